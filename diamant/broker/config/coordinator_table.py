@@ -36,8 +36,8 @@ class CoordinatorSettings:
     group_max_size: int = setting(_INT, INT_MAX, "Most members of a classic group.", at_least(1))
     group_coordinator_rebalance_protocols: list[str] = setting(
         _LIST,
-        ["classic", "consumer"],
-        "Group protocols to serve. `streams` and `share` are accepted but not served.",
+        ["classic", "consumer", "share"],
+        "Group protocols to serve. `streams` is accepted but not served.",
         list_of("classic", "consumer", "share", "streams"),
     )
     # Consumer groups (KIP-848)
@@ -92,6 +92,74 @@ class CoordinatorSettings:
         "Interval at which subscriptions by regular expression are resolved.",
         at_least(10_000),
         is_internal=True,
+    )
+    # Share groups (KIP-932)
+    group_share_session_timeout_ms: int = setting(
+        _INT, 45_000, "Time after which a silent member is removed from a share group.", at_least(1)
+    )
+    group_share_min_session_timeout_ms: int = setting(
+        _INT, 45_000, "Shortest session timeout that a group's own `share.session.timeout.ms` may set.", at_least(1)
+    )
+    group_share_max_session_timeout_ms: int = setting(
+        _INT, 60_000, "Longest session timeout that a group's own `share.session.timeout.ms` may set.", at_least(1)
+    )
+    group_share_heartbeat_interval_ms: int = setting(
+        _INT, 5_000, "Interval of the heartbeats of members of share groups.", at_least(1)
+    )
+    group_share_min_heartbeat_interval_ms: int = setting(
+        _INT, 5_000, "Shortest interval that a group's own `share.heartbeat.interval.ms` may set.", at_least(1)
+    )
+    group_share_max_heartbeat_interval_ms: int = setting(
+        _INT, 15_000, "Longest interval that a group's own `share.heartbeat.interval.ms` may set.", at_least(1)
+    )
+    group_share_record_lock_duration_ms: int = setting(
+        _INT, 30_000, "How long a member of a share group holds a record; then others may get it.", at_least(1000)
+    )
+    group_share_min_record_lock_duration_ms: int = setting(
+        _INT, 15_000, "Shortest time that a group's own `share.record.lock.duration.ms` may set.", at_least(1000)
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        _INT, 60_000, "Longest time that a group's own `share.record.lock.duration.ms` may set.", at_least(1000)
+    )
+    group_share_delivery_count_limit: int = setting(
+        _INT, 5, "Most deliveries of a record to members of a share group; then it is archived.", at_least(2)
+    )
+    group_share_min_delivery_count_limit: int = setting(
+        _INT, 2, "Lowest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
+    )
+    group_share_max_delivery_count_limit: int = setting(
+        _INT, 10, "Highest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
+    )
+    group_share_partition_max_record_locks: int = setting(
+        _INT, 2_000, "Most records in flight in a partition of a share group.", at_least(100)
+    )
+    group_share_min_partition_max_record_locks: int = setting(
+        _INT, 100, "Lowest number that a group's own `share.partition.max.record.locks` may set.", at_least(100)
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        _INT, 4_000, "Highest number that a group's own `share.partition.max.record.locks` may set.", at_least(100)
+    )
+    group_share_assignment_interval_ms: int = setting(
+        _INT, 1_000, "Shortest time between two target assignments of a share group.", at_least(0), is_dynamic=True
+    )
+    group_share_min_assignment_interval_ms: int = setting(
+        _INT, 0, "Shortest interval that a group's own `share.assignment.interval.ms` may set.", at_least(0)
+    )
+    group_share_max_assignment_interval_ms: int = setting(
+        _INT, 15_000, "Longest interval that a group's own `share.assignment.interval.ms` may set.", at_least(0)
+    )
+    group_share_max_size: int = setting(_INT, 200, "Most members of a share group.", at_least(1))
+    group_share_max_share_sessions: int = setting(
+        _INT, 2_000, "Most share sessions kept at the same time.", at_least(1)
+    )
+    share_coordinator_state_topic_num_partitions: int = setting(
+        _INT, 50, "Partitions of `__share_group_state` at its creation. Do not change it later.", at_least(1)
+    )
+    share_coordinator_state_topic_segment_bytes: int = setting(
+        _INT, 104_857_600, "`segment.bytes` of `__share_group_state` at its creation.", at_least(1)
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int = setting(
+        _INT, 500, "Updates of a share partition's state between two snapshots of it.", at_least(0)
     )
     # Offsets
     offset_metadata_max_bytes: int = setting(_INT, 4_096, "Longest metadata text of a committed offset.")

@@ -1,7 +1,7 @@
 """The table of group configurations (resource type 32, KIP-848), with their validation and description.
 
 A group's own value overrides the broker's, within the broker's limits. A configuration may be set before its group exists.
-Those of share and streams groups are kept for a Kafka that opens the directory.
+Those of streams groups are kept for a Kafka that opens the directory.
 
 Source: GroupConfig, GroupConfigManager.
 """
@@ -41,10 +41,12 @@ RACK_TAGS = "streams.rack.aware.assignment.tags"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 _INT, _STRING, _BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
-_SHARE = "Of share groups, which are not served here: kept and shown."
+_DEAD_LETTERS = "Of share groups: dead letters are not written here; kept and shown."
 _STREAMS = "Of streams groups, which are not served here: kept and shown."
 _NO_SYNONYM = frozenset({"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"})
-_DURATION = re.compile(r"by_duration:(?i:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d{0,9})?S)?)?)")
+_DURATION = re.compile(
+    r"by_duration:(?i:P(?=.)((?P<d>\d+)D)?(T(?=.)((?P<h>\d+)H)?((?P<m>\d+)M)?((?P<s>\d+(\.\d{0,9})?)S)?)?)"
+)
 
 
 def _check_start(name: str, value: Value) -> None:
@@ -98,19 +100,71 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             at_least(1),
             "group.consumer.session.timeout.ms",
         ),
-        _row("errors.deadletterqueue.copy.record.enable", _BOOLEAN, False, _SHARE),
-        _row(DEAD_LETTER_TOPIC, _STRING, "", _SHARE),
-        _row("share.assignment.interval.ms", _INT, 1_000, _SHARE, at_least(0)),
-        _row("share.auto.offset.reset", _STRING, "latest", _SHARE, Validator("a strategy", _check_start)),
-        _row("share.delivery.count.limit", _INT, 5, _SHARE, at_least(2)),
-        _row("share.heartbeat.interval.ms", _INT, 5_000, _SHARE, at_least(1)),
+        _row("errors.deadletterqueue.copy.record.enable", _BOOLEAN, False, _DEAD_LETTERS),
+        _row(DEAD_LETTER_TOPIC, _STRING, "", _DEAD_LETTERS),
         _row(
-            "share.isolation.level", _STRING, "read_uncommitted", _SHARE, any_of("read_committed", "read_uncommitted")
+            "share.assignment.interval.ms",
+            _INT,
+            1_000,
+            "Shortest time between two target assignments of this share group.",
+            at_least(0),
+            "group.share.assignment.interval.ms",
         ),
-        _row("share.partition.max.record.locks", _INT, 2_000, _SHARE, at_least(100)),
-        _row("share.record.lock.duration.ms", _INT, 30_000, _SHARE, at_least(1_000)),
-        _row("share.renew.acknowledge.enable", _BOOLEAN, True, _SHARE),
-        _row("share.session.timeout.ms", _INT, 45_000, _SHARE, at_least(1)),
+        _row(
+            "share.auto.offset.reset",
+            _STRING,
+            "latest",
+            "Where this share group begins: `latest`, `earliest` or `by_duration:` and an ISO-8601 duration.",
+            Validator("a strategy", _check_start),
+        ),
+        _row(
+            "share.delivery.count.limit",
+            _INT,
+            5,
+            "Most deliveries of a record; then it is archived.",
+            at_least(2),
+            "group.share.delivery.count.limit",
+        ),
+        _row(
+            "share.heartbeat.interval.ms",
+            _INT,
+            5_000,
+            "Interval of the heartbeats of this share group's members.",
+            at_least(1),
+            "group.share.heartbeat.interval.ms",
+        ),
+        _row(
+            "share.isolation.level",
+            _STRING,
+            "read_uncommitted",
+            "Records of open and aborted transactions: not given out with `read_committed`.",
+            any_of("read_committed", "read_uncommitted"),
+        ),
+        _row(
+            "share.partition.max.record.locks",
+            _INT,
+            2_000,
+            "Most records in flight in a partition.",
+            at_least(100),
+            "group.share.partition.max.record.locks",
+        ),
+        _row(
+            "share.record.lock.duration.ms",
+            _INT,
+            30_000,
+            "How long a member holds a record; then others may get it.",
+            at_least(1_000),
+            "group.share.record.lock.duration.ms",
+        ),
+        _row("share.renew.acknowledge.enable", _BOOLEAN, True, "Allow members to renew their locks (KIP-1222)."),
+        _row(
+            "share.session.timeout.ms",
+            _INT,
+            45_000,
+            "Time after which a silent member is removed from this share group.",
+            at_least(1),
+            "group.share.session.timeout.ms",
+        ),
         _row("streams.assignment.interval.ms", _INT, 1_000, _STREAMS, at_least(0)),
         _row(ASSIGNOR_NAME, _STRING, None, _STREAMS, None, "group.streams.assignors"),
         _row("streams.heartbeat.interval.ms", _INT, 5_000, _STREAMS, at_least(1)),
@@ -126,15 +180,24 @@ _LIMITS = {
     HEARTBEAT_INTERVAL_MS: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
     SESSION_TIMEOUT_MS: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
     ASSIGNMENT_INTERVAL_MS: ("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+    "share.heartbeat.interval.ms": ("group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
+    "share.session.timeout.ms": ("group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
+    "share.record.lock.duration.ms": (
+        "group.share.min.record.lock.duration.ms",
+        "group.share.max.record.lock.duration.ms",
+    ),
+    "share.delivery.count.limit": ("group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"),
+    "share.partition.max.record.locks": (
+        "group.share.min.partition.max.record.locks",
+        "group.share.max.partition.max.record.locks",
+    ),
+    "share.assignment.interval.ms": (
+        "group.share.min.assignment.interval.ms",
+        "group.share.max.assignment.interval.ms",
+    ),
     **{
         f"{kind}.{rest}": (f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
         for kind, rest in (
-            ("share", "heartbeat.interval.ms"),
-            ("share", "session.timeout.ms"),
-            ("share", "record.lock.duration.ms"),
-            ("share", "delivery.count.limit"),
-            ("share", "partition.max.record.locks"),
-            ("share", "assignment.interval.ms"),
             ("streams", "heartbeat.interval.ms"),
             ("streams", "session.timeout.ms"),
             ("streams", "assignment.interval.ms"),
@@ -148,7 +211,8 @@ _SESSIONS = [
 
 _OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
     name: attrgetter(GROUP_CONFIGS[name].synonyms[0].replace(".", "_"))
-    for name in (ASSIGNMENT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS)
+    for name in _LIMITS
+    if not name.startswith("streams.")
 }
 
 
@@ -200,6 +264,20 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
         return _OF_THE_BROKER[name](config)
     lowest, highest = _LIMITS[name]
     return max(_number(config[lowest]), min(int(text), _number(config[highest])))
+
+
+def text_of_group(name: str, overrides: Mapping[str, str]) -> str:
+    """A group's own value of a configuration that the broker has no value of, or the default."""
+    return overrides.get(name, str(GROUP_CONFIGS[name].default).lower())
+
+
+def duration_ms(start: str) -> int | None:
+    """The milliseconds of a valid value `by_duration:...` of `share.auto.offset.reset`; None for its other values."""
+    match = _DURATION.fullmatch(start)
+    if match is None:
+        return None
+    seconds = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+    return round(sum(float(match[unit] or 0) * seconds[unit] for unit in seconds) * 1000)
 
 
 def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -> list[DescribedConfig]:

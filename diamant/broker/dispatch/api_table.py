@@ -85,6 +85,13 @@ _SESSION_CODES = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
+_SHARE_CODES = frozenset(
+    {
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
 _OFFSET_CODES = frozenset(
     {
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
@@ -487,6 +494,64 @@ TABLE: dict[int, Row] = {
         _node,
         items={permissions.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested"},
         errors=ErrorShape((Mirror("topics", "topics"),), adds_partitions=True),
+    ),
+    76: Row(
+        "share.share_group_heartbeat",
+        _groups,
+        whole=(_GROUP_READ,),
+        items={permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request"},
+        errors=_OF_GROUP,
+    ),
+    77: Row(
+        "share.share_group_describe",
+        _groups,
+        items={
+            permissions.DESCRIBE_GROUP: _GROUP,
+            permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the group whose members consume the topic",
+        },
+        errors=ErrorShape((Mirror("group_ids", "groups"),), names_topics=False, is_of_coordinator=True),
+    ),
+    78: Row(
+        "share.share_fetch",
+        lambda s: (s.groups(), s.node),
+        whole=(_GROUP_READ,),
+        items={permissions.READ_TOPIC: _PARTITION},
+        errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SHARE_CODES, refusal=_ON_TOP_TOO),
+    ),
+    79: Row(
+        "share.share_acknowledge",
+        lambda s: (s.groups(), s.node.topics),
+        whole=(_GROUP_READ,),
+        items={permissions.READ_TOPIC: _PARTITION},
+        errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SHARE_CODES, refusal=_ON_TOP_TOO),
+    ),
+    90: Row(
+        "share.describe_share_group_offsets",
+        lambda s: (s.groups(), s.node.topics),
+        items={
+            permissions.DESCRIBE_GROUP: _GROUP,
+            permissions.DESCRIBE_TOPIC: f"{_TOPIC}; left out if all topics are requested",
+        },
+        errors=ErrorShape((Mirror("groups", "groups"),), names_topics=False, is_of_coordinator=True),
+    ),
+    91: Row(
+        "share.alter_share_group_offsets",
+        lambda s: (s.groups(), s.node.topics),
+        whole=(_GROUP_READ,),
+        items={permissions.READ_TOPIC: _TOPIC},
+        errors=ErrorShape(
+            (Mirror("topics", "responses", _PARTITIONS),), is_of_coordinator=True, refusal=Refusal(is_only_on_top=True)
+        ),
+    ),
+    92: Row(
+        "share.delete_share_group_offsets",
+        lambda s: (s.groups(), s.node.topics),
+        whole=(Whole(permissions.DELETE_GROUP, "group_id"),),
+        items={permissions.READ_TOPIC: _TOPIC},
+        errors=ErrorShape(
+            (Mirror("topics", "responses"),), is_of_coordinator=True, refusal=Refusal(is_only_on_top=True)
+        ),
+        audit=Audit(subjects.topics),
     ),
 }
 """By API key."""

@@ -20,7 +20,12 @@ from diamant.broker.node.housekeeping import Housekeeping
 from diamant.broker.node.lazy import Lazy, lazily
 from diamant.broker.node.node import Node
 from diamant.broker.topics.auto_creation import AutoCreation
-from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.internal_names import (
+    GROUP_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from diamant.storage import names
 
 if TYPE_CHECKING:
@@ -57,6 +62,26 @@ if TYPE_CHECKING:
     from diamant.protocol.wire.error_shape import ErrorShape
     from diamant.storage.log.log import Log
 
+
+def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
+    """The creation of each internal topic, by name."""
+
+    async def create_offsets() -> None:
+        await (await services.groups.loaded()).log.topic.ensure()
+
+    async def create_share_state() -> None:
+        await (await services.groups.loaded()).share.partitions.state.topic.ensure()
+
+    async def create_transactions() -> None:
+        await (await services.transactions.loaded()).store.topic.ensure()
+
+    return {
+        GROUP_OFFSETS_TOPIC: create_offsets,
+        SHARE_GROUP_STATE_TOPIC: create_share_state,
+        TRANSACTION_STATE_TOPIC: create_transactions,
+    }
+
+
 COORDINATORS_HEAD_START_S = 0.2
 """The time that a start waits for transactions and groups to load before it accepts clients."""
 
@@ -89,6 +114,7 @@ class Services:
             server.set_limits(ServerLimits.of(node.config))
         self.server = server
         self.quotas = EnforcedQuotas(node, server)
+        server.on_disconnect = self._disconnected
         server.sasl = sasl
         if sasl is not None:
             from diamant.broker.network.sasl_gate import illegal_sasl_state
@@ -104,9 +130,7 @@ class Services:
         node.on_reconfigured.append(self._set_limits)
         self.faults: Lazy[Faults] = Lazy(lambda: self._faults(shapes))
         self.metadata_cache = MetadataCache()
-        self.creation = AutoCreation(
-            node.topics, {GROUP_OFFSETS_TOPIC: self._create_offsets, TRANSACTION_STATE_TOPIC: self._create_transactions}
-        )
+        self.creation = AutoCreation(node.topics, _creations(self))
         self.api_versions: dict[int, bytes] = {}
         """Encoded answers of ApiVersions by version."""
         self.performed: set[str] = set()
@@ -180,6 +204,10 @@ class Services:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
+    def _disconnected(self, peer: str) -> None:
+        if self.groups.made is not None:
+            self.groups.made.disconnected(peer)
+
     def _set_limits(self, config: BrokerConfig) -> None:
         self.server.set_limits(ServerLimits.of(config))
 
@@ -198,12 +226,6 @@ class Services:
         from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
         return GroupCoordinator(self.node)
-
-    async def _create_offsets(self) -> None:
-        await (await self.groups.loaded()).log.topic.ensure()
-
-    async def _create_transactions(self) -> None:
-        await (await self.transactions.loaded()).store.topic.ensure()
 
     def _hold(self, log: Log) -> TombstoneHold | None:
         if log.config.diamant_tombstone_hold == "none":

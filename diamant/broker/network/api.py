@@ -139,6 +139,11 @@ class ConnectionInfo(NamedTuple):
     """The broker of this process that the client has connected to."""
 
 
+def client_host(context: RequestContext) -> str:
+    """Return a client's host in Kafka's form: Java's text of an address, with a leading slash."""
+    return "/" + context.connection.peer.rpartition(":")[0]
+
+
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]
 
 

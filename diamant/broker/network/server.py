@@ -62,6 +62,8 @@ class Server:
         limits: ServerLimits,
         metrics: RequestMetrics | None = None,
     ) -> None:
+        self.on_disconnect: Callable[[str], None] = lambda peer: None
+        """Called with the peer of each closed connection."""
         self.dispatch = dispatch  # looked up for each request, since it may be replaced while connections are open
         self.frame_header = frame_header
         self.limits = limits
@@ -172,6 +174,7 @@ class Server:
 
     def disconnected(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self.on_disconnect(connection.info.peer)
         self.metrics.connections_closed += 1
         if connection.info.security_protocol not in TLS_PROTOCOLS:
             self.left(connection.info.host, connection.info.listener_name)

@@ -3,7 +3,7 @@
 A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
 version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`), `_TYPES` the versions.
 
-Key type 0 is only read. `parse_key` returns None for types of share and streams groups (`other_group_keys`) and later additions.
+Key type 0 is only read. `parse_key` returns None for types of streams groups (`other_group_keys`) and later additions.
 
     key = parse_key(record.key)
     if isinstance(key, OffsetCommitKey): value = parse_value(key, record.value)
@@ -109,6 +109,45 @@ class ConsumerGroupRegularExpressionKey(NamedTuple):
     regular_expression: Text
 
 
+class ShareGroupMemberMetadataKey(NamedTuple):
+    """Type 10: a member of a share group (KIP-932)."""
+
+    group_id: Text
+    member_id: Text
+
+
+class ShareGroupMetadataKey(NamedTuple):
+    """Type 11: the epoch of a share group."""
+
+    group_id: Text
+
+
+class ShareGroupTargetAssignmentMetadataKey(NamedTuple):
+    """Type 12: the epoch of a share group's target assignment."""
+
+    group_id: Text
+
+
+class ShareGroupTargetAssignmentMemberKey(NamedTuple):
+    """Type 13: the target assignment of a share group's member."""
+
+    group_id: Text
+    member_id: Text
+
+
+class ShareGroupCurrentMemberAssignmentKey(NamedTuple):
+    """Type 14: the current assignment of a share group's member."""
+
+    group_id: Text
+    member_id: Text
+
+
+class ShareGroupStatePartitionMetadataKey(NamedTuple):
+    """Type 15: the partitions of which a share group has a state in `__share_group_state`."""
+
+    group_id: Text
+
+
 GroupRecordKey: TypeAlias = (
     OffsetCommitKey
     | GroupMetadataKey
@@ -119,7 +158,24 @@ GroupRecordKey: TypeAlias = (
     | ConsumerGroupTargetAssignmentMemberKey
     | ConsumerGroupCurrentMemberAssignmentKey
     | ConsumerGroupRegularExpressionKey
+    | ShareGroupMemberMetadataKey
+    | ShareGroupMetadataKey
+    | ShareGroupTargetAssignmentMetadataKey
+    | ShareGroupTargetAssignmentMemberKey
+    | ShareGroupCurrentMemberAssignmentKey
+    | ShareGroupStatePartitionMetadataKey
 )
+
+
+SHARE_KEYS = (
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupTargetAssignmentMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupStatePartitionMetadataKey,
+)
+"""The keys of share groups."""
 
 
 class OffsetCommitValue(NamedTuple):
@@ -253,6 +309,68 @@ class ConsumerGroupRegularExpressionValue(NamedTuple):
     timestamp: Int64
 
 
+class ShareGroupMemberMetadataValue(NamedTuple):
+    rack_id: NullableText
+    client_id: Text
+    client_host: Text
+    subscribed_topic_names: Texts
+
+
+class ShareGroupMetadataValue(NamedTuple):
+    epoch: Int32
+    metadata_hash: Int64
+
+
+class ShareGroupTargetAssignmentMetadataValue(NamedTuple):
+    """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
+
+    assignment_epoch: Int32
+    assignment_timestamp: Annotated[Int64, Tag(0)] = 0
+
+
+class AssignedPartitions(NamedTuple):
+    """Partitions of one topic."""
+
+    topic_id: Id
+    partitions: Int32s
+
+
+class ShareGroupTargetAssignmentMemberValue(NamedTuple):
+    topic_partitions: Annotated[tuple[AssignedPartitions, ...], array_of(AssignedPartitions)]
+
+
+class ShareGroupCurrentMemberAssignmentValue(NamedTuple):
+    """`state`: 0 stable, the only state of a share group's member that Kafka writes."""
+
+    member_epoch: Int32
+    previous_member_epoch: Int32
+    state: Int8
+    assigned_partitions: Annotated[tuple[AssignedPartitions, ...], array_of(AssignedPartitions)]
+
+
+class NamedPartitions(NamedTuple):
+    """Partitions of one topic, with its name."""
+
+    topic_id: Id
+    topic_name: Text
+    partitions: Int32s
+
+
+class NamedTopic(NamedTuple):
+    """A topic's id and name."""
+
+    topic_id: Id
+    topic_name: Text
+
+
+class ShareGroupStatePartitionMetadataValue(NamedTuple):
+    """Topics whose partitions get a state, have one, and lose it."""
+
+    initializing_topics: Annotated[tuple[NamedPartitions, ...], array_of(NamedPartitions)]
+    initialized_topics: Annotated[tuple[NamedPartitions, ...], array_of(NamedPartitions)]
+    deleting_topics: Annotated[tuple[NamedTopic, ...], array_of(NamedTopic)]
+
+
 GroupRecordValue: TypeAlias = (
     OffsetCommitValue
     | GroupMetadataValue
@@ -263,6 +381,12 @@ GroupRecordValue: TypeAlias = (
     | ConsumerGroupTargetAssignmentMemberValue
     | ConsumerGroupCurrentMemberAssignmentValue
     | ConsumerGroupRegularExpressionValue
+    | ShareGroupMemberMetadataValue
+    | ShareGroupMetadataValue
+    | ShareGroupTargetAssignmentMetadataValue
+    | ShareGroupTargetAssignmentMemberValue
+    | ShareGroupCurrentMemberAssignmentValue
+    | ShareGroupStatePartitionMetadataValue
 )
 
 
@@ -289,6 +413,12 @@ _TYPES = {
     8: _RecordType(
         layout(ConsumerGroupCurrentMemberAssignmentKey, 0, False), ConsumerGroupCurrentMemberAssignmentValue
     ),
+    10: _RecordType(layout(ShareGroupMemberMetadataKey, 0, False), ShareGroupMemberMetadataValue),
+    11: _RecordType(layout(ShareGroupMetadataKey, 0, False), ShareGroupMetadataValue),
+    12: _RecordType(layout(ShareGroupTargetAssignmentMetadataKey, 0, False), ShareGroupTargetAssignmentMetadataValue),
+    13: _RecordType(layout(ShareGroupTargetAssignmentMemberKey, 0, False), ShareGroupTargetAssignmentMemberValue),
+    14: _RecordType(layout(ShareGroupCurrentMemberAssignmentKey, 0, False), ShareGroupCurrentMemberAssignmentValue),
+    15: _RecordType(layout(ShareGroupStatePartitionMetadataKey, 0, False), ShareGroupStatePartitionMetadataValue),
     16: _RecordType(layout(ConsumerGroupRegularExpressionKey, 0, False), ConsumerGroupRegularExpressionValue),
 }
 _NUMBERS = {record_type.key.record_class: number for number, record_type in _TYPES.items()}

@@ -1,4 +1,4 @@
-"""Keys of the records of share and streams groups in `__consumer_offsets`: their groups are known, but not served.
+"""Keys of the records of streams groups in `__consumer_offsets`: their groups are known, but not served.
 
 As all keys of groups, a key is its type as an int16, then the group's id. The values of the records are not read, except for the
 epoch that the first field of the values of `EPOCH` and `TARGET_EPOCH` holds.
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16, INT32, encode_string
 
-SHARE, STREAMS = "share", "streams"
-"""Kafka's names of the types."""
+STREAMS = "streams"
+"""Kafka's name of the type."""
 
 
 class OtherRecord(IntEnum):
@@ -28,18 +28,12 @@ class OtherRecord(IntEnum):
     """The epoch of the target assignment."""
     MEMBER = 3
     REST = 4
-    """The topology of a streams group, the initialized partitions of a share group."""
+    """The topology."""
     EPOCH = 5
     """The group and its epoch."""
 
 
 _TYPES = {
-    10: (SHARE, OtherRecord.MEMBER),
-    11: (SHARE, OtherRecord.EPOCH),
-    12: (SHARE, OtherRecord.TARGET_EPOCH),
-    13: (SHARE, OtherRecord.MEMBER_TARGET),
-    14: (SHARE, OtherRecord.MEMBER_ASSIGNMENT),
-    15: (SHARE, OtherRecord.REST),
     17: (STREAMS, OtherRecord.EPOCH),
     19: (STREAMS, OtherRecord.MEMBER),
     20: (STREAMS, OtherRecord.TARGET_EPOCH),
@@ -59,7 +53,7 @@ class OtherGroupKey(NamedTuple):
 
 
 def parse_other_key(key: bytes) -> OtherGroupKey | None:
-    """Parse a key, None if it is none of a share or streams group. CorruptBatch if it is malformed."""
+    """Parse a key, None if it is none of a streams group. CorruptBatch if it is malformed."""
     kind = _TYPES.get(int.from_bytes(key[:2], "big"))
     if kind is None:
         return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from struct import pack
 from typing import Any, get_args
 from uuid import UUID
@@ -17,6 +19,7 @@ from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics.group_records import (
+    SHARE_KEYS,
     ConsumerGroupPartitionMetadataKey,
     GroupMetadataKey,
     GroupMetadataMember,
@@ -32,11 +35,16 @@ from diamant.protocol.internal_topics.group_records import (
     parse_offset_commit_value,
     parse_value,
 )
+from diamant.protocol.primitives import encode_string
 from tests.golden_groups import consumer_offsets_log
 from tests.protocol.random_records import values_of
 
 KINDS = [*zip(get_args(GroupRecordKey), get_args(GroupRecordValue), strict=True)]
+GROUPS = Path(__file__).parents[2] / "golden" / "groups"
 TOPIC_ID = UUID("5c634385-ee50-4809-89c9-5f3acbd41ab3")
+
+
+SHARE_RECORDS = json.loads((GROUPS / "other_groups_4.3.1.json").read_text(encoding="utf-8"))["records"]["share-live"]
 
 
 def _golden_records() -> list[Record]:
@@ -59,7 +67,17 @@ def test_kafka_writes_what_we_write() -> None:
         value = None if record.value is None else parse_value(key, record.value)
         assert encode_record(key, value) == (record.key, record.value), key
         types.add(type(key))
-    assert {key for key, _ in KINDS} - types == {ConsumerGroupPartitionMetadataKey}
+    assert {key for key, _ in KINDS} - types == {ConsumerGroupPartitionMetadataKey, *SHARE_KEYS}
+
+
+@pytest.mark.parametrize("number_key_value", SHARE_RECORDS)
+def test_kafka_writes_share_groups_as_we_write_them(number_key_value: tuple[int, str, str]) -> None:
+    """The records of a real share group are unchanged byte for byte after parsing and encoding."""
+    number, rest, data = number_key_value
+    stored = number.to_bytes(2, "big") + encode_string("g") + bytes.fromhex(rest), bytes.fromhex(data)
+    key = parse_key(stored[0])
+    assert isinstance(key, SHARE_KEYS)
+    assert encode_record(key, parse_value(key, stored[1])) == stored
 
 
 def test_commits_that_kafka_wrote_are_read_with_all_fields() -> None:
@@ -117,9 +135,9 @@ def test_the_first_key_version_is_read() -> None:
     assert parse_key(b"\x00\x00" + key[2:]) == parse_key(key) == OffsetCommitKey("g", "t", 3)
 
 
-@pytest.mark.parametrize("record_type", [9, 10, 11, 15, 17, 24, 32767])
+@pytest.mark.parametrize("record_type", [9, 17, 24, 32767])
 def test_unknown_types_are_left_alone(record_type: int) -> None:
-    """Records of share and streams groups, and of later brokers, are no error."""
+    """Records of streams groups, and of later brokers, are no error."""
     assert parse_key(pack(">hh1s", record_type, 1, b"g")) is None
 
 

@@ -20,10 +20,10 @@ from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.log import GroupLog
 from diamant.broker.groups.store.other_group import OtherGroup
-from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.group_records import GroupMetadataValue, GroupRecordKey
+from diamant.protocol.internal_topics.group_records import SHARE_KEYS, GroupMetadataValue, GroupRecordKey
 from diamant.protocol.internal_topics.other_group_keys import OtherGroupKey
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
     from diamant.broker.groups.membership.classic_service import ClassicGroups
     from diamant.broker.groups.membership.consumer_service import ConsumerGroups
+    from diamant.broker.groups.membership.share_offsets import ShareOffsets
+    from diamant.broker.groups.membership.share_service import ShareGroups
     from diamant.broker.node.node import Node
 
 
@@ -44,7 +46,7 @@ class GroupCoordinator:
         self.groups: dict[str, Group] = {}
         self.commits = OffsetCommits(node, self, self.log, lambda group, member_id: self.classic.seen(group, member_id))
         self.removal = OffsetRemoval(self, self.log)
-        self.deletion = GroupDeletion(self, self.log, self.removal)
+        self.deletion = GroupDeletion(self, self.log, self.removal, lambda group: self.share.forget(group))
         self.loading = GroupLoading(node, self, self.log, self.commits, self.removal, self._restore)
         self.expiry = OffsetExpiry(node, self, self.loading, self.removal, self.deletion)
         self._is_stopped = False
@@ -68,6 +70,22 @@ class GroupCoordinator:
 
         return ConsumerGroups(self._node, self, self.log, lambda group: self.classic.rebalance(group))
 
+    @cached_property
+    def share(self) -> ShareGroups:
+        """The service of share groups (KIP-932), created with the first of them."""
+        from diamant.broker.groups.delivery.share_partitions import SharePartitions
+        from diamant.broker.groups.delivery.share_state import ShareState
+        from diamant.broker.groups.membership.share_service import ShareGroups
+
+        return ShareGroups(self._node, self, self.log, SharePartitions(self._node, ShareState(self._node)))
+
+    @cached_property
+    def share_offsets(self) -> ShareOffsets:
+        """The start offsets of share groups."""
+        from diamant.broker.groups.membership.share_offsets import ShareOffsets
+
+        return ShareOffsets(self.share, self)
+
     async def stop(self) -> None:
         """Cancel timers and answer parked requests. Later requests are refused, so that none is parked during the stop."""
         self._is_stopped = True
@@ -76,6 +94,9 @@ class GroupCoordinator:
             self.classic.stop(self.groups.values())
         if "consumer" in self.__dict__:
             self.consumer.runner.stop()
+        if "share" in self.__dict__:
+            self.share.timers.close()
+            await self.share.partitions.state.stop()
 
     async def loaded(self) -> None:
         """Wait until every readable partition is loaded."""
@@ -131,7 +152,9 @@ class GroupCoordinator:
         new members' sessions begin. The records of the change must be written before.
         """
         was_classic, was_consumer = group.classic, group.consumer
-        group.classic, group.consumer, group.other = classic, consumer, None
+        if group.share is not None:
+            self.share.release(group.share)
+        group.classic, group.consumer, group.share, group.other = classic, consumer, None, None
         if was_classic is not None:
             self.classic.release(was_classic, error)
         if was_consumer is not None:
@@ -150,6 +173,8 @@ class GroupCoordinator:
             if group.other is None or group.other.group_type != key.group_type:
                 group.other = OtherGroup(key.group_type)
             group.other.restore(key, value)
+        elif isinstance(key, SHARE_KEYS):
+            self.share.restore(group, key, value)
         else:
             self.consumer.runner.restore(group, key, value)
 
@@ -162,6 +187,11 @@ class GroupCoordinator:
             if group.classic is not None and self.log.topic.partition_of(group.group_id) in moved:
                 self.classic.coordinator_moved(group.classic)
 
+    def disconnected(self, peer: str) -> None:
+        """End the share sessions of a closed connection (`ConnectionInfo.peer`)."""
+        if "share" in self.__dict__:
+            self.share.partitions.disconnected(peer)
+
     # -- events of topics ----------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
@@ -172,6 +202,8 @@ class GroupCoordinator:
         """Use the new topic if it is `__consumer_offsets` (`Topics.listeners`)."""
         if topic.name == GROUP_OFFSETS_TOPIC:
             self._use(topic)
+        elif topic.name == SHARE_GROUP_STATE_TOPIC and "share" in self.__dict__:
+            self.share.partitions.state.use(topic)
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
         """Remove the offsets of a deleted topic; without `__consumer_offsets`, drop all groups (`Topics.listeners`)."""
@@ -179,6 +211,8 @@ class GroupCoordinator:
         if name == GROUP_OFFSETS_TOPIC:
             self._use(None)
             return None
+        if "share" in self.__dict__:
+            self.share.topic_deleted(topic)
         self.loading.when_loaded(lambda: self.removal.remove_topic(self.groups.values(), name, topic_id))
         return self.removal.remove_deleted_topic(name, topic_id)
 

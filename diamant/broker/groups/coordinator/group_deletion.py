@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from diamant.broker.groups.coordinator.offset_removal import OffsetRemoval
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.group_store import GroupStore
@@ -9,14 +12,21 @@ from diamant.broker.groups.store.log import GroupLog
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import encode_offset_commit_key
 
+if TYPE_CHECKING:
+    from diamant.broker.groups.share.share_group import ShareGroup
+
 
 class GroupDeletion:
     """Deletes groups. Belongs to the loop thread."""
 
-    def __init__(self, store: GroupStore, log: GroupLog, removal: OffsetRemoval) -> None:
+    def __init__(
+        self, store: GroupStore, log: GroupLog, removal: OffsetRemoval, forget_share: Callable[[ShareGroup], None]
+    ) -> None:
+        """`forget_share` erases the states of a share group's partitions."""
         self._store = store
         self._log = log
         self._removal = removal
+        self._forget_share = forget_share
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, with all its offsets.
@@ -30,6 +40,8 @@ class GroupDeletion:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         if group.has_members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        if group.share is not None:
+            self._forget_share(group.share)
         self.delete_empty(group)
 
     def delete_empty(self, group: Group) -> None:

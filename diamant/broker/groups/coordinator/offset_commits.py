@@ -156,6 +156,7 @@ def _check_member(
     is_transactional: bool,
 ) -> None:
     """Check that this member may commit these offsets. A KafkaError refuses all of them."""
+    group.check_has_offsets()
     if group.classic is not None:
         group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)
     elif group.consumer is not None:

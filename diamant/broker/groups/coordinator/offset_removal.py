@@ -37,8 +37,7 @@ class OffsetRemoval:
         group = self._store.group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if group.other is not None:
-            group.other.check_has_offsets(group_id)
+        group.check_has_offsets()
         if group.classic is not None and group.has_members and not group.classic.uses_consumer_protocol:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
         wanted = list(places)

@@ -260,6 +260,8 @@ class ClassicGroups:
         """
         group = self._store.group(group_id)
         is_new_member = request.member_id == UNKNOWN_MEMBER_ID
+        if group is not None and group.share is not None:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a share group")
         if group is not None and group.other is not None:
             group.other.check_join(group_id)
         elif group is not None and (group.consumer is None or not group.consumer.is_empty):

@@ -131,7 +131,7 @@ class ConsumerGroups:
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
             return self._consumer_group(group_id), []
-        if group is not None and group.other is not None:
+        if group is not None and (group.share is not None or group.other is not None):
             return self._consumer_group(group_id), []
         if group is None or group.classic is None:
             return ConsumerGroup(group_id), []

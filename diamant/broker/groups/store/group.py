@@ -1,4 +1,4 @@
-"""A group: its committed offsets, its members by one of two protocols, and the expiry of its offsets.
+"""A group: its committed offsets, its members by one of three protocols, and the expiry of its offsets.
 
 Expiry (`offsets.retention.minutes`) is pure. The retention time begins
 
@@ -21,42 +21,46 @@ from diamant.broker.groups.store.offsets import GroupOffsets
 if TYPE_CHECKING:
     from diamant.broker.groups.classic.classic_group import ClassicGroup
     from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
+    from diamant.broker.groups.share.share_group import ShareGroup
     from diamant.broker.groups.store.other_group import OtherGroup
+from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import (
     GroupMetadataKey,
     encode_key,
     encode_record,
 )
-from diamant.protocol.internal_topics.other_group_keys import SHARE
 
 
 class Group:
-    """`classic`, `consumer` and `other`: at most one is set. A group without is a simple group, with offsets only."""
+    """`classic`, `consumer`, `share` and `other`: at most one is set. A group without is a simple group, with offsets only."""
 
-    __slots__ = ("classic", "consumer", "group_id", "offsets", "other")
+    __slots__ = ("classic", "consumer", "group_id", "offsets", "other", "share")
 
     def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
         self.group_id = group_id
         self.offsets = GroupOffsets() if offsets is None else offsets
         self.classic: ClassicGroup | None = None
         self.consumer: ConsumerGroup | None = None
+        self.share: ShareGroup | None = None
         self.other: OtherGroup | None = None
 
     @property
     def is_simple(self) -> bool:
         """Whether the group has offsets only."""
-        return self.classic is None and self.consumer is None and self.other is None
+        return self.classic is None and self.consumer is None and self.share is None and self.other is None
 
     @property
     def is_kept_when_empty(self) -> bool:
         """Whether the group stays without members and offsets, as share groups do."""
-        return self.other is not None and self.other.group_type == SHARE
+        return self.share is not None
 
     @property
     def has_members(self) -> bool:
         """Whether the group has members. Groups without, Empty or simple, may be deleted."""
         if self.classic is not None:
             return not self.classic.is_empty
+        if self.share is not None:
+            return not self.share.is_empty
         if self.other is not None:
             return not self.other.is_empty
         return self.consumer is not None and not self.consumer.is_empty
@@ -66,6 +70,8 @@ class Group:
         """Kafka's name of the state. A simple group is always Empty."""
         if self.classic is not None:
             return self.classic.state.value
+        if self.share is not None:
+            return self.share.state
         if self.other is not None:
             return self.other.state
         return "Empty" if self.consumer is None else str(self.consumer.state)
@@ -73,6 +79,8 @@ class Group:
     @property
     def group_type(self) -> str:
         """Kafka's name of the protocol, as in ListGroups. Simple groups count as classic."""
+        if self.share is not None:
+            return "share"
         if self.other is not None:
             return self.other.group_type
         return "classic" if self.consumer is None else "consumer"
@@ -81,15 +89,24 @@ class Group:
         """Return whether a member reads `topic`, or may. Such offsets neither expire nor can be deleted."""
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
+        if self.share is not None:
+            return self.share.is_subscribed(topic)
         if self.other is not None:
             return not self.other.is_empty  # its members' subscriptions are not read
         return self.consumer is not None and self.consumer.is_subscribed(topic)
+
+    def check_has_offsets(self) -> None:
+        """Check that groups of this type have committed offsets. KafkaError GROUP_ID_NOT_FOUND for share groups."""
+        if self.share is not None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
         """The records that erase the group from the log, without its offsets.
 
         As in Kafka, a simple group has one, too: after a reload it is unknown whether it ever had members.
         """
+        if self.share is not None:
+            return [encode_record(*record) for record in self.share.tombstones()]
         if self.other is not None:
             return self.other.tombstones(self.group_id)
         if self.consumer is None:

@@ -1,10 +1,10 @@
-"""Groups of the types that are not served, share and streams: a Kafka left them in `__consumer_offsets`.
+"""Groups of the type that is not served, streams: a Kafka left them in `__consumer_offsets`.
 
 They exist: no classic or consumer group takes their ids, they are listed, and deleted as other groups. Their records stay as they
 are, so a Kafka finds them again. No member can send a heartbeat here, so members count for one session after the load, as in a
 Kafka that they do not return to.
 
-Source: ShareGroup, StreamsGroup.
+Source: StreamsGroup.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.other_group_keys import (
-    SHARE,
     STREAMS,
     OtherGroupKey,
     OtherRecord,
@@ -22,7 +21,7 @@ from diamant.protocol.internal_topics.other_group_keys import (
 )
 
 SESSION_S = 45.0
-"""Kafka's default of `group.share.session.timeout.ms` and `group.streams.session.timeout.ms`."""
+"""Kafka's default of `group.streams.session.timeout.ms`."""
 
 
 class OtherGroup:
@@ -60,19 +59,13 @@ class OtherGroup:
 
     def check_join(self, group_id: str) -> None:
         """Check that a classic group may replace this one. KafkaError INCONSISTENT_GROUP_PROTOCOL."""
-        if self.group_type == SHARE or not self.is_empty:
+        if not self.is_empty:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a {self.group_type} group")
 
-    def check_has_offsets(self, group_id: str) -> None:
-        """Check that groups of this type have committed offsets. KafkaError GROUP_ID_NOT_FOUND for share groups."""
-        if self.group_type == SHARE:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-
     def validate_commit(self, group_id: str, generation: int, *, is_transactional: bool) -> None:
-        """Check that offsets may be committed. KafkaError: that of `check_has_offsets`; UNKNOWN_MEMBER_ID for a member, and for
-        none while there are members.
+        """Check that offsets may be committed. KafkaError UNKNOWN_MEMBER_ID for a member, and for none while there are
+        members.
         """
-        self.check_has_offsets(group_id)
         if generation >= 0 or not (is_transactional or self.is_empty):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 

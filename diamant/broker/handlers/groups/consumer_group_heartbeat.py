@@ -12,8 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.decisions.request import MemberRequest
-from diamant.broker.handlers.groups.join_group import client_host
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, client_host, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.messages.consumer_group_heartbeat import (

@@ -41,7 +41,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
             group = groups.group(group_id)
             if group is None:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-            if group.consumer is not None or group.other is not None:
+            if group.group_type != "classic":
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
             fields = _describe(group)
         except REQUEST_ERRORS as error:

@@ -19,7 +19,7 @@ from diamant.broker.coordinators.internal_topic import coordinator_of
 from diamant.broker.network.api import Answer, ConnectionInfo, RequestContext
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.permissions import Permission
-from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -35,7 +35,7 @@ FIRST_BATCHED = 4
 GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
 NOT_AVAILABLE = "The coordinator is not available."
-TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
+TOPICS = {GROUP: GROUP_OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC, SHARE: SHARE_GROUP_STATE_TOPIC}
 NEEDS = {
     GROUP: permissions.DESCRIBE_GROUP,
     TRANSACTION: permissions.DESCRIBE_TRANSACTIONAL_ID,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from diamant.broker.groups.classic.events import UNKNOWN_MEMBER_ID, GroupProtocol, JoinAnswer, JoinRequest
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import Answer, RequestContext, client_host
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
@@ -53,11 +53,6 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: JoinGroup
         else "",
     )
     return groups.classic.join(str(request.group_id), join, partial(_encode, version))
-
-
-def client_host(context: RequestContext) -> str:
-    """Return a member's host in Kafka's form: Java's text of an address, with a leading slash."""
-    return "/" + context.connection.peer.rpartition(":")[0]
 
 
 def _encode(version: int, answer: JoinAnswer) -> bytes:

@@ -59,6 +59,6 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroup
 def _protocol_type(group: Group) -> str:
     if group.classic is not None:
         return group.classic.protocol_type or ""
-    if group.other is not None:
-        return group.other.group_type
+    if group.share is not None or group.other is not None:
+        return group.group_type
     return "" if group.consumer is None else CONSUMER_PROTOCOL_TYPE

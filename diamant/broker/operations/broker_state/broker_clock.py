@@ -307,6 +307,8 @@ class BrokerClock:
             found.append(groups.classic.timers)
         if "consumer" in groups.__dict__:
             found.append(groups.consumer.runner.timers)
+        if "share" in groups.__dict__:
+            found.append(groups.share.timers)
         return found
 
     def _movable(self) -> SettableClock:

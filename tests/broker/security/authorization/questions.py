@@ -135,6 +135,12 @@ _HEARTBEAT = {
     **{"rack_id": None, "rebalance_timeout_ms": -1, "subscribed_topic_regex": None},
     **{"server_assignor": None, "topic_partitions": None},
 }
+_SHARE_MEMBER = {"group_id": "kip932", "member_id": "wAAAAAAAAAAAAAAAAAAAAA"}
+_SHARE_HEARTBEAT = {**_SHARE_MEMBER, "member_epoch": 5, "rack_id": None}
+_SHARE_FETCH = {
+    **_SHARE_MEMBER, "share_session_epoch": 5, "min_bytes": 1, "max_bytes": 1, "max_records": 1, "batch_size": 1,
+    "max_wait_ms": 0, "topics": [], "forgotten_topics_data": [],
+}  # fmt: skip
 _MARKER = {"transaction_result": False, "coordinator_epoch": 0, "topics": [{"name": "missing", **_PARTITION_0}]}
 _VERIFIED = {"transactional_id": "ty", "verify_only": True, "topics": [{"name": "users", "partitions": [0]}]}
 _IN_TRANSACTION = {f"v3_and_below_{name}": value for name, value in {"transactional_id": "ty", **_PRODUCER}.items()}
@@ -231,6 +237,20 @@ _GROUPS = (
     _ask("consumer group heartbeat", 68, 1, **_HEARTBEAT, subscribed_topic_names=None),
     _ask("consumer group heartbeat: topics", 68, 1, **_HEARTBEAT, subscribed_topic_names=["users", "missing"]),
     _ask("consumer group describe", 69, 1, group_ids=["g", "h"], **_ASKED_AS),
+    _ask("share group heartbeat", 76, 1, **_SHARE_HEARTBEAT, subscribed_topic_names=None),
+    _ask("share group heartbeat: topics", 76, 1, **_SHARE_HEARTBEAT, subscribed_topic_names=["users", "missing"]),
+    _ask("share group describe", 77, 1, group_ids=["g", "h"], **_ASKED_AS),
+    _ask("share fetch", 78, 2, **_SHARE_FETCH),
+    _ask("share acknowledge", 79, 2, **_SHARE_MEMBER, share_session_epoch=5, topics=[]),
+    _ask(
+        "describe share group offsets", 90, 1,
+        groups=[{"group_id": "h", "topics": _both("topic_name", partitions=[0])}, {"group_id": "g", "topics": None}],
+    ),
+    _ask(
+        "alter share group offsets", 91, 0, group_id="g",
+        topics=_both("topic_name", partitions=[{"partition_index": 0, "start_offset": 0}]),
+    ),
+    _ask("delete share group offsets", 92, 0, group_id="h", topics=_both("topic_name")),
 )  # fmt: skip
 _TRANSACTIONS = (
     _ask("init producer id", 22, 4, transactional_id=None, transaction_timeout_ms=1, **_NEW_PRODUCER),

@@ -1,0 +1,324 @@
+"""Share partitions at work: what members read, hold and acknowledge, their locks, and what the state topic gets of it.
+
+Every operation takes one turn of the loop: follow the log's start, decide, append the changes, answer. So answered
+acknowledgements survive SIGKILL. What is acquired is not written, as in Kafka: after a start those records are given out again,
+and that delivery is not counted. Locks end by the broker's clock.
+
+Bounds: a `SharePartition` for each share partition that was fetched from; one due time for each with locks.
+
+Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.config.group_table import duration_ms, text_of_group, value_of_group
+from diamant.broker.groups.delivery.share_sessions import SessionKey, ShareSessions
+from diamant.broker.groups.delivery.share_state import ShareState
+from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, acknowledge
+from diamant.broker.groups.share.acquisition import Acquired, Acquirer, ShareLimits, acquire
+from diamant.broker.groups.share.ranges import RecordState
+from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePartition
+from diamant.broker.groups.share.simple_assignor import Place
+from diamant.broker.network.api import REQUEST_ERRORS
+from diamant.broker.node.scheduler import ScheduledTask
+from diamant.broker.topics.topic import Topic
+from diamant.protocol.batches.header import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.share_records import SharePartitionKey, StateBatch
+from diamant.protocol.kraft.records import GROUP_RESOURCE
+from diamant.storage.log.log import READ_COMMITTED, Log
+from diamant.storage.log.time_search import at_or_after
+from diamant.storage.segments.segment import FileSlice, scan_headers
+from diamant.storage.segments.txn_index import AbortedTxn
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+
+logger = logging.getLogger(__name__)
+
+LOCK_DURATION_MS = "share.record.lock.duration.ms"
+DELIVERY_COUNT_LIMIT = "share.delivery.count.limit"
+MAX_RECORD_LOCKS = "share.partition.max.record.locks"
+START = "share.auto.offset.reset"
+ISOLATION_LEVEL = "share.isolation.level"
+NOT_HOSTED = "This server does not host this topic-partition."
+RENEW = "share.renew.acknowledge.enable"
+
+
+class LivePartition(NamedTuple):
+    """A share partition with its log."""
+
+    key: SharePartitionKey
+    log: Log
+    state: SharePartition
+
+
+class WantedRecords(NamedTuple):
+    """How many records a member wants of a partition, and in what form (`acquisition.Acquirer`)."""
+
+    member_id: str
+    max_records: int
+    max_bytes: int
+    batch_size: int
+    is_record_limit: bool
+
+
+class Given(NamedTuple):
+    """Records given to a member: where they are in files, in whole batches, and which of them it holds."""
+
+    slices: tuple[FileSlice, ...]
+    acquired: tuple[Acquired, ...]
+
+    @property
+    def record_count(self) -> int:
+        """The number of offsets."""
+        return sum(one.last - one.first + 1 for one in self.acquired)
+
+
+NOTHING = Given((), ())
+
+
+class SharePartitions:
+    """See the module. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, state: ShareState) -> None:
+        self._node = node
+        self.state = state
+        self.sessions = ShareSessions()
+        self._due: list[tuple[int, SharePartitionKey]] = []
+        self._is_due: dict[SharePartitionKey, int] = {}
+        node.scheduler.add(ScheduledTask("end of record locks", self._next_due_ms, self._expire))
+
+    def value_of(self, group_id: str, name: str) -> int:
+        """Return a number of a group's configuration."""
+        return value_of_group(name, self._overrides(group_id), self._node.config)
+
+    def text_of(self, group_id: str, name: str) -> str:
+        """Return a text of a group's configuration."""
+        return text_of_group(name, self._overrides(group_id))
+
+    def _overrides(self, group_id: str) -> dict[str, str]:
+        return dict(self._node.topics.image.configs.get((GROUP_RESOURCE, group_id), {}))
+
+    def find(self, key: SharePartitionKey) -> LivePartition:
+        """Return a share partition, loaded with its first use.
+
+        KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
+        UNKNOWN_SERVER_ERROR (as Kafka) if it has none.
+        """
+        log = self._node.topics.log_by_id(key.topic_id, key.partition)
+        try:
+            self.state.check(key)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.detail) from None
+        stored = self.state.states.get(key)
+        if stored is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no member's subscription has initialized this partition")
+        live = stored.live
+        if live is None:
+            start = stored.start_offset
+            if start == UNKNOWN_OFFSET:
+                start = self._first_offset(key.group_id, log)
+            live = stored.live = SharePartition(start, stored.batches)
+            stored.batches = []
+        live.begin_at(log.log_start_offset)
+        return LivePartition(key, log, live)
+
+    def _first_offset(self, group_id: str, log: Log) -> int:
+        start = self.text_of(group_id, START)
+        if start == "latest":
+            return log.log_end_offset
+        if start == "earliest":
+            return log.log_start_offset
+        since_ms = self._node.env.clock.now_ms() - (duration_ms(start) or 0)
+        for step in at_or_after(log, since_ms):
+            if (found := step.run()) is not None:
+                return found.offset
+        return log.log_end_offset
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def give(self, partition: LivePartition, wanted: WantedRecords) -> Given:
+        """Give records to a member, as many as there are, at most what it wants. KafkaError as of `Log.read`."""
+        while (given := self._give(partition, wanted)) is None:
+            pass  # all of it was of aborted transactions: there may be more behind
+        return given
+
+    def _give(self, partition: LivePartition, wanted: WantedRecords) -> Given | None:
+        key, log, state = partition
+        limits = ShareLimits(
+            self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
+        )
+        offset = state.next_fetch_offset()
+        if wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):
+            return NOTHING
+        isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
+        result = log.read(offset, wanted.max_bytes, isolation_level=isolation, min_one_message=True)
+        # Nothing beyond can be acquired in this turn, so the rest is not looked at.
+        horizon = max(state.end_offset, offset) + wanted.max_records
+        read = list(_batches(result.slices, horizon))
+        if not read:
+            return NOTHING
+        now_ms = self._node.env.clock.now_ms()
+        lock_ends_ms = now_ms + self.value_of(key.group_id, LOCK_DURATION_MS)
+        asked = Acquirer(wanted.member_id, wanted.max_records, wanted.batch_size, wanted.is_record_limit, lock_ends_ms)
+        bounds = [(header.base_offset, header.last_offset) for _, _, header in read]
+        acquired = acquire(state, asked, limits, offset, bounds)
+        if acquired and result.aborted:
+            aborted = list(aborted_ranges([header for _, _, header in read], result.aborted))
+            for first, last in aborted:
+                state.archive(first, last, RecordState.ACQUIRED)
+            acquired = list(without(acquired, aborted))
+        if not acquired:
+            return None if state.advance() else NOTHING
+        self._watch_lock(key, lock_ends_ms)
+        return Given(tuple(_slices(read, acquired[0].first, acquired[-1].last)), tuple(acquired))
+
+    # -- acknowledging -------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, key: SharePartitionKey, member_id: str, batches: Sequence[AcknowledgementBatch]) -> None:
+        """Acknowledge records that the member holds. KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
+        UNKNOWN_TOPIC_OR_PARTITION if no member has fetched from the partition since the start; then nothing has changed.
+        """
+        stored = self.state.states.get(key)
+        if stored is None or stored.live is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+        partition = self.find(key)
+        state = partition.state
+        before = list(state.batches)
+        lock_ends_ms = self._node.env.clock.now_ms() + self.value_of(key.group_id, LOCK_DURATION_MS)
+        limit = self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
+        changes = acknowledge(state, member_id, batches, limit, lock_ends_ms)
+        self._watch_lock(key, lock_ends_ms)
+        if changes:
+            try:
+                self._persist(partition, changes)
+            except REQUEST_ERRORS:
+                state.batches = before
+                raise
+
+    def release(self, key: SessionKey, places: Collection[Place]) -> dict[Place, KafkaError | None]:
+        """Make the records available that a member holds of these partitions; return what failed, by partition."""
+        group_id, member_id = key
+        outcome: dict[Place, KafkaError | None] = {}
+        for place in places:
+            outcome[place] = None
+            try:
+                partition = self.find(SharePartitionKey(group_id, *place))
+                limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
+                self._persist(partition, partition.state.release(member_id, limit))
+            except KafkaError as error:
+                outcome[place] = error
+        return outcome
+
+    def end_session(self, key: SessionKey) -> None:
+        """End a member's session: its connection is closed, or its session in the group has expired."""
+        self.release(key, self.sessions.close(key))
+
+    def disconnected(self, peer: str) -> None:
+        """End the sessions of a closed connection."""
+        for key in self.sessions.of_peer(peer):
+            self.end_session(key)
+
+    def _persist(self, partition: LivePartition, changes: Sequence[StateBatch]) -> None:
+        """Write changes, then move the start offset, and let waiting members look for records."""
+        if changes:
+            self.state.write(partition.key, partition.state, changes, partition.log.leader_epoch)
+            partition.state.advance()
+            self._node.purgatory.wake(partition.log)
+
+    # -- locks ---------------------------------------------------------------------------------------------------------
+
+    def _watch_lock(self, key: SharePartitionKey, lock_ends_ms: int) -> None:
+        if key not in self._is_due or self._is_due[key] > lock_ends_ms:
+            self._is_due[key] = lock_ends_ms
+            heappush(self._due, (lock_ends_ms, key))
+            self._node.scheduler.poke()
+
+    def _next_due_ms(self) -> int | None:
+        while self._due and self._is_due.get(self._due[0][1]) != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    async def _expire(self) -> None:
+        now_ms = self._node.env.clock.now_ms()
+        while (due_ms := self._next_due_ms()) is not None and due_ms <= now_ms:
+            _, key = heappop(self._due)
+            del self._is_due[key]
+            stored = self.state.states.get(key)
+            if stored is None or stored.live is None:
+                continue
+            try:
+                partition = self.find(key)
+                changes = partition.state.expire(now_ms, self.value_of(key.group_id, DELIVERY_COUNT_LIMIT))
+                self._persist(partition, changes)
+            except REQUEST_ERRORS as error:
+                logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
+            next_ms = stored.live.next_lock_end_ms()
+            if next_ms is not None:
+                self._watch_lock(key, next_ms)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Erase the states of a deleted topic's partitions."""
+        keys = [key for key in self.state.states if key.topic_id == topic.topic_id]
+        try:
+            self.state.remove(keys)
+        except REQUEST_ERRORS as error:
+            logger.warning("the states of share partitions of %s could not be erased: %s", topic.name, error)
+
+
+def _batches(slices: Sequence[FileSlice], horizon: int) -> Iterator[tuple[FileSlice, int, BatchHeader]]:
+    for part in slices:
+        for position, header in scan_headers(part.file, part.position, part.position + part.size):
+            if header.base_offset > horizon:
+                return
+            yield part, position, header
+
+
+def _slices(read: Sequence[tuple[FileSlice, int, BatchHeader]], first: int, last: int) -> Iterator[FileSlice]:
+    """Yield the ranges of files with the batches that have offsets from `first` to `last`."""
+    found: FileSlice | None = None
+    for part, position, header in read:
+        if header.last_offset < first or header.base_offset > last:
+            continue
+        if found is not None and found.file is part.file and found.position + found.size == position:
+            found = found._replace(size=found.size + header.size)
+        else:
+            if found is not None:
+                yield found
+            found = FileSlice(part.file, position, header.size)
+    if found is not None:
+        yield found
+
+
+def aborted_ranges(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
+    """Yield first and last offset of each batch of an aborted transaction."""
+    for header in headers:
+        first, last = header.base_offset, header.last_offset
+        is_of_transaction = header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG
+        if is_of_transaction and any(
+            one.producer_id == header.producer_id and one.first_offset <= last and first <= one.last_offset
+            for one in aborted
+        ):
+            yield first, last
+
+
+def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:
+    """Yield what is left of acquired offsets without these ranges; both ascending."""
+    for one in acquired:
+        first = one.first
+        for begin, end in ranges:
+            if end < first or begin > one.last:
+                continue
+            if first < begin:
+                yield one._replace(first=first, last=begin - 1)
+            first = end + 1
+        if first <= one.last:
+            yield one._replace(first=first)

@@ -1,0 +1,97 @@
+"""The start offsets of share groups: listed, moved and deleted by administrators.
+
+They may be moved and deleted only while the group has no members. A moved offset begins a new state: what was in flight is
+forgotten.
+
+Source: GroupCoordinatorService.describeShareGroupOffsets, alterShareGroupOffsets, deleteShareGroupOffsets of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from diamant.broker.groups.delivery.share_partitions import SharePartitions
+from diamant.broker.groups.membership.share_service import ShareGroups
+from diamant.broker.groups.share.share_group import ShareGroup
+from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
+from diamant.broker.groups.store.group_store import GroupStore
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import NamedPartitions
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.storage.log.log import Log
+
+
+class StartOffset(NamedTuple):
+    """Where a share partition begins, and how many records of it are not done; -1 if not known."""
+
+    partition: int
+    start_offset: int = UNKNOWN_OFFSET
+    leader_epoch: int = 0
+    lag: int = UNKNOWN_OFFSET
+
+
+class ShareOffsets:
+    """See the module. Belongs to the loop thread."""
+
+    def __init__(self, groups: ShareGroups, store: GroupStore) -> None:
+        self._groups = groups
+        self._store = store
+
+    @property
+    def _partitions(self) -> SharePartitions:
+        return self._groups.partitions
+
+    def initialized(self, group_id: str) -> Sequence[NamedPartitions]:
+        """Return the topics of a group with a state; none if there is no such share group."""
+        self._groups.check_enabled()
+        self._store.check_usable(group_id)
+        group = self._store.group(group_id)
+        return [] if group is None or group.share is None else list(group.share.initialized.values())
+
+    def of(self, group_id: str, topic_id: UUID, partition: int, log: Log | None) -> StartOffset:
+        """Return the start offset of a share partition."""
+        key = SharePartitionKey(group_id, topic_id, partition)
+        state = self._partitions.state.states.get(key)
+        if state is None or state.start_offset == UNKNOWN_OFFSET:
+            return StartOffset(partition)
+        if state.live is None:
+            start, completed = state.start_offset, max(state.completed_count, 0)
+        else:
+            start, completed = state.live.start_offset, state.live.completed_count
+        lag = UNKNOWN_OFFSET if log is None else max(log.log_end_offset - start - completed, 0)
+        return StartOffset(partition, start, state.leader_epoch, lag)
+
+    def group_to_change(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup:
+        """Return a group without members. KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        self._groups.check_enabled()
+        self._store.check_usable(group_id)
+        if may_be_new and self._store.group(group_id) is None:
+            return ShareGroup(group_id)
+        group = self._groups.share_group(group_id)
+        if not group.is_empty:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+        return group
+
+    def alter(self, group: ShareGroup, name: str, topic_id: UUID, offsets: Mapping[int, int]) -> None:
+        """Move the start offsets of partitions, by number. KafkaError as of `ShareState.initialize`."""
+        epoch = group.group_epoch + 1
+        for partition, offset in offsets.items():
+            self._partitions.state.initialize(SharePartitionKey(group.group_id, topic_id, partition), epoch, offset)
+        known = group.initialized.get(topic_id, NamedPartitions(topic_id, name, ()))
+        numbers = tuple(sorted({*known.partitions, *offsets}))
+        topics = {**group.initialized, topic_id: known._replace(partitions=numbers)}
+        self._groups.commit(
+            group, [group.epoch_record(epoch, group.metadata_hash), group.state_record(topics.values())]
+        )
+
+    def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
+        """Erase the states of topics. KafkaError as of `ShareState.remove`."""
+        gone = set(topic_ids)
+        self._partitions.state.remove(
+            SharePartitionKey(group.group_id, *place) for place in group.places() if place[0] in gone
+        )
+        rest = [topic for topic_id, topic in group.initialized.items() if topic_id not in gone]
+        if len(rest) < len(group.initialized):
+            self._groups.commit(group, [group.state_record(rest)])

@@ -1,0 +1,384 @@
+"""Requests of members of share groups (KIP-932). Every request is answered at once.
+
+Decide, append the records as one batch, apply them, answer: one turn of the loop. A member's first heartbeat initializes the
+partitions of its topics in `__share_group_state` and assigns them; Kafka does so between two heartbeats.
+
+Bound: the groups' members, one timer each.
+
+Source: GroupCoordinatorService, GroupMetadataManager.shareGroupHeartbeat of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from diamant.broker.coordinators.java_order import strings_in_timeline_order
+from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.broker.groups.delivery.share_partitions import SharePartitions
+from diamant.broker.groups.membership.timers import Timers
+from diamant.broker.groups.share.share_group import LEAVE_EPOCH, ShareGroup, ShareMember, ShareRecord
+from diamant.broker.groups.share.simple_assignor import Place, assign
+from diamant.broker.groups.store.group import Group
+from diamant.broker.groups.store.group_store import GroupStore
+from diamant.broker.groups.store.log import GroupLog
+from diamant.broker.network.api import REQUEST_ERRORS
+from diamant.broker.topics.internal_names import SHARE_GROUP_STATE_TOPIC
+from diamant.broker.topics.topic import Topic
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.group_records import (
+    GroupRecordKey,
+    NamedPartitions,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMemberMetadataValue,
+    encode_record,
+)
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+    from diamant.storage.kraft.image import MetadataImage
+
+logger = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = "share.session.timeout.ms"
+HEARTBEAT_INTERVAL_MS = "share.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL_MS = "share.assignment.interval.ms"
+ASSIGNOR = "simple"
+RETRY_MS = 1_000
+
+
+class ShareHeartbeat(NamedTuple):
+    """A heartbeat's fields, and the client."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None
+    topic_names: tuple[str, ...] | None
+    client_id: str
+    client_host: str
+
+
+class ShareGroups:
+    """All share groups of the broker. Belongs to the loop thread, which must create it."""
+
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, partitions: SharePartitions) -> None:
+        self._node = node
+        self._store = store
+        self._log = log
+        self.partitions = partitions
+        self.timers = Timers(asyncio.get_running_loop())
+
+    @property
+    def is_enabled(self) -> bool:
+        """Source: KafkaApis.isShareGroupProtocolEnabled."""
+        return "share" in self._node.config.group_coordinator_rebalance_protocols
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._node.topics.image
+
+    def check_enabled(self) -> None:
+        """Raise KafkaError UNSUPPORTED_VERSION, without a message, unless the protocol is enabled."""
+        if not self.is_enabled:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+    # -- heartbeats ----------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: ShareHeartbeat) -> dict[str, object]:
+        """Let a member join, stay or leave; return the fields of the answer.
+
+        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+        GROUP_MAX_SIZE_REACHED, those of `GroupStore.check_usable`, `GroupLog` and `ShareState`.
+        """
+        self.check_enabled()
+        _check(request)
+        group_id, member_id = request.group_id, request.member_id
+        self._store.check_usable(group_id)
+        if request.member_epoch == LEAVE_EPOCH:
+            group = self.share_group(group_id)
+            group.member(member_id)
+            logger.info("group %s: member %s has left", group_id, member_id)
+            self._remove(group, [member_id])
+            return {"member_id": member_id, "member_epoch": LEAVE_EPOCH}
+        group = self._group_for(group_id, is_joining=request.member_epoch == 0)
+        before = group.members.get(member_id)
+        self._check_member(group, before, request)
+        self.commit(group, self._joined(group, before, request))
+        member = group.members[member_id]
+        self._start_session(group_id, member_id)
+        answer: dict[str, object] = {
+            "member_id": member_id,
+            "member_epoch": member.member_epoch,
+            "heartbeat_interval_ms": self.partitions.value_of(group_id, HEARTBEAT_INTERVAL_MS),
+        }
+        if (
+            request.member_epoch == 0
+            or request.topic_names is not None
+            or before is None
+            or before.assigned != member.assigned
+        ):
+            answer["assignment"] = {"topic_partitions": _topic_partitions(member.assigned)}
+        return answer
+
+    def share_group(self, group_id: str) -> ShareGroup:
+        """Return a share group. KafkaError GROUP_ID_NOT_FOUND."""
+        group = self._store.group(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if group.share is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        return group.share
+
+    def _group_for(self, group_id: str, *, is_joining: bool) -> ShareGroup:
+        """Return the group; a new one, not registered yet, if a member joins."""
+        if is_joining and self._store.group(group_id) is None:
+            return ShareGroup(group_id)
+        if self._store.group(group_id) is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return self.share_group(group_id)
+
+    def _check_member(self, group: ShareGroup, member: ShareMember | None, request: ShareHeartbeat) -> None:
+        epoch = request.member_epoch
+        if member is None:
+            if epoch != 0:
+                group.member(request.member_id)
+            limit = self._node.config.group_share_max_size
+            if len(group.members) >= limit:
+                raise KafkaError(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    f"The share group has reached its maximum capacity of {limit} members.",
+                )
+            return
+        if epoch > member.member_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a greater member epoch ({epoch}) than the one known by the group coordinator "
+                f"({member.member_epoch}). The member must abandon all its partitions and rejoin.",
+            )
+        if epoch and epoch < member.member_epoch and epoch != member.previous_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a smaller member epoch ({epoch}) than the one known by the group coordinator "
+                f"({member.member_epoch}), and it does not match the previous member epoch ({member.previous_epoch}). The "
+                "member must abandon all its partitions and rejoin.",
+            )
+
+    def _joined(self, group: ShareGroup, before: ShareMember | None, request: ShareHeartbeat) -> list[ShareRecord]:
+        """Return the records by which a member joins or stays: of itself, the group's epoch, its target, the assignment."""
+        member_id = request.member_id
+        member = before or ShareMember(member_id)
+        names = member.metadata.subscribed_topic_names if request.topic_names is None else request.topic_names
+        metadata = ShareGroupMemberMetadataValue(
+            request.rack_id if request.rack_id is not None else member.metadata.rack_id,
+            request.client_id,
+            request.client_host,
+            tuple(sorted(set(names))),
+        )
+        records: list[ShareRecord] = []
+        subscriptions = {name: one.metadata.subscribed_topic_names for name, one in group.members.items()}
+        if before is None or before.metadata != metadata:
+            records.append((ShareGroupMemberMetadataKey(group.group_id, member_id), metadata))
+            subscriptions[member_id] = metadata.subscribed_topic_names
+        has_changed = before is None or before.metadata.subscribed_topic_names != metadata.subscribed_topic_names
+        wanted_names = {name for topics in subscriptions.values() for name in topics}
+        topics_hash = metadata_hash(wanted_names, self._image)
+        epoch = group.group_epoch
+        initialized = self._initialize(group, wanted_names, epoch + 1)
+        if has_changed or topics_hash != group.metadata_hash or initialized is not None:
+            epoch += 1
+            records.append(group.epoch_record(epoch, topics_hash))
+        if initialized is not None:
+            records.append(group.state_record(initialized.values()))
+        now_ms = self._node.env.clock.now_ms()
+        target = {name: tuple(places) for name, places in group.target.items()}
+        assignment_epoch = group.assignment_epoch
+        interval_ms = self.partitions.value_of(group.group_id, ASSIGNMENT_INTERVAL_MS)
+        if epoch > assignment_epoch and now_ms >= group.assignment_timestamp_ms + interval_ms:
+            places = [
+                (topic.topic_id, number)
+                for topic in (group.initialized if initialized is None else initialized).values()
+                for number in topic.partitions
+            ]
+            target = self._target(group, subscriptions, places)
+            records += group.target_records(target, epoch, now_ms)
+            assignment_epoch = epoch
+        assigned = target.get(member_id, ())
+        if before is None or before.member_epoch != assignment_epoch or before.assigned != assigned:
+            previous = 0 if before is None else before.member_epoch
+            records.append(group.assignment_record(member_id, assignment_epoch, previous, assigned))
+        return records
+
+    def _target(
+        self, group: ShareGroup, subscriptions: dict[str, tuple[str, ...]], places: Iterable[Place]
+    ) -> dict[str, tuple[Place, ...]]:
+        topics = self._image.topics
+        wanted = {
+            member_id: {topics[name].topic_id for name in names if name in topics}
+            for member_id, names in subscriptions.items()
+        }
+        found = assign(wanted, group.target, list(places))
+        return {member_id: tuple(taken) for member_id, taken in found.items()}
+
+    def _initialize(self, group: ShareGroup, names: Iterable[str], epoch: int) -> dict[UUID, NamedPartitions] | None:
+        """Begin the states of partitions that have none; return all topics of the group with a state, None if nothing changed."""
+        topics = dict(group.initialized)
+        for topic_id in [topic_id for topic_id in topics if topic_id not in self._image.topics_by_id]:
+            del topics[topic_id]
+        for name in sorted(names):
+            topic = self._image.topics.get(name)
+            if topic is None:
+                continue
+            known = topics.get(topic.topic_id, NamedPartitions(topic.topic_id, name, ()))
+            missing = [number for number in sorted(topic.partitions) if number not in known.partitions]
+            for number in missing:
+                key = SharePartitionKey(group.group_id, topic.topic_id, number)
+                if key not in self.partitions.state.states:
+                    self.partitions.state.initialize(key, epoch)
+            if missing:
+                numbers = tuple(sorted([*known.partitions, *missing]))
+                topics[topic.topic_id] = known._replace(partitions=numbers)
+        return None if topics == group.initialized else topics
+
+    def commit(self, group: ShareGroup, records: list[ShareRecord]) -> None:
+        """Write records of a group and apply them; a new group is registered."""
+        if not records:
+            return
+        self._log.append(group.group_id, [encode_record(*record) for record in records])
+        owner = self._store.group_or_new(group.group_id)
+        owner.share = group
+        for record in records:
+            group.apply(*record)
+
+    def _remove(self, group: ShareGroup, member_ids: list[str]) -> None:
+        records = list(group.removal(member_ids))
+        names = {
+            name
+            for member_id, member in group.members.items()
+            if member_id not in member_ids
+            for name in member.metadata.subscribed_topic_names
+        }
+        records.append(group.epoch_record(group.group_epoch + 1, metadata_hash(names, self._image)))
+        self.commit(group, records)
+        for member_id in member_ids:
+            self.timers.cancel((group.group_id, member_id))
+
+    # -- sessions of members -------------------------------------------------------------------------------------------
+
+    def _start_session(self, group_id: str, member_id: str) -> None:
+        timeout_ms = self.partitions.value_of(group_id, SESSION_TIMEOUT_MS)
+        self.timers.set((group_id, member_id), timeout_ms, partial(self._expired, group_id, member_id))
+
+    def _expired(self, group_id: str, member_id: str) -> None:
+        group = self._store.group(group_id)
+        if group is None or group.share is None or member_id not in group.share.members:
+            return
+        logger.info("group %s: member %s is removed: the member session expired", group_id, member_id)
+        try:
+            self._remove(group.share, [member_id])
+            self.partitions.end_session((group_id, member_id))
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: %s could not be removed: %s", group_id, member_id, error)
+            self.timers.set((group_id, member_id), RETRY_MS, partial(self._expired, group_id, member_id))
+
+    def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
+        """Apply a record of a share group when its partition is loaded. Every member gets a new session."""
+        if group.classic is not None or group.consumer is not None:
+            return
+        if group.share is None:
+            group.share = ShareGroup(group.group_id)
+        group.share.apply(key, value)
+        if isinstance(key, ShareGroupMemberMetadataKey):
+            self._start_session(group.group_id, key.member_id)
+
+    def release(self, group: ShareGroup) -> None:
+        """Stop the timers of a group that is dropped."""
+        for member_id in group.members:
+            self.timers.cancel((group.group_id, member_id))
+
+    def forget(self, group: ShareGroup) -> None:
+        """Erase the states of the partitions of a group that is about to be deleted. KafkaError as of `ShareState`."""
+        self.partitions.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Erase the states of a deleted topic's partitions; without the state topic, there is none."""
+        if topic.name == SHARE_GROUP_STATE_TOPIC:
+            self.partitions.state.use(None)
+        else:
+            self.partitions.topic_deleted(topic)
+
+    # -- other requests ------------------------------------------------------------------------------------------------
+
+    def described(self, group_id: str) -> dict[str, object]:
+        """Return a group's fields in ShareGroupDescribe. KafkaError GROUP_ID_NOT_FOUND, also for other groups."""
+        self.check_enabled()
+        self._store.check_usable(group_id)
+        group = self.share_group(group_id)
+        return {
+            "group_id": group_id,
+            "group_state": group.state,
+            "group_epoch": group.group_epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "assignor_name": ASSIGNOR,
+            "members": [
+                self._described_member(group.members[member_id])
+                for member_id in strings_in_timeline_order(group.members)
+            ],
+        }
+
+    def assigned_topics(self, group_id: str) -> set[str]:
+        """Return the names of the topics that members of a group have partitions of."""
+        topics = self._image.topics_by_id
+        places = (place for member in self.share_group(group_id).members.values() for place in member.assigned)
+        return {topics[topic_id].name for topic_id, _ in places if topic_id in topics}
+
+    def _described_member(self, member: ShareMember) -> dict[str, object]:
+        topics = self._image.topics_by_id
+        return {
+            "member_id": member.member_id,
+            "rack_id": member.metadata.rack_id,
+            "member_epoch": member.member_epoch,
+            "client_id": member.metadata.client_id,
+            "client_host": member.metadata.client_host,
+            "subscribed_topic_names": list(member.metadata.subscribed_topic_names),
+            "assignment": {
+                "topic_partitions": [
+                    {"topic_id": topic_id, "topic_name": topics[topic_id].name, "partitions": numbers}
+                    for topic_id, numbers in _numbers(member.assigned).items()
+                    if topic_id in topics
+                ]
+            },
+        }
+
+
+def _check(request: ShareHeartbeat) -> None:
+    """Source: GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid."""
+    message = None
+    if not request.member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if not request.group_id:
+        message = "GroupId can't be empty."
+    elif request.rack_id == "":
+        message = "RackId can't be empty."
+    elif request.member_epoch == 0 and not request.topic_names:
+        message = "SubscribedTopicNames must be set in first request."
+    elif request.member_epoch < LEAVE_EPOCH:
+        message = "MemberEpoch is invalid."
+    if message is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _numbers(assigned: Iterable[Place]) -> dict[UUID, list[int]]:
+    topics: dict[UUID, list[int]] = {}
+    for topic_id, number in assigned:
+        topics.setdefault(topic_id, []).append(number)
+    return topics
+
+
+def _topic_partitions(assigned: Iterable[Place]) -> list[dict[str, object]]:
+    return [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in _numbers(assigned).items()]

@@ -1,0 +1,163 @@
+"""Acknowledgements of records by the member that holds them: all of a request's batches for a partition, or none.
+
+Source: SharePartition.acknowledge of Kafka 4.3, KIP-1222 (renew); KafkaApis.validateAcknowledgementBatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
+
+from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run
+from diamant.broker.groups.share.share_partition import SharePartition, combined
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.share_records import StateBatch
+
+
+class AcknowledgeType(IntEnum):
+    """Kafka's numbers. GAP: the log has no such record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+_STATES = {
+    AcknowledgeType.GAP: RecordState.ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: RecordState.AVAILABLE,
+    AcknowledgeType.REJECT: RecordState.ARCHIVED,
+}
+
+
+class AcknowledgementBatch(NamedTuple):
+    """Offsets and their `types`: one for all of them, or one for each."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+def check_form(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> None:
+    """Check a request's batches for one partition, before anything is looked up. KafkaError INVALID_REQUEST."""
+    previous = -1
+    for batch in batches:
+        if batch.first > batch.last or batch.first < previous:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if not batch.types or len(batch.types) not in (1, batch.last - batch.first + 1):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        highest = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+        if any(not AcknowledgeType.GAP <= one <= highest for one in batch.types):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        previous = batch.last
+
+
+def acknowledge(
+    partition: SharePartition,
+    member_id: str,
+    batches: Sequence[AcknowledgementBatch],
+    max_deliveries: int,
+    lock_ends_ms: int,
+) -> list[StateBatch]:
+    """Change the state of records that the member holds; return the changes.
+
+    `lock_ends_ms`: of renewed locks. KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
+    """
+    before = list(partition.batches)
+    acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
+    try:
+        for batch in batches:
+            if batch.last >= partition.start_offset:
+                acknowledging.run(batch)
+    except KafkaError:
+        # As in Kafka, a batch that was divided for the request stays divided.
+        partition.batches = [
+            old._replace(is_divided=new.is_divided) for old, new in zip(before, partition.batches, strict=True)
+        ]
+        raise
+    if any(run.state is RecordState.AVAILABLE for run in acknowledging.changes):
+        partition.released()
+    return combined(acknowledging.changes)
+
+
+class _Acknowledging:
+    """The acknowledgement of one partition's batches in progress."""
+
+    def __init__(self, partition: SharePartition, member_id: str, max_deliveries: int, lock_ends_ms: int) -> None:
+        self._partition = partition
+        self._member_id = member_id
+        self._max_deliveries = max_deliveries
+        self._lock_ends_ms = lock_ends_ms
+        self.changes: list[Run] = []
+
+    def run(self, batch: AcknowledgementBatch) -> None:
+        """Acknowledge one batch, which may have parts of several batches in flight."""
+        partition = self._partition
+        index = partition.floor(batch.first)
+        if index < 0 and batch.first < partition.start_offset:
+            index = partition.floor(partition.start_offset)
+        if index < 0:
+            raise _not_held("Batch record not found. The request batch offsets are not found in the cache.")
+        stop = partition.floor(batch.last) + 1
+        last = partition.batches[stop - 1].last
+        if last < batch.first:
+            raise _not_asked("Batch record not found. The first offset in request is past acquired records.")
+        if batch.last > last:
+            raise _not_asked("Batch record not found. The last offset in request is past acquired records.")
+        for position in range(index, stop):
+            if partition.batches[position].last >= partition.start_offset:
+                partition.batches[position] = self._acknowledged(partition.batches[position], batch)
+
+    def _acknowledged(self, held: InFlightBatch, batch: AcknowledgementBatch) -> InFlightBatch:
+        start = self._partition.start_offset
+        is_cut = held.first < start <= held.last
+        is_divided = not held.is_within(batch.first, batch.last) or len(batch.types) > 1 or is_cut
+        if not held.is_divided:
+            run = held.runs[0]
+            if run.state is not RecordState.ACQUIRED:
+                raise _not_held("The batch cannot be acknowledged. The batch is not in the acquired state.")
+            if run.member_id != self._member_id:
+                raise _not_held("Member is not the owner of batch record")
+        first, last = max(batch.first, held.first, start), min(batch.last, held.last)
+        for run_first, run_last, kind in _runs_of_types(batch, first, last):
+            held = held.changed(run_first, run_last, partial(self._after, kind), is_divided=is_divided)
+        return held
+
+    def _after(self, kind: AcknowledgeType, run: Run) -> Run:
+        if run.state is not RecordState.ACQUIRED:
+            raise _not_held("The offset cannot be acknowledged. The offset is not acquired.")
+        if run.member_id != self._member_id:
+            raise _not_held("Member is not the owner of offset")
+        if kind is AcknowledgeType.RENEW:
+            return run._replace(lock_ends_ms=self._lock_ends_ms)
+        state = _STATES[kind]
+        if state is RecordState.AVAILABLE and run.delivery_count >= self._max_deliveries:
+            state = RecordState.ARCHIVED
+        self.changes.append(run.freed(state))
+        return self.changes[-1]
+
+
+def _runs_of_types(batch: AcknowledgementBatch, first: int, last: int) -> list[tuple[int, int, AcknowledgeType]]:
+    """Return ranges of equal types within first to last."""
+    if len(batch.types) == 1:
+        return [(first, last, AcknowledgeType(batch.types[0]))]
+    found: list[tuple[int, int, AcknowledgeType]] = []
+    for offset in range(first, last + 1):
+        kind = AcknowledgeType(batch.types[offset - batch.first])
+        if found and found[-1][2] is kind:
+            found[-1] = (found[-1][0], offset, kind)
+        else:
+            found.append((offset, offset, kind))
+    return found
+
+
+def _not_held(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD_STATE, message)
+
+
+def _not_asked(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,246 @@
+"""The acquisition of records by a member: of those just read from the log, those that no member holds.
+
+In mode batch_optimized whole batches of the log are acquired, even beyond the maximum number of records; record_limit (KIP-1206)
+acquires that number at most. Records that were often delivered are given out in ever smaller numbers, and on their last delivery
+alone: a record that breaks its consumer should not take others with it.
+
+Source: SharePartition.acquire of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import ceil
+from operator import itemgetter
+from typing import NamedTuple
+
+from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run
+from diamant.broker.groups.share.share_partition import SharePartition
+
+FEWEST_DELIVERIES_TO_THROTTLE = 2
+
+
+class Acquired(NamedTuple):
+    """Offsets given to a member, and their number of deliveries including this one."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acquirer(NamedTuple):
+    """The request: by whom, how many records at most, in what sizes, and until when they are locked."""
+
+    member_id: str
+    max_records: int
+    batch_size: int
+    is_record_limit: bool
+    lock_ends_ms: int
+
+
+class ShareLimits(NamedTuple):
+    """The group's limits, of records in flight and of deliveries of one record."""
+
+    max_in_flight: int
+    max_deliveries: int
+
+
+LogBatches = Sequence[tuple[int, int]]
+"""Base and last offset of the batches that were read, ascending."""
+
+
+def acquire(
+    partition: SharePartition, asked: Acquirer, limits: ShareLimits, fetch_offset: int, read: LogBatches
+) -> list[Acquired]:
+    """Give records to a member; return what it was given, ascending. `read`: from `fetch_offset` on."""
+    if not read:
+        return []
+    first_read, last = read[0][0], read[-1][1]
+    room = min(asked.max_records, limits.max_in_flight - partition.in_flight_count)
+    if room <= 0 and fetch_offset <= partition.end_offset:
+        # The window is full, and something in it is available.
+        room = min(asked.max_records, partition.end_offset - fetch_offset + 1)
+        last = min(last, partition.end_offset)
+    if room <= 0:
+        return []
+    if fetch_offset < first_read:
+        # Compaction has removed all that was read here before.
+        partition.archive(fetch_offset, first_read - 1, RecordState.AVAILABLE)
+    return _Acquisition(partition, asked, limits, read, last, room).run()
+
+
+class _Acquisition:
+    """One acquisition in progress."""
+
+    def __init__(
+        self,
+        partition: SharePartition,
+        asked: Acquirer,
+        limits: ShareLimits,
+        read: LogBatches,
+        last: int,
+        room: int,
+    ) -> None:
+        self._partition = partition
+        self._asked = asked
+        self._limits = limits
+        self._read = read
+        self._first = read[0][0]
+        self._last = last
+        self._room = room
+        self._count = 0
+        self._found: list[Acquired] = []
+
+    def run(self) -> list[Acquired]:
+        partition = self._partition
+        overlapping = partition.overlapping(self._first, self._last)
+        if not overlapping:
+            base = self._first
+            if partition.floor(base) < 0:
+                base = max(base, partition.start_offset)
+            self._take_new(base, self._last)
+            return self._found
+        base = min(self._first, partition.batches[overlapping.start].first)
+        if partition.floor(self._first) < 0:
+            base = max(base, partition.start_offset)
+        behind = partition.batches[overlapping.stop - 1].last
+        for batch in [partition.batches[index] for index in overlapping]:
+            if self._count >= self._room:
+                break
+            if partition.has_gaps:
+                if base < batch.first:
+                    self._take_new(base, batch.first - 1)
+                base = batch.last + 1
+                if self._count >= self._room:
+                    break
+            if not self._take_again(batch):
+                self._room = 0
+                break
+        if self._count < self._room and behind < self._last:
+            self._take_new(behind + 1, self._last)
+        if self._found:
+            partition.gave_out_to(self._found[-1].last + 1)
+        return self._found
+
+    # -- records that were in flight before ------------------------------------------------------------------------
+
+    def _take_again(self, batch: InFlightBatch) -> bool:
+        """Acquire what is available of a batch; return False if nothing may follow it in this response."""
+        throttle_from = max(FEWEST_DELIVERIES_TO_THROTTLE, ceil(self._limits.max_deliveries / 2))
+        is_throttled = throttle_from <= max(
+            (run.delivery_count for run in batch.runs if self._is_looked_at(batch, run)), default=0
+        )
+        if is_throttled and self._count:
+            return False
+        is_whole = batch.is_within(self._first, self._last) and not batch.is_divided
+        size = batch.last - batch.first + 1
+        if self._asked.is_record_limit and size > self._room - self._count:
+            is_whole = False
+        if not batch.is_divided and batch.runs[0].state is not RecordState.AVAILABLE:
+            return True
+        if is_whole and not is_throttled:
+            (run,) = batch.runs
+            self._replace(batch, run.first, run.last, is_divided=False)
+            self._found.append(Acquired(run.first, run.last, run.delivery_count + 1))
+            self._count += size
+            return True
+        return self._take_parts(batch, throttle_from) == 0 or not is_throttled
+
+    def _is_looked_at(self, batch: InFlightBatch, run: Run) -> bool:
+        if not batch.is_divided:
+            return True
+        return run.last >= self._first and run.first <= self._last and run.state is RecordState.AVAILABLE
+
+    def _take_parts(self, batch: InFlightBatch, throttle_from: int) -> int:
+        """Acquire parts of a batch; return the number of their records."""
+        max_deliveries = self._limits.max_deliveries
+        room = self._room - self._count if self._asked.is_record_limit else None
+        throttled_room: int | None = None
+        taken = 0
+        for run in batch.runs:
+            if run.state is not RecordState.AVAILABLE or run.last < self._first or run.first > self._last:
+                continue
+            first, last = max(run.first, self._first), min(run.last, self._last)
+            is_last_delivery = max_deliveries > 2 and run.delivery_count == max_deliveries - 1
+            if is_last_delivery and taken:
+                break
+            if run.delivery_count >= throttle_from and throttled_room is None:
+                halvings = run.delivery_count - throttle_from + 1
+                throttled_room = max(1, (batch.last - batch.first + 1) >> halvings)
+            for limit in (room, throttled_room):
+                if limit is not None:
+                    last = min(last, first + max(limit - taken, 1) - 1)
+            if is_last_delivery:
+                last = first
+            batch = self._replace(batch, first, last, is_divided=True)
+            self._found.append(Acquired(first, last, run.delivery_count + 1))
+            taken += last - first + 1
+            if is_last_delivery or taken in (room, throttled_room):
+                break
+        if not taken:
+            self._replace(batch, batch.last + 1, batch.last, is_divided=True)
+        self._count += taken
+        return taken
+
+    def _replace(self, batch: InFlightBatch, first: int, last: int, *, is_divided: bool) -> InFlightBatch:
+        def held(run: Run) -> Run:
+            asked = self._asked
+            return Run(
+                run.first, run.last, RecordState.ACQUIRED, run.delivery_count + 1, asked.member_id, asked.lock_ends_ms
+            )
+
+        index = self._partition.floor(batch.first)
+        after = self._partition.batches[index] = batch.changed(first, last, held, is_divided=is_divided)
+        return after
+
+    # -- records that were never given out ---------------------------------------------------------------------------
+
+    def _take_new(self, first: int, last: int) -> None:
+        """Acquire records of the range, in ranges of about the requested size that end where a batch of the log ends."""
+        partition, asked = self._partition, self._asked
+        if not partition.batches and partition.end_offset > first:
+            first = partition.end_offset
+        room = self._room - self._count
+        if room < last - first + 1:
+            limit = last
+            last = self._end_of_batch(first + room - 1)
+            if partition.has_gaps:
+                last = min(last, limit)
+        ranges = self._divided(first, last)
+        was_empty = not partition.batches
+        index = partition.floor(first) + 1
+        if asked.is_record_limit and last - first + 1 > room:
+            held = Run(first, first + room - 1, RecordState.ACQUIRED, 1, asked.member_id, asked.lock_ends_ms)
+            rest = Run(first + room, last, RecordState.AVAILABLE, 0)
+            partition.batches.insert(index, InFlightBatch((held, rest), is_divided=True))
+            partition.released()
+            ranges = [(first, first + room - 1)]
+        else:
+            partition.batches[index:index] = [
+                InFlightBatch((Run(*one, RecordState.ACQUIRED, 1, asked.member_id, asked.lock_ends_ms),))
+                for one in ranges
+            ]
+        if was_empty or index == 0:
+            partition.start_offset = first
+        partition.end_offset = max(partition.end_offset, last)
+        self._found += [Acquired(*one, 1) for one in ranges]
+        self._count += ranges[-1][1] - first + 1
+        partition.gave_out_to(ranges[-1][1] + 1)
+
+    def _end_of_batch(self, offset: int) -> int:
+        """Return the last offset of the batch of the log that has `offset`; `offset` if there is none."""
+        index = bisect_right(self._read, offset, key=itemgetter(0)) - 1
+        return max(offset, self._read[index][1]) if index >= 0 else offset
+
+    def _divided(self, first: int, last: int) -> list[tuple[int, int]]:
+        found = []
+        if not self._asked.is_record_limit and last - first + 1 > self._asked.batch_size:
+            for base, _ in self._read:
+                if base > last:
+                    break
+                if base - first >= self._asked.batch_size:
+                    found.append((first, base - 1))
+                    first = base
+        found.append((first, last))
+        return found

@@ -1,0 +1,251 @@
+"""The state of a share partition: the window of records in flight, from its start offset to its end offset.
+
+A value without clock and log: the caller brings the time, the batches read and the limits, and writes the returned changes
+to the state topic before others see them. The window holds batches in ascending order. Records below the start offset are
+done; those beyond the end offset were never given out.
+
+Bound: `max_in_flight` records, one run for each where every record has a state of its own.
+
+Source: SharePartition of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run
+from diamant.protocol.internal_topics.share_records import StateBatch
+
+UNKNOWN_OFFSET = -1
+
+
+class SharePartition:
+    """See the module. Owned by the loop thread."""
+
+    __slots__ = ("_gap_end", "_gap_start", "_may_have_available", "batches", "end_offset", "start_offset")
+
+    def __init__(self, start_offset: int, state: Iterable[StateBatch] = ()) -> None:
+        """`state`: as read from the state topic, ascending. Offsets missing there were acquired before: they are given again."""
+        self.start_offset = start_offset
+        self.batches: list[InFlightBatch] = []
+        self._gap_start = self._gap_end = UNKNOWN_OFFSET
+        """Where records unknown to the state topic begin, and the end offset when it was read; -1 without such records."""
+        expected = start_offset
+        for first, last, number, count in state:
+            first = max(first, start_offset)
+            if last < first:
+                continue
+            if self._gap_start == UNKNOWN_OFFSET and first > expected:
+                self._gap_start = expected
+            expected = last + 1
+            self.batches.append(InFlightBatch((Run(first, last, RecordState(number), count),)))
+        self.end_offset = self.batches[-1].last if self.batches else start_offset
+        self._gap_end = self.end_offset
+        self._may_have_available = bool(self.batches)
+        self.advance()
+
+    # -- queries -----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight_count(self) -> int:
+        """Records in the window, done or not."""
+        return self.end_offset - self.start_offset + 1 if self.batches else 0
+
+    @property
+    def completed_count(self) -> int:
+        """Records of the window that are done (KIP-1226)."""
+        return sum(
+            run.last - max(run.first, self.start_offset) + 1
+            for run in self.runs()
+            if run.state.is_terminal and run.last >= self.start_offset
+        )
+
+    def runs(self) -> Iterator[Run]:
+        """Yield all runs, ascending."""
+        for batch in self.batches:
+            yield from batch.runs
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether records between the batches are still to be given out, since the state topic knew nothing of them."""
+        return self._gap_start != UNKNOWN_OFFSET and self._gap_end == self.end_offset
+
+    @property
+    def gap_start(self) -> int:
+        """Where the first of these records may be, if there are any."""
+        return self._gap_start
+
+    def next_fetch_offset(self) -> int:
+        """Return the first offset that may be given to a member."""
+        behind = self.end_offset + 1 if self.batches and self.start_offset <= self.batches[-1].last else self.end_offset
+        if not self._may_have_available:
+            return behind
+        gap_start = self._gap_start if self.has_gaps else None
+        for batch in self.batches:
+            if gap_start is not None:
+                if batch.first > gap_start:
+                    return gap_start
+                gap_start = max(batch.last + 1, gap_start)
+            for run in batch.runs:
+                if run.state is RecordState.AVAILABLE and run.last >= self.start_offset:
+                    return max(run.first, self.start_offset)
+        self._may_have_available = False
+        return behind
+
+    def can_acquire(self, max_in_flight: int) -> bool:
+        """Return whether a member could be given records now, if the log has them."""
+        return self.next_fetch_offset() != self.end_offset + 1 or self.in_flight_count < max_in_flight
+
+    def next_lock_end_ms(self) -> int | None:
+        """Return the time at which the first lock ends."""
+        ends = (run.lock_ends_ms for run in self.runs() if run.state is RecordState.ACQUIRED)
+        return min(ends, default=None)
+
+    def state_batches(self) -> list[StateBatch]:
+        """Return the state as a snapshot holds it: a record that is acquired counts as before this delivery."""
+        found = []
+        for run in self.runs():
+            if run.state is RecordState.ACQUIRED:
+                run = run.freed(RecordState.AVAILABLE, delivery_count=run.delivery_count - 1)
+                if not run.delivery_count:
+                    continue
+            if run.last >= self.start_offset:
+                found.append(run)
+        return combined(found, self.start_offset)
+
+    # -- changes of the window ---------------------------------------------------------------------------------------
+
+    def floor(self, offset: int) -> int:
+        """Return the index of the last batch that begins at or before `offset`, -1 if there is none."""
+        return bisect_right(self.batches, offset, key=attrgetter("first")) - 1
+
+    def overlapping(self, first: int, last: int) -> range:
+        """Return the indexes of the batches with offsets in the range."""
+        index = self.floor(first)
+        if index < 0 or self.batches[index].last < first:
+            index += 1
+        return range(index, self.floor(last) + 1)
+
+    def released(self) -> None:
+        """Look for available records in the next fetch: some may be."""
+        self._may_have_available = True
+
+    def gave_out_to(self, offset: int) -> None:
+        """Move the gaps that the state topic left behind `offset`."""
+        if self._gap_start == UNKNOWN_OFFSET:
+            return
+        if self._gap_end == self.end_offset and offset <= self._gap_end:
+            self._gap_start = offset
+        else:
+            self._gap_start = UNKNOWN_OFFSET
+
+    def advance(self) -> bool:
+        """Move the start offset over records that are done, and drop batches below it; return whether it has moved."""
+        index = self.floor(self.start_offset)
+        if index < 0 or not _state_at(self.batches[index], self.start_offset).is_terminal:
+            return False
+        done = self._last_done()
+        if done == UNKNOWN_OFFSET:
+            return False
+        if done == self.batches[-1].last:
+            self.start_offset = self.end_offset = done + 1
+            self.batches = []
+            return True
+        index = self.floor(done)
+        if done == self.batches[index].last:
+            index += 1
+            target = self.batches[index].first
+            if self.has_gaps:
+                target = min(target, self._gap_start)
+        else:
+            target = done + 1
+        self.start_offset = max(self.start_offset, target)
+        del self.batches[:index]
+        return True
+
+    def _last_done(self) -> int:
+        done = UNKNOWN_OFFSET
+        for batch in self.batches:
+            if self.has_gaps and batch.last >= self._gap_start:
+                break
+            for run in batch.runs:
+                if not run.state.is_terminal:
+                    return done
+                done = run.last
+        return done
+
+    def begin_at(self, log_start_offset: int) -> None:
+        """Follow a log whose start has moved, by retention, DeleteRecords or compaction of its whole beginning.
+
+        Available records before it are archived. Acquired ones stay with their member until the lock ends.
+        """
+        if log_start_offset <= self.start_offset:
+            return
+        if not self.batches:
+            self.start_offset = self.end_offset = log_start_offset
+            return
+        self.archive(0, log_start_offset - 1, RecordState.AVAILABLE)
+        self.start_offset = log_start_offset
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def archive(self, first: int, last: int, state: RecordState) -> None:
+        """Archive the records of the range that are in `state`."""
+
+        def archived(run: Run) -> Run:
+            return run.freed(RecordState.ARCHIVED) if run.state is state else run
+
+        for index in self.overlapping(first, last):
+            batch = self.batches[index]
+            if any(run.state is state for run in batch.runs):
+                is_divided = not batch.is_within(first, last)
+                self.batches[index] = batch.changed(first, last, archived, is_divided=is_divided)
+                self._may_have_available = True
+
+    def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:
+        """Make records available whose lock has ended; return the changes. Those on their last delivery are archived."""
+        return self._free(lambda run: run.lock_ends_ms <= now_ms, max_deliveries)
+
+    def release(self, member_id: str, max_deliveries: int) -> list[StateBatch]:
+        """Make the records of a member available that has closed its session; return the changes, as of `expire`."""
+        return self._free(lambda run: run.member_id == member_id, max_deliveries)
+
+    def _free(self, is_meant: Callable[[Run], bool], max_deliveries: int) -> list[StateBatch]:
+        changes: list[Run] = []
+
+        def after(run: Run) -> Run:
+            if run.state is not RecordState.ACQUIRED or not is_meant(run):
+                return run
+            is_over = run.last < self.start_offset or run.delivery_count >= max_deliveries
+            changes.append(run.freed(RecordState.ARCHIVED if is_over else RecordState.AVAILABLE))
+            return changes[-1]
+
+        start = self.start_offset
+        for index, batch in enumerate(self.batches):
+            if any(run.state is RecordState.ACQUIRED for run in batch.runs):
+                if batch.first < start <= batch.last:
+                    batch = batch.changed(batch.first, start - 1, after, is_divided=True)
+                    self.batches[index] = batch.changed(start, batch.last, after, is_divided=True)
+                else:
+                    self.batches[index] = batch.changed(batch.first, batch.last, after, is_divided=False)
+        self._may_have_available |= bool(changes)
+        return combined(changes)
+
+
+def combined(runs: Sequence[Run], start_offset: int = 0) -> list[StateBatch]:
+    """Return runs in the form of the state topic, adjacent equal ones as one, without offsets below `start_offset`."""
+    found: list[StateBatch] = []
+    for run in runs:
+        batch = StateBatch(max(run.first, start_offset), run.last, int(run.state), run.delivery_count)
+        if found and found[-1].last_offset + 1 == batch.first_offset and found[-1][2:] == batch[2:]:
+            batch = batch._replace(first_offset=found.pop().first_offset)
+        found.append(batch)
+    return found
+
+
+def _state_at(batch: InFlightBatch, offset: int) -> RecordState:
+    for run in batch.runs:
+        if run.last >= offset:
+            return run.state
+    return batch.runs[-1].state

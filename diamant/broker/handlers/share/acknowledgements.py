@@ -1,0 +1,91 @@
+"""The part that ShareFetch and ShareAcknowledge share: acknowledgements of partitions, and the end of a session.
+
+Source: KafkaApis.handleAcknowledgements, getAcknowledgeBatchesFromShareFetchRequest; SharePartitionManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from diamant.broker.groups.delivery.share_partitions import NOT_HOSTED, RENEW, SharePartitions
+from diamant.broker.groups.delivery.share_sessions import SessionKey
+from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
+from diamant.broker.groups.share.simple_assignor import Place
+from diamant.broker.network.api import REQUEST_ERRORS, error_of
+from diamant.broker.security.authorization import permissions
+from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.topics.topics import Topics
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.storage.uuid_text import ZERO_ID
+
+FIRST_WITH_RENEW = 2
+
+Outcome = tuple[int, str | None]
+"""Error code and message."""
+
+DONE: Outcome = (0, None)
+
+
+def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
+    """Yield (topic id, partition) of a request's topics, with the partition's fields or, in a list of numbers, the number."""
+    for topic in topics:
+        topic_id: UUID = topic.topic_id or ZERO_ID
+        for partition in topic.partitions:
+            yield (topic_id, int(getattr(partition, "partition_index", partition))), partition
+
+
+def check_readable(topics: Topics, access: Access, place: Place) -> None:
+    """Raise KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED."""
+    topic = topics.by_id.get(place[0])
+    if topic is not None:
+        check(access, permissions.READ_TOPIC, topic.name)
+    topics.log_by_id(*place)
+
+
+def acknowledged(
+    partitions: SharePartitions,
+    topics: Topics,
+    access: Access,
+    key: SessionKey,
+    asked_topics: Iterable[Any],
+    version: int,
+    *,
+    is_renewing: bool,
+) -> dict[Place, Outcome]:
+    """Acknowledge what a request says; return the outcome of each partition."""
+    group_id, member_id = key
+    may_renew = version >= FIRST_WITH_RENEW and is_renewing and partitions.text_of(group_id, RENEW) == "true"
+    outcome: dict[Place, Outcome] = {}
+    for place, partition in places_of(asked_topics):
+        batches = [
+            AcknowledgementBatch(
+                int(one.first_offset), int(one.last_offset), [int(kind) for kind in one.acknowledge_types]
+            )
+            for one in partition.acknowledgement_batches
+        ]
+        if not batches:
+            continue
+        try:
+            check_readable(topics, access, place)
+            check_form(batches, may_renew=may_renew)
+            partitions.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
+            outcome[place] = DONE
+        except REQUEST_ERRORS as error:
+            outcome[place] = failed(error)
+    return outcome
+
+
+def closed(partitions: SharePartitions, key: SessionKey) -> dict[Place, Outcome]:
+    """End a session, and release what its member holds; return the outcome of each of its partitions."""
+    released = partitions.release(key, partitions.sessions.close(key))
+    return {place: DONE if error is None else failed(error) for place, error in released.items()}
+
+
+def failed(error: BaseException) -> Outcome:
+    """Return the outcome for an error. Kafka has messages for refused acknowledgements alone."""
+    code, message = error_of(error)
+    has_message = code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST) or message == NOT_HOSTED
+    return code, message if has_message else None

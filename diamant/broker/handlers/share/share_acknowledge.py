@@ -1,0 +1,68 @@
+"""ShareAcknowledge (key 79), versions 1 to 2: a member has processed, releases, rejects or keeps records (KIP-932).
+
+Versions: 2 lets a member renew its locks (KIP-1222).
+Behaviour: the batches of a partition take effect all or none, and are in the state topic before the answer. Epoch -1 ends the
+session; what its member still holds is available again.
+Deviations: none known.
+
+Source: KafkaApis.handleShareAcknowledgeRequest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.groups.delivery.share_partitions import LOCK_DURATION_MS
+from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH, RequestedSession
+from diamant.broker.handlers.share.acknowledgements import acknowledged, closed, failed
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
+from diamant.protocol.wire.schemas import encode_response_fields
+
+if TYPE_CHECKING:
+    from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
+
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.topics.topics import Topics
+
+KEY = 79
+
+
+def handle(
+    groups: GroupCoordinator, topics: Topics, context: RequestContext, request: ShareAcknowledgeRequest
+) -> Answer:
+    """Acknowledge each partition separately."""
+    partitions = groups.share.partitions
+    version = context.api_version
+    asked = RequestedSession(
+        str(request.group_id or ""),
+        str(request.member_id or ""),
+        int(request.share_session_epoch),
+        context.connection.peer,
+    )
+    try:
+        groups.share.check_enabled()
+        partitions.sessions.for_acknowledgement(asked)
+    except REQUEST_ERRORS as error:
+        code, message = failed(error)
+        return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+    is_renewing = getattr(request, "is_renew_ack", False)
+    outcome = acknowledged(
+        partitions, topics, context.access, asked.key, request.topics, version, is_renewing=is_renewing
+    )
+    if asked.epoch == FINAL_EPOCH:
+        outcome = {**closed(partitions, asked.key), **outcome}
+    responses: dict[Any, list[dict[str, object]]] = {}
+    for (topic_id, index), (code, message) in outcome.items():
+        responses.setdefault(topic_id, []).append(
+            {
+                "partition_index": index,
+                "error_code": code,
+                "error_message": message,
+                "current_leader": {"leader_id": -1, "leader_epoch": -1},
+            }
+        )
+    fields = {
+        "acquisition_lock_timeout_ms": partitions.value_of(asked.group_id, LOCK_DURATION_MS),
+        "responses": [{"topic_id": topic_id, "partitions": found} for topic_id, found in responses.items()],
+    }
+    return encode_response_fields(KEY, version, fields)

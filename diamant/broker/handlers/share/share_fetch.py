@@ -1,0 +1,189 @@
+"""ShareFetch (key 78), versions 1 to 2: a member of a share group gets records, and acknowledges earlier ones (KIP-932).
+
+Versions: 2 has the acquire mode (KIP-1206) and renewed locks (KIP-1222).
+Behaviour: the partitions of the session are looked at in turn, beginning behind the last that had records, until there are
+max_records. The answer waits for records, an error or the end of max_wait. Records are whole batches, as with Fetch.
+Deviations: none known.
+
+Source: KafkaApis.handleShareFetchRequest, DelayedShareFetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.groups.delivery.share_partitions import (
+    LOCK_DURATION_MS,
+    NOTHING,
+    Given,
+    LivePartition,
+    SharePartitions,
+    WantedRecords,
+)
+from diamant.broker.groups.delivery.share_sessions import INITIAL_EPOCH, RequestedSession, ShareSession
+from diamant.broker.groups.share.simple_assignor import Place
+from diamant.broker.handlers.share.acknowledgements import (
+    DONE,
+    Outcome,
+    acknowledged,
+    check_readable,
+    closed,
+    failed,
+    places_of,
+)
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.protocol.messages.share_fetch import SharedPartition, encode_share_fetch_response
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.node import Node
+
+KEY = 78
+BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def handle(groups: GroupCoordinator, node: Node, context: RequestContext, request: ShareFetchRequest) -> Answer:
+    """Acknowledge, then give records: now, or once there are some."""
+    partitions = groups.share.partitions
+    asked = RequestedSession(
+        str(request.group_id or ""),
+        str(request.member_id or ""),
+        int(request.share_session_epoch),
+        context.connection.peer,
+    )
+    is_renewing = getattr(request, "is_renew_ack", False)
+    try:
+        groups.share.check_enabled()
+        has_records = bool(request.max_records or request.min_bytes or request.max_bytes or request.max_wait)
+        if is_renewing and has_records:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        has_acknowledgements = any(partition.acknowledgement_batches for _, partition in places_of(request.topics))
+        session = partitions.sessions.for_fetch(
+            asked,
+            (place for place, _ in places_of(request.topics)),
+            (place for place, _ in places_of(request.forgotten_topics_data)),
+            has_acknowledgements=has_acknowledgements,
+            limit=node.config.group_share_max_share_sessions,
+        )
+        if getattr(request, "share_acquire_mode", 0) not in (BATCH_OPTIMIZED, RECORD_LIMIT):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    except REQUEST_ERRORS as error:
+        return encode_share_fetch_response((), error=failed(error))
+    outcome: dict[Place, Outcome] = {}
+    if has_acknowledgements:
+        outcome = acknowledged(
+            partitions,
+            node.topics,
+            context.access,
+            asked.key,
+            request.topics,
+            context.api_version,
+            is_renewing=is_renewing,
+        )
+    fetch = PendingShareFetch(partitions, node, context, asked, request, session, outcome)
+    if session is None:
+        closed(partitions, asked.key)
+        return fetch.encode()
+    if fetch.try_all() or request.max_wait <= timedelta(0):
+        return fetch.encode()
+    return node.purgatory.wait(fetch, fetch.logs(), request.max_wait // _MILLISECOND)
+
+
+class PendingShareFetch:
+    """A fetch of a share session's partitions, until there are records."""
+
+    __slots__ = ("_asked", "_context", "_found", "_node", "_partitions", "_request", "_session", "acknowledged")
+
+    def __init__(
+        self,
+        partitions: SharePartitions,
+        node: Node,
+        context: RequestContext,
+        asked: RequestedSession,
+        request: ShareFetchRequest,
+        session: ShareSession | None,
+        outcome: dict[Place, Outcome],
+    ) -> None:
+        self._partitions = partitions
+        self._node = node
+        self._context = context
+        self._asked = asked
+        self._request = request
+        self._session = session
+        self.acknowledged = outcome
+        self._found: dict[Place, Given | Outcome] = {}
+
+    def logs(self) -> list[Log]:
+        """Return the logs of the session's partitions that exist."""
+        return [partition.log for partition in self._live() if isinstance(partition, LivePartition)]
+
+    def refresh(self, logs: Iterable[Log]) -> bool:
+        """Look for records again; return whether the wait is over."""
+        return self.try_all()
+
+    def try_all(self) -> bool:
+        """Get records of each partition in turn; return whether there is anything to answer now."""
+        session, request = self._session, self._request
+        if session is None or self._partitions.sessions.by_key.get(self._asked.key) is not session:
+            return True
+        if not session.places:
+            return True
+        room = int(request.max_records)
+        live = self._live()
+        max_bytes = max(int(request.max_bytes) // max(len(live), 1), 1)
+        mode = getattr(request, "share_acquire_mode", 0)
+        for place, partition in zip(list(session.places), live, strict=True):
+            if not isinstance(partition, LivePartition):
+                self._found[place] = partition
+                continue
+            if room <= 0:
+                break
+            wanted = WantedRecords(
+                self._asked.member_id, room, max_bytes, int(request.batch_size), mode == RECORD_LIMIT
+            )
+            try:
+                given = self._partitions.give(partition, wanted)
+            except REQUEST_ERRORS as error:
+                self._found[place] = failed(error)
+                continue
+            if given is not NOTHING:
+                self._found[place] = given
+                room -= given.record_count
+                session.places[place] = session.places.pop(place)  # the others are first next time
+        return bool(self._found) or int(request.max_records) <= 0
+
+    def _live(self) -> list[LivePartition | Outcome]:
+        found: list[LivePartition | Outcome] = []
+        for place in self._session.places if self._session is not None else ():
+            try:
+                check_readable(self._node.topics, self._context.access, place)
+                found.append(self._partitions.find(SharePartitionKey(self._asked.group_id, *place)))
+            except REQUEST_ERRORS as error:
+                found.append(failed(error))
+        return found
+
+    def encode(self) -> list[Any]:
+        """Return the response body."""
+        answered = []
+        whole = self._session.places if self._session is not None and self._asked.epoch == INITIAL_EPOCH else ()
+        for place in {**self._found, **dict.fromkeys(whole), **self.acknowledged}:
+            found = self._found.get(place, DONE)
+            given = found if isinstance(found, Given) else NOTHING
+            answered.append(
+                SharedPartition(
+                    *place,
+                    error=DONE if isinstance(found, Given) else found,
+                    acknowledge_error=self.acknowledged.get(place, DONE),
+                    slices=given.slices,
+                    acquired=given.acquired,
+                )
+            )
+        return encode_share_fetch_response(answered, self._partitions.value_of(self._asked.group_id, LOCK_DURATION_MS))

@@ -1,0 +1,57 @@
+"""ShareGroupHeartbeat (key 76), version 1: a member of a share group joins, stays, or leaves (KIP-932).
+
+Behaviour: `groups/membership/share_service.py`. The first heartbeat of all creates `__share_group_state`, and waits for it.
+Deviations: a member's first heartbeat already assigns its partitions; with Kafka the second does.
+
+Source: KafkaApis.handleShareGroupHeartbeat, GroupCoordinatorService.shareGroupHeartbeat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.groups.membership.share_service import ShareHeartbeat
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, client_host, error_of
+from diamant.broker.security.authorization import permissions
+from diamant.broker.security.authorization.access import check
+from diamant.protocol.wire.schemas import encode_response_fields
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+
+KEY = 76
+
+
+def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Answer:
+    """Answer at once, or once the state topic exists."""
+    names = request.subscribed_topic_names
+    heartbeat = ShareHeartbeat(
+        str(request.group_id),
+        str(request.member_id or ""),
+        int(request.member_epoch),
+        request.rack_id,
+        None if names is None else tuple(str(name) for name in names),
+        context.client_id or "",
+        client_host(context),
+    )
+    if heartbeat.member_epoch == 0 and groups.share.is_enabled and not groups.share.partitions.state.topic.exists:
+        return _with_topic(groups, context, heartbeat)
+    return _answer(groups, context, heartbeat)
+
+
+async def _with_topic(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> bytes:
+    await groups.share.partitions.state.topic.ensure()
+    return _answer(groups, context, heartbeat)
+
+
+def _answer(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> bytes:
+    try:
+        for name in () if context.access.is_open else heartbeat.topic_names or ():
+            check(context.access, permissions.DESCRIBE_TOPIC, name)
+        fields = groups.share.heartbeat(heartbeat)
+    except REQUEST_ERRORS as error:
+        code, message = error_of(error)
+        fields = {"error_code": code, "error_message": message}
+    return encode_response_fields(KEY, context.api_version, fields)

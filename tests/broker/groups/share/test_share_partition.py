@@ -1,0 +1,195 @@
+"""The records in flight of a share partition, as ranges, beside a model that has a state for each record."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, acknowledge
+from diamant.broker.groups.share.acquisition import Acquirer, ShareLimits, acquire
+from diamant.broker.groups.share.ranges import RecordState
+from diamant.broker.groups.share.share_partition import SharePartition
+from diamant.protocol.errors import KafkaError
+from tests.effort import examples
+
+LOCK_MS = 10
+MAX_DELIVERIES = 4
+LIMITS = ShareLimits(30, MAX_DELIVERIES)
+BATCHES = [(base, base + size - 1) for base, size in ((0, 1), (1, 4), (5, 10), (15, 3), (20, 5), (25, 15), (40, 20))]
+"""The log: compaction has removed 18 and 19."""
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+STATES = {0: ARCHIVED, 1: ACKNOWLEDGED, 2: AVAILABLE, 3: ARCHIVED}
+
+
+class Model:
+    """State, deliveries, member and end of the lock of each offset that was ever given out."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, tuple[RecordState, int, str, int]] = {}
+
+    def give(self, member_id: str, offset: int, delivery_count: int, now_ms: int) -> None:
+        state, count, _, _ = self.records.get(offset, (AVAILABLE, 0, "", 0))
+        assert state is AVAILABLE, f"{offset} was given out in state {state.name}"
+        assert delivery_count == count + 1 <= MAX_DELIVERIES
+        self.records[offset] = (ACQUIRED, delivery_count, member_id, now_ms + LOCK_MS)
+
+    def may_acknowledge(self, member_id: str, first: int, last: int, start: int) -> bool:
+        known = [offset for offset in range(max(first, start), last + 1) if offset in self.records]
+        return all(self.records[offset][0] is ACQUIRED and self.records[offset][2] == member_id for offset in known)
+
+    def freed(self, offset: int, state: RecordState) -> None:
+        count = self.records[offset][1]
+        is_over = state is AVAILABLE and count >= MAX_DELIVERIES
+        self.records[offset] = (ARCHIVED if is_over else state, count, "", 0)
+
+    def release(self, member_id: str) -> None:
+        for offset, (state, _, holder, _) in list(self.records.items()):
+            if state is ACQUIRED and holder == member_id:
+                self.freed(offset, AVAILABLE)
+
+    def expire(self, now_ms: int) -> None:
+        for offset, (state, _, _, ends_ms) in list(self.records.items()):
+            if state is ACQUIRED and ends_ms <= now_ms:
+                self.freed(offset, AVAILABLE)
+
+
+def check(partition: SharePartition, model: Model) -> None:
+    """The ranges say of each record in the window what the model says, and what is below the window is done."""
+    seen = set()
+    for run in partition.runs():
+        for offset in range(max(run.first, partition.start_offset), run.last + 1):
+            seen.add(offset)
+            state, count, member_id, ends_ms = model.records.get(offset, (AVAILABLE, 0, "", 0))
+            assert (run.state, run.delivery_count, run.member_id) == (state, count, member_id), offset
+            assert state is not ACQUIRED or run.lock_ends_ms == ends_ms
+    for offset, (state, _, _, _) in model.records.items():
+        if offset < partition.start_offset:
+            assert state.is_terminal, offset
+        else:
+            assert offset in seen
+    for batch in partition.batches:
+        assert all(left.last + 1 == right.first for left, right in zip(batch.runs, batch.runs[1:], strict=False))
+    assert partition.in_flight_count <= LIMITS.max_in_flight + 20
+    completed = sum(
+        1 for offset, one in model.records.items() if offset >= partition.start_offset and one[0].is_terminal
+    )
+    assert partition.completed_count == completed
+
+
+MEMBERS = st.sampled_from(["a", "b"])
+STEPS = st.one_of(
+    st.tuples(st.just("fetch"), MEMBERS, st.integers(1, 12), st.booleans(), st.sampled_from([1, 3, 100])),
+    st.tuples(st.just("acknowledge"), MEMBERS, st.integers(0, 60), st.integers(0, 8), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.integers(1, 12)),
+    st.tuples(st.just("release"), MEMBERS),
+    st.tuples(st.just("restart")),
+)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_ranges_agree_with_a_state_for_each_record(steps: list[tuple[object, ...]]) -> None:
+    """Acquisition, acknowledgement, expiry, release and restart do to ranges what they do to single records."""
+    partition, model, now_ms = SharePartition(0), Model(), 0
+    for step in steps:
+        kind, *rest = step
+        if kind == "fetch":
+            member_id, room, is_limit, batch_size = rest
+            offset = partition.next_fetch_offset()
+            read = [batch for batch in BATCHES if batch[1] >= offset]
+            asked = Acquirer(str(member_id), int(str(room)), int(str(batch_size)), bool(is_limit), now_ms + LOCK_MS)
+            found = (
+                acquire(partition, asked, LIMITS, offset, read) if partition.can_acquire(LIMITS.max_in_flight) else []
+            )
+            for first, last, count in found:
+                for one in range(first, last + 1):
+                    model.give(str(member_id), one, count, now_ms)
+            assert not is_limit or sum(last - first + 1 for first, last, _ in found) <= int(str(room))
+        elif kind == "acknowledge":
+            member_id, first_offset, length, ack = str(rest[0]), int(str(rest[1])), int(str(rest[2])), int(str(rest[3]))
+            last_offset = first_offset + length
+            start = partition.start_offset
+            try:
+                batch = AcknowledgementBatch(first_offset, last_offset, [ack])
+                acknowledge(partition, member_id, [batch], MAX_DELIVERIES, now_ms + LOCK_MS)
+            except KafkaError:
+                check(partition, model)
+                continue
+            assert model.may_acknowledge(member_id, first_offset, last_offset, start)
+            for one in range(max(first_offset, start), last_offset + 1):
+                if one in model.records and model.records[one][0] is ACQUIRED:
+                    model.freed(one, STATES[ack])
+        elif kind == "wait":
+            now_ms += int(str(rest[0]))
+            partition.expire(now_ms, MAX_DELIVERIES)
+            model.expire(now_ms)
+        elif kind == "release":
+            partition.release(str(rest[0]), MAX_DELIVERIES)
+            model.release(str(rest[0]))
+        else:
+            partition, model = restarted(partition, model)
+        partition.advance()
+        check(partition, model)
+
+
+def restarted(partition: SharePartition, model: Model) -> tuple[SharePartition, Model]:
+    """What a start finds: the snapshot. A record that was acquired is as before that delivery."""
+    after = Model()
+    for offset, (state, count, _, _) in model.records.items():
+        if state is not ACQUIRED:
+            after.records[offset] = (state, count, "", 0)
+        elif count > 1:
+            after.records[offset] = (AVAILABLE, count - 1, "", 0)
+    for offset in list(after.records):
+        if offset >= partition.start_offset and after.records[offset][1] == 0:
+            del after.records[offset]
+    batches = [batch for batch in partition.state_batches() if batch.delivery_count or batch.delivery_state]
+    return SharePartition(partition.start_offset, batches), after
+
+
+def test_memory_is_by_ranges_and_not_by_records() -> None:
+    """A batch of 2,000 records is one run while it is held, and nothing once it is acknowledged."""
+    partition = SharePartition(0)
+    asked = Acquirer("a", 2_000, 2_000, False, LOCK_MS)
+    assert acquire(partition, asked, ShareLimits(2_000, 5), 0, [(0, 1_999)]) == [(0, 1_999, 1)]
+    assert len(list(partition.runs())) == 1
+    acknowledge(partition, "a", [AcknowledgementBatch(0, 999, [1])], 5, LOCK_MS)
+    assert len(list(partition.runs())) == 2
+    acknowledge(partition, "a", [AcknowledgementBatch(1_000, 1_999, [1])], 5, LOCK_MS)
+    partition.advance()
+    assert partition.batches == []
+    assert partition.start_offset == 2_000
+
+
+def test_a_batch_larger_than_the_window_is_given_out_whole() -> None:
+    """100,000 records in one batch fill a window of 2,000: nothing more is given until it moves."""
+    partition = SharePartition(0)
+    asked = Acquirer("a", 500, 500, False, LOCK_MS)
+    limits = ShareLimits(2_000, 5)
+    assert acquire(partition, asked, limits, 0, [(0, 99_999)]) == [(0, 99_999, 1)]
+    assert not partition.can_acquire(2_000)
+    assert acquire(partition, asked, limits, 100_000, [(100_000, 100_009)]) == []
+
+
+def test_a_moved_log_start_archives_what_is_available() -> None:
+    """Records below the log start are given to nobody again, and those still held are archived when their lock ends."""
+    partition = SharePartition(0)
+    asked = Acquirer("a", 10, 100, False, LOCK_MS)
+    acquire(partition, asked, LIMITS, 0, [(0, 9)])
+    acknowledge(partition, "a", [AcknowledgementBatch(0, 4, [2])], 5, LOCK_MS)
+    partition.begin_at(7)
+    assert partition.start_offset == 7
+    assert partition.expire(LOCK_MS, 5) == [(5, 6, 4, 1), (7, 9, 0, 1)]
+    assert partition.next_fetch_offset() == 7
+
+
+def test_a_compacted_batch_is_not_waited_for() -> None:
+    """Released records whose batch the log no longer has are archived by the next read, so that the window moves on."""
+    partition = SharePartition(0)
+    acquire(partition, Acquirer("a", 20, 1, False, LOCK_MS), LIMITS, 0, [(0, 4), (5, 9), (10, 14)])
+    acknowledge(partition, "a", [AcknowledgementBatch(0, 9, [2])], 5, LOCK_MS)
+    again = acquire(partition, Acquirer("b", 20, 100, False, LOCK_MS), LIMITS, partition.next_fetch_offset(), [(5, 9)])
+    assert again == [(5, 9, 2)]
+    partition.advance()
+    assert partition.start_offset == 5

@@ -1,0 +1,268 @@
+"""Share groups over the wire: answers as Kafka's, locks, transactions, starts, members that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from diamant.broker.broker import Broker
+from diamant.protocol.errors import ErrorCode
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.storage.env.clocks import SettableClock
+from diamant.storage.env.memory import MemoryEnv
+from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
+from tests.broker.groups.share.share_requests import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    SHARE_FETCH,
+    SHARE_GROUP_DESCRIBE,
+    ShareMemberClient,
+    acquired,
+    code,
+    configure,
+    wait_for_coordinator,
+)
+from tests.broker.running import running
+from tests.broker.stored import batches_of
+from tests.broker.transactions.txn_wire import started
+from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, WireClient
+from tests.waiting import wait_until
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "groups" / "share_answers_4.3.1.json"
+KAFKAS: dict[str, object] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+ONE_STATE_PARTITION = {"share_coordinator_state_topic_num_partitions": 1, "group_share_assignment_interval_ms": 0}
+LOCK_MS = 30_000
+
+
+@asynccontextmanager
+async def sharing(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+    """A broker with the topic `t` and the share group `g`, which reads it from the beginning."""
+    async with running(env, **{**ONE_STATE_PARTITION, **config}) as (broker, wire):
+        await wire.create("t")
+        await wait_for_coordinator(wire, "g")
+        await configure(wire, "g", share_auto_offset_reset="earliest")
+        yield broker, wire
+
+
+def member(broker: Broker, wire: WireClient, member_id: str = FIRST) -> ShareMemberClient:
+    """A member of `g` on a connection; not joined yet."""
+    return ShareMemberClient(wire, "g", "t", broker.node.topics.by_name["t"].topic_id, member_id)
+
+
+def window(broker: Broker) -> Any:
+    """The window of the only share partition."""
+    topic_id = broker.node.topics.by_name["t"].topic_id
+    state = broker.services.groups().share.partitions.state.states[SharePartitionKey("g", topic_id, 0)]
+    return state.live
+
+
+@pytest.fixture(scope="module")
+def ours() -> dict[str, object]:
+    """Our answers to all cases."""
+
+    async def ask() -> dict[str, object]:
+        async with running(MemoryEnv(), **ONE_STATE_PARTITION) as (broker, wire):
+            async with WireClient(broker.bootstrap_servers) as second:
+                return await answers(wire, second)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("name", KAFKAS)
+def test_the_answer_is_kafkas(ours: dict[str, object], name: str) -> None:
+    """Acquired ranges, delivery counts, error codes and messages are those of Kafka 4.3.1."""
+    assert ours[name] == KAFKAS[name]
+
+
+async def test_a_lock_ends_by_the_brokers_clock(clock: SettableClock) -> None:
+    """Records that are not acknowledged within the lock's duration are given to another member, who waits for them."""
+    async with sharing(MemoryEnv(clock)) as (broker, wire), WireClient(broker.bootstrap_servers) as other:
+        one, two = member(broker, wire), member(broker, other, SECOND)
+        await wire.produce("t", [b"v"] * 3, timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        await one.acknowledge([(1, 1, [RENEW])], is_renew_ack=True)
+        clock.advance_ms(LOCK_MS - 1)
+        assert acquired(await two.fetch(wait_ms=0)) == []
+        correlation_id = other.send(SHARE_FETCH, 2, _fetch_fields(two, wait_ms=60_000))
+        await wait_until(lambda: len(broker.node.purgatory) == 1)
+        clock.advance_ms(1)
+        assert acquired(await other.receive(SHARE_FETCH, 2, correlation_id)) == [[0, 2, 2]]
+        assert code(await one.acknowledge([(0, 2, [ACCEPT])])) == ErrorCode.INVALID_RECORD_STATE
+
+
+def _fetch_fields(client: ShareMemberClient, *, wait_ms: int) -> dict[str, object]:
+    return {
+        "group_id": client.group_id,
+        "member_id": client.member_id,
+        "share_session_epoch": client.session_epoch,
+        "max_wait_ms": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 100,
+        "batch_size": 100,
+        "topics": [],
+        "forgotten_topics_data": [],
+    }
+
+
+async def test_a_record_is_archived_after_its_last_delivery(clock: SettableClock) -> None:
+    """The fifth lock that ends archives a record; it is given to nobody again, and the window moves on."""
+    async with sharing(MemoryEnv(clock)) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"poison"], timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        for delivery in range(1, 6):
+            assert acquired(await one.fetch()) == [[0, 0, delivery]]
+            clock.advance_ms(LOCK_MS)
+            await wait_until(lambda: window(broker).next_lock_end_ms() is None)
+        assert window(broker).start_offset == 1
+        await wire.produce("t", [b"next"], timestamp=clock.now_ms())
+        assert acquired(await one.fetch()) == [[1, 1, 1]]
+
+
+async def test_a_fetch_waits_for_records() -> None:
+    """A fetch without records is answered by the next produce."""
+    async with sharing(MemoryEnv()) as (broker, wire), WireClient(broker.bootstrap_servers) as other:
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        await one.fetch(wait_ms=0)
+        correlation_id = wire.send(SHARE_FETCH, 2, _fetch_fields(one, wait_ms=60_000))
+        await wait_until(lambda: len(broker.node.purgatory) == 1)
+        await other.produce("t", [b"v", b"w"])
+        assert acquired(await wire.receive(SHARE_FETCH, 2, correlation_id)) == [[0, 1, 1]]
+
+
+async def test_a_closed_connection_releases_its_records() -> None:
+    """What a member held when its connection closed is available at once, with its delivery counted."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        await wire.produce("t", [b"v"] * 2)
+        async with WireClient(broker.bootstrap_servers) as gone:
+            one = member(broker, gone)
+            await one.wait_until_assigned()
+            assert acquired(await one.fetch()) == [[0, 1, 1]]
+        await wait_until(lambda: window(broker).next_lock_end_ms() is None)
+        two = member(broker, wire, SECOND)
+        assert acquired(await two.fetch()) == [[0, 1, 2]]
+
+
+async def test_acknowledged_records_stay_so_over_a_start() -> None:
+    """After a start, what was acknowledged or rejected is never given again, everything else is, and counts as before."""
+    env = MemoryEnv()
+    async with sharing(env) as (broker, wire):
+        await wire.produce("t", [b"v"] * 10)
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 9, 1]]
+        types = [ACCEPT, RELEASE, REJECT]
+        assert code(await one.acknowledge([(3, 5, types)])) == 0
+        assert acquired(await one.fetch(adds=False)) == [[4, 4, 2]]
+        killed = env.copy()
+    for copy in (env, killed):
+        async with running(copy, **ONE_STATE_PARTITION) as (broker, wire):
+            await broker.services.groups.loaded()
+            two = member(broker, wire, SECOND)
+            # An orderly stop closes the connection, which ends and counts the delivery; a kill forgets it.
+            more = 0 if copy is killed else 1
+            assert acquired(await two.fetch()) == [[0, 2, 1 + more], [4, 4, 2 + more], [6, 9, 1 + more]]
+            described = await wire.call(SHARE_GROUP_DESCRIBE, 1, {"group_ids": ["g"]})
+            assert [one.member_id for one in described.groups[0].members] == [FIRST]
+
+
+@pytest.mark.parametrize("updates", [0, 2], ids=["snapshots only", "updates between"])
+async def test_the_state_topic_is_pruned(updates: int) -> None:
+    """Records that a later snapshot makes redundant are removed, and a start needs only the rest."""
+    env = MemoryEnv()
+    setting = {"share_coordinator_snapshot_update_records_per_snapshot": updates}
+    async with sharing(env, **setting) as (broker, wire):
+        await wire.produce("t", [b"v"] * 8)
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        await one.fetch()
+        for offset in (0, 1, 2, 4, 7):
+            assert code(await one.acknowledge([(offset, offset, [ACCEPT])])) == 0
+        log = broker.node.topics.log("__share_group_state", 0)
+        await broker.services.groups().share.partitions.state.prune()
+        assert log.log_start_offset == (5 if not updates else 3)
+    async with running(env, **ONE_STATE_PARTITION, **setting) as (broker, wire):
+        await broker.services.groups.loaded()
+        assert acquired(await member(broker, wire, SECOND).fetch()) == [[3, 3, 2], [5, 6, 2]]
+
+
+async def test_aborted_records_are_not_given_with_read_committed() -> None:
+    """With read_committed, records of open transactions wait, and those of aborted ones are archived."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        await configure(wire, "g", share_isolation_level="read_committed")
+        txn = await started(wire, topic="other")
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        await wire.produce("t", [b"before"])
+        assert await txn.produce("t", 0, version=12) == "NONE"
+        await wire.produce("t", [b"after"])
+        assert acquired(await one.fetch()) == [[0, 0, 1]]
+        assert await txn.end(commit=False, version=5) == "NONE"
+        assert acquired(await one.fetch(adds=False)) == [[2, 3, 1]]
+
+
+async def test_the_group_follows_the_log_and_its_topic() -> None:
+    """DeleteRecords moves the window; with its topic a partition's state is gone, and a new topic begins at its start."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 10)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch(max_records=1)) == [[0, 9, 1]]
+        assert code(await one.acknowledge([(0, 9, [RELEASE])])) == 0
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 4}]}]
+        await wire.call(DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 1000})
+        assert acquired(await one.fetch(adds=False)) == [[4, 9, 2]]
+        await wire.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
+        assert code(await one.fetch(adds=False)) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert not broker.services.groups().share.partitions.state.states
+        await wire.create("t")
+        two = member(broker, wire, SECOND)
+        await two.wait_until_assigned()
+        await wire.produce("t", [b"new"])
+        assert acquired(await two.fetch()) == [[0, 0, 1]]
+
+
+async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:
+    """A record of the state topic that cannot be read makes the share partitions of that partition unavailable, no others."""
+    env = MemoryEnv()
+    async with sharing(env, share_coordinator_state_topic_num_partitions=2) as (broker, wire):
+        await wire.create("many", 8)
+        one = ShareMemberClient(wire, "g", "many", broker.node.topics.by_name["many"].topic_id, FIRST)
+        await one.wait_until_assigned()
+        state = broker.services.groups().share.partitions.state
+        broken = state.partition_of(SharePartitionKey("g", one.topic_id, 0))
+        state.topic.append(broken, [(b"\0\0\0", b"\0\0")])
+        expected = {number: state.partition_of(SharePartitionKey("g", one.topic_id, number)) for number in range(8)}
+    async with running(env) as (broker, wire):
+        await broker.services.groups.loaded()
+        await broker.services.groups().share.partitions.state.loaded()
+        again = ShareMemberClient(wire, "g", "many", one.topic_id, SECOND)
+        for number, partition in expected.items():
+            refused = ErrorCode.COORDINATOR_NOT_AVAILABLE if partition == broken else 0
+            assert code(await again.fetch(0, partition=number, wait_ms=0)) == refused
+    assert len(set(expected.values())) == 2
+
+
+async def test_the_state_topic_holds_no_keys() -> None:
+    """`__share_group_state` has ids and offsets: neither keys nor values of records, so an erasure need not search it."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"the secret value"] * 3)
+        await one.wait_until_assigned()
+        await one.fetch()
+        await one.acknowledge([(0, 1, [ACCEPT])])
+        log = broker.node.topics.log("__share_group_state", 0)
+        stored = [record for _, records in batches_of(log) for record in records]
+        assert len(stored) == 2
+        assert not any(b"secret" in bytes(record.value or b"") for record in stored)
