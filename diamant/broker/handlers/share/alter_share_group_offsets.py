@@ -29,7 +29,12 @@ def handle(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Answer:
     """Move the offsets of each topic separately, once the state topic exists."""
-    if groups.share.is_enabled and not groups.share.partitions.state.topic.exists:
+    try:
+        groups.share_offsets.group_to_change(str(request.group_id), may_be_new=True)
+    except REQUEST_ERRORS as error:
+        code, text = error_of(error)
+        return encode_response_fields(KEY, context.api_version, {"error_code": code, "error_message": text})
+    if not groups.share.partitions.state.topic.exists:
         return _with_topic(groups, topics, context, request)
     return _answer(groups, topics, context, request)
 

@@ -37,6 +37,7 @@ def answers() -> dict[str, Any]:
             allow_everyone_if_no_acl_found=allows_by_default,
             offsets_topic_num_partitions=3,
             transaction_state_log_num_partitions=3,
+            share_coordinator_state_topic_num_partitions=3,
         ) as broker:
             asker = Asker(HandedPrincipals(broker).connect)
             await asker.prepare()
