@@ -46,6 +46,8 @@ DELIVERY_COUNT_LIMIT = "share.delivery.count.limit"
 MAX_RECORD_LOCKS = "share.partition.max.record.locks"
 START = "share.auto.offset.reset"
 ISOLATION_LEVEL = "share.isolation.level"
+RETRY_MS = 1_000
+"""The pause before locks of a partition that could not be used are looked at again."""
 NOT_HOSTED = "This server does not host this topic-partition."
 RENEW = "share.renew.acknowledge.enable"
 
@@ -155,7 +157,8 @@ class SharePartitions:
             self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         )
         offset = state.next_fetch_offset()
-        if wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):
+        is_at_end = offset >= log.log_end_offset  # beyond it if the start offset was set so
+        if is_at_end or wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=isolation, min_one_message=True)
@@ -202,17 +205,17 @@ class SharePartitions:
                 state.batches = before
                 raise
 
-    def release(self, key: SessionKey, places: Collection[Place]) -> dict[Place, KafkaError | None]:
+    def release(self, key: SessionKey, places: Collection[Place]) -> dict[Place, Exception | None]:
         """Make the records available that a member holds of these partitions; return what failed, by partition."""
         group_id, member_id = key
-        outcome: dict[Place, KafkaError | None] = {}
+        outcome: dict[Place, Exception | None] = {}
         for place in places:
             outcome[place] = None
             try:
                 partition = self.find(SharePartitionKey(group_id, *place))
                 limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
                 self._persist(partition, partition.state.release(member_id, limit))
-            except KafkaError as error:
+            except REQUEST_ERRORS as error:
                 outcome[place] = error
         return outcome
 
@@ -261,7 +264,8 @@ class SharePartitions:
                 logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
             next_ms = stored.live.next_lock_end_ms()
             if next_ms is not None:
-                self._watch_lock(key, next_ms)
+                # Locks that have ended are left only if the partition cannot be used at present.
+                self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
+    ALTER_SHARE_OFFSETS,
     REJECT,
     RELEASE,
     RENEW,
@@ -266,3 +267,35 @@ async def test_the_state_topic_holds_no_keys() -> None:
         stored = [record for _, records in batches_of(log) for record in records]
         assert len(stored) == 2
         assert not any(b"secret" in bytes(record.value or b"") for record in stored)
+
+
+async def test_locks_of_a_partition_that_cannot_be_used_wait(clock: SettableClock) -> None:
+    """If the log of a partition fails, the end of its locks is tried again later, and the broker goes about other work."""
+    async with sharing(MemoryEnv(clock)) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 3, timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        topic = broker.node.topics.by_name["t"]
+        log = topic.logs.pop(0)
+        clock.advance_ms(LOCK_MS)
+        await broker.node.scheduler.settled()
+        assert window(broker).next_lock_end_ms() is not None
+        topic.logs[0] = log
+        clock.advance_ms(1_000)
+        await wait_until(lambda: window(broker).next_lock_end_ms() is None)
+
+
+async def test_an_offset_beyond_the_end_waits_for_it() -> None:
+    """A start offset beyond the log's end is no error: records from there on are given out once they are there."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        await one.heartbeat(-1)
+        partitions = [{"partition_index": 0, "start_offset": 2}]
+        alter = {"group_id": "g", "topics": [{"topic_name": "t", "partitions": partitions}]}
+        assert int((await wire.call(ALTER_SHARE_OFFSETS, 0, alter)).error_code) == 0
+        assert acquired(await one.fetch(0, wait_ms=0)) == []
+        await wire.produce("t", [b"v"] * 2)
+        await wire.produce("t", [b"v"] * 2)
+        assert acquired(await one.fetch(adds=False)) == [[2, 3, 1]]
