@@ -263,7 +263,7 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
     if text is None:
         return _OF_THE_BROKER[name](config)
     lowest, highest = _LIMITS[name]
-    return max(_number(config[lowest]), min(int(text), _number(config[highest])))
+    return max(_number(_of_the_broker(config, lowest)), min(int(text), _number(_of_the_broker(config, highest))))
 
 
 def text_of_group(name: str, overrides: Mapping[str, str]) -> str:

@@ -27,12 +27,12 @@ async def test_metadata_answers_ready_where_that_is_set() -> None:
 
 
 async def test_metadata_creates_the_internal_topics_that_are_kept_here(wire: WireClient) -> None:
-    """Asked for by name, they are created with their own settings, as in Kafka; __share_group_state is not kept here."""
+    """Asked for by name, they are created with their own settings, as in Kafka."""
     asked = {
         "topics": [{"name": name} for name in ("__consumer_offsets", "__transaction_state", "__share_group_state")]
     }
     unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, True)
-    for expected in ([unknown] * 3, [(ErrorCode.NONE, 50, True)] * 2 + [unknown]):
+    for expected in ([unknown] * 3, [(ErrorCode.NONE, 50, True)] * 3):
         topics = (await wire.call(METADATA, 12, asked)).topics
         assert [(one.error_code, len(one.partitions), one.is_internal) for one in topics] == expected
     (policy,) = (
