@@ -64,15 +64,19 @@ def shown(path: Path) -> str:
 
 @pytest.mark.parametrize("page", OF_DOCS, ids=shown)
 def test_a_page_can_be_read_at_night(page: Path) -> None:
-    """It has 300 lines at most, begins with its title and what it is for, and lists its sections before the first one."""
+    """It has 300 lines at most, begins with its title and what it is for, and lists its sections before the first one.
+
+    Rows of a table that `make docs` writes do not count: they are looked up, not read.
+    """
     text = page.read_text()
-    assert len(text.splitlines()) <= MAX_LINES
+    is_generated = "Written by `make docs`" in text
+    assert sum(not (is_generated and line.startswith("|")) for line in text.splitlines()) <= MAX_LINES
     title, empty, purpose = text.splitlines()[:3]
     assert title.startswith("# ")
     assert not empty
     assert re.match(r"[A-Z*`<]", purpose)
     head, *sections = re.split(r"^## ", CODE.sub("", text), flags=re.MULTILINE)
-    if len(sections) > 3 and "Written by `make docs`" not in text:
+    if len(sections) > 3 and not is_generated:
         assert len(re.findall(r"\]\(#", head)) >= 3, "no list of contents"
 
 

@@ -85,9 +85,9 @@ def test_every_group_suggests() -> None:
         (["compact", "t", "--forced"], "Did you mean '--force'?"),
         (
             ["produce", "t", "--k", "a"],
-            "Did you mean '--key-delimiter', '--key', '--key-hex', '--key-base64' or '--key-file'?",
+            "Did you mean '--key-delimiter', '--key', '--key-hex', '--key-base64', '--key-json' or '--key-file'?",
         ),
-        (["start", "--port", "9092"], "Did you mean '--listen'?"),
+        (["start", "--port", "9092"], "Did you mean '--ports' or '--listen'?"),
         (["start", "--no-such"], "`main start --help` lists the options."),
         (["compact"], "Missing argument 'TOPIC'. Usage: main compact [OPTIONS] TOPIC"),
         (["--bootstrap-server", "x:1", "status"], "stand after the command: `main COMMAND --bootstrap-server ...`"),

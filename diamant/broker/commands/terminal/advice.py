@@ -54,13 +54,14 @@ def _for_option(context: click.Context, given: str) -> str:
     if any(_FIELD in one.human_readable_name for one in _arguments(context)):
         return f"It may be a field: {name}=VALUE. {_usage(context)}"
     options = _options(context)
-    found = [one for one in options if name and one.startswith(name)] or get_close_matches(name, options)
-    found = found or [
+    by_name = [one for one in options if name and one.startswith(name)] or get_close_matches(name, options)
+    by_value = [
         _plain(one)
         for param in context.command.params
         for one in param.opts
         if _plain(one) in options and name in _WORD.findall((param.metavar or "").lower())
     ]
+    found = list(dict.fromkeys([*by_name, *by_value]))
     if not found and isinstance(context.command, click.Group):
         return f"Options stand after the command: `{context.command_path} COMMAND {given} ...`"
     return did_you_mean([options[one] for one in found]) or f"`{context.command_path} --help` lists the options."
