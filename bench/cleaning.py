@@ -16,7 +16,7 @@ from made_log import START_MS, Batches, Written, copy_of, overwritten_keys, writ
 
 from diamant.cleaner.offline.offline_clean import Engine, clean_partition, compiled_engine, process_engine
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.protocol.batches.compression import LZ4, NONE, ZSTD
 from diamant.storage.env.clocks import SettableClock

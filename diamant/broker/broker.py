@@ -69,7 +69,7 @@ class Broker(Operations):
     """A Kafka broker with its controller, on one log directory.
 
     All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
-    which gives a `BlockingBroker`. Its operations may be awaited in any event loop, and raise VerbError (`broker/errors.py`).
+    which gives a `BlockingBroker`. Its operations may be awaited in any event loop. They raise OperationError (`errors.py`).
     `env` replaces the operating system in tests.
     """
 
@@ -240,7 +240,7 @@ class Broker(Operations):
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
 
         Closed segments are hard links, so it takes little time and disk space. The copy lies beside the data directory and is
-        removed when the fork stops. `settings`: those of the `BrokerConfig` that differ. VerbError: nothing is left behind then.
+        removed when the fork stops. `settings`: those of the `BrokerConfig` that differ. An OperationError leaves nothing behind.
         """
         from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
 

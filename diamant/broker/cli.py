@@ -12,7 +12,7 @@ import click
 
 from diamant.broker.commands.terminal.failures import wants_json
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.version import __version__
 
 COMMANDS: dict[str, dict[str, LazyCommand]] = {

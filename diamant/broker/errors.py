@@ -64,7 +64,7 @@ def kind_of(code: str) -> ErrorKind:
     return KINDS.get(code, KINDS["failed"])
 
 
-class VerbError(Exception):
+class OperationError(Exception):
     """The base class: an operation failed."""
 
     code = "failed"
@@ -75,25 +75,25 @@ class VerbError(Exception):
         return kind_of(self.code).status
 
 
-class BadArgument(VerbError):
+class BadArgument(OperationError):
     """The request is invalid."""
 
     code = "bad-argument"
 
 
-class NotAllowed(VerbError):
+class NotAllowed(OperationError):
     """The operation is not allowed for this caller, or on a broker with these settings."""
 
     code = "not-allowed"
 
 
-class NotFound(VerbError):
+class NotFound(OperationError):
     """The topic, partition, job or certificate does not exist."""
 
     code = "not-found"
 
 
-class NotPossible(VerbError):
+class NotPossible(OperationError):
     """The target exists, but its state rules out the operation: a topic that is not compacted, a second simultaneous call."""
 
     code = "not-possible"
@@ -105,13 +105,13 @@ class NotGenuine(NotPossible):
     code = "not-genuine"
 
 
-class TimedOut(VerbError):
+class TimedOut(OperationError):
     """The call timed out. Work that it started may continue."""
 
     code = "timed-out"
 
 
-class TooMany(VerbError):
+class TooMany(OperationError):
     """A limit on simultaneous work is reached. The call may succeed later."""
 
     code = "too-many"
@@ -187,11 +187,11 @@ def code_of_kafka_error(number: int) -> str:
     return _BY_NUMBER.get(number, "bad-argument")
 
 
-def refused_by_kafka(error: KafkaError) -> VerbError:
+def refused_by_kafka(error: KafkaError) -> OperationError:
     """Return the error of an operation for one of Kafka's protocol, with its own sentence."""
     code = code_of_kafka_error(error.code)
     kinds = (BadArgument, NotAllowed, NotFound, NotPossible, TimedOut, TooMany)
-    found = next((kind for kind in kinds if kind.code == code), VerbError)(error.detail or str(error))
+    found = next((kind for kind in kinds if kind.code == code), OperationError)(error.detail or str(error))
     found.code = code
     return found
 

@@ -1,4 +1,4 @@
-"""The operations as methods of `Broker` and `BlockingBroker`. Written by `make docs` from `dispatch/operations.py`: change that.
+"""The operations as methods of `Broker` and `BlockingBroker`. Made by `make docs` from `dispatch/operation_table.py`.
 
 The request of an operation (such as `CompactRequest`) says what the arguments mean.
 """

@@ -32,8 +32,8 @@ class AnyBroker(Protocol):
 
 
 async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
-    """Run an operation with the arguments of its method, and return its result, of the method's type. Raises VerbError."""
-    from diamant.broker.dispatch.operations import OPERATIONS
+    """Run an operation with the arguments of its method, and return its result, of the method's type. Raises OperationError."""
+    from diamant.broker.dispatch.operation_table import OPERATIONS
     from diamant.broker.operations.calls.parameters import request_of
 
     operation, services = OPERATIONS[name], broker.services

@@ -24,7 +24,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
 from diamant.broker.dispatch.services import Services
-from diamant.broker.errors import NotPossible, VerbError
+from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.kept import Kept
@@ -142,8 +142,8 @@ class RunningBroker:
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
 
-        Continues if its caller is cancelled. NotFound; NotPossible during an erasure; VerbError if the disk refuses: then the
-        broker answers nothing until its next start, which finishes the reset.
+        Continues if its caller is cancelled. NotFound; NotPossible during an erasure; OperationError if the disk refuses: then
+        the broker answers nothing until its next start, which finishes the reset.
         """
         snapshots = self.services.snapshots()
         copy = snapshots.find(snapshot_id)
@@ -178,7 +178,7 @@ class RunningBroker:
             server.abort_all()
             server.stop_accepting()
             old.directory, old.is_stopping = directory, False
-            raise VerbError(
+            raise OperationError(
                 f"the reset to {copy} has failed: {error}. Stop the broker; its next start tries again"
             ) from error
         node.started_s, node.tls = old.started_s, old.tls

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from diamant.broker.acl import type_word
 from diamant.broker.dispatch.api_row import Row, Whole
 from diamant.broker.dispatch.api_table import TABLE
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.authorization import OF_PAGES
 from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.wire.apis import API_NAMES

@@ -15,7 +15,7 @@ from textwrap import wrap
 
 import diamant
 from diamant.broker.dispatch.operation_row import OperationRow, imported
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.operations.calls.parameters import Param, params_of
 
 MOST_COLUMNS = 120
@@ -47,7 +47,7 @@ _HOMES = {
 }
 
 _BROKER = '''\
-"""The operations as methods of `Broker` and `BlockingBroker`. Written by `make docs` from `dispatch/operations.py`: change that.
+"""The operations as methods of `Broker` and `BlockingBroker`. Made by `make docs` from `dispatch/operation_table.py`.
 
 The request of an operation (such as `CompactRequest`) says what the arguments mean.
 """
@@ -86,7 +86,7 @@ _BROKER_GROUP = '''
 {blocking}'''
 
 _ADMIN = '''\
-"""The operations as methods of `Admin`. Written by `make docs` from `dispatch/operations.py`: change that.
+"""The operations as methods of `Admin`. Written by `make docs` from `dispatch/operation_table.py`: change that.
 
 `timeout` bounds the wait for the answer; the work continues in the broker.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.operations.calls.parameters import Param, params_of
 
 FURTHER = {
@@ -70,7 +70,7 @@ One word for each thing, in Python, over HTTP and in commands. An option has hyp
 `--confirm-groups-behind`; an argument that is true by default has the option `--no-…`. Durations are texts such as `10m`
 or `1h30m`, or seconds as a number. A name with a unit, such as `to_ms`, takes a number in that unit.
 
-<!-- Written by `make docs` from diamant/broker/dispatch/operations.py and release/reference/words.py: change those. -->
+<!-- Written by `make docs` from diamant/broker/dispatch/operation_table.py and release/reference/words.py: change those. -->
 
 ## Arguments of operations
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S
 
 

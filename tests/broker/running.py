@@ -8,8 +8,8 @@ from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 DEFAULTS: dict[str, Any] = {
     "listen": "127.0.0.1:0",

@@ -21,10 +21,10 @@ from diamant.broker.node.scheduler import ScheduledTask
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.names import CLEAN_SHUTDOWN
 from tests.broker.fetching import fetch, values_of
 from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 

@@ -18,18 +18,18 @@ from typing import Any, NamedTuple
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_4
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputSegment
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker, make_record
 from tests.cleaner import timeline
+from tests.memory_env import MemoryEnv
 from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000

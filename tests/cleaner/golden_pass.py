@@ -24,8 +24,8 @@ from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.control import parse_control_type
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn
+from tests.memory_env import MemoryEnv
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "cleaner"
 DIFFERS_IN_4_4 = GOLDEN / "differs_in_4.4.0.tar.xz"

@@ -15,9 +15,9 @@ from diamant.kernels.census import count_headers
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from tests.builder import make_message
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 MAX_BATCH_BYTES = 6000
 

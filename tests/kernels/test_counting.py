@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from diamant.cleaner.queries.key_counts import KeyCensus, KeyCounts
 from diamant.cleaner.queries.key_tables import ANY_SOURCE, ENTRY, CompiledKeyTable, KeyTable, PlainKeyTable, entries_in
 from diamant.cleaner.queries.record_counter import RecordCounter
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile
 from diamant.cleaner.segments.transaction_outcomes import Outcome
 from diamant.kernels.constants.counts import RECORDS, SOURCE_SHIFT, TOMBSTONE
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record
-from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload
 from tests.effort import examples
 from tests.kernels.samples import record
+from tests.memory_env import MemoryEnv
 
 PATH = f"/{0:020d}.log"
 

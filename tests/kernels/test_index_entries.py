@@ -13,8 +13,8 @@ from diamant.cleaner.rules.result import OutputOverflow
 from diamant.cleaner.segments.compiled_segment_writer import CompiledWriter
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.storage.env.env import File, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.recovery.segment_recovery import scan_for_producers
 from tests.builder import make_batch, make_message
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 END_OFFSET = 5
 

@@ -13,9 +13,9 @@ from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import SegmentFile
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
-from diamant.storage.env.memory import MemoryEnv
 from tests.effort import examples
 from tests.kernels.samples import record
+from tests.memory_env import MemoryEnv
 
 keys = st.sampled_from([None, b"", b"a", b"b", b"long" * 9, b"l" * 300])
 PATH = f"/{0:020d}.log"

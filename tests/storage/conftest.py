@@ -6,7 +6,7 @@ import pytest
 
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
+from tests.memory_env import MemoryEnv
 
 START_MS = 1_700_000_000_000
 

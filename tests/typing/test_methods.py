@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.operations.calls.parameters import Param, params_of
 
 ROOT = Path(__file__).resolve().parents[2]

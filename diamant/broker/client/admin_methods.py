@@ -1,4 +1,4 @@
-"""The operations as methods of `Admin`. Written by `make docs` from `dispatch/operations.py`: change that.
+"""The operations as methods of `Admin`. Written by `make docs` from `dispatch/operation_table.py`: change that.
 
 `timeout` bounds the wait for the answer; the work continues in the broker.
 """

@@ -71,7 +71,7 @@ class CompactionRun:
         self.left: list[str] = []
 
     def run(self) -> JsonObject:
-        """Compact, and return the report. VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+        """Compact, and return the report. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
         began_ms, began_s = now_ms(), time.monotonic()
         self._progress.stage("looking at the cluster")
         (name,) = self._work.topics

@@ -10,7 +10,7 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.clusters import operations
-from diamant.broker.errors import VerbError, code_of_kafka_error
+from diamant.broker.errors import OperationError, code_of_kafka_error
 from diamant.broker.record_json import parse_key
 from diamant.duration import Duration, seconds_of
 
@@ -25,7 +25,7 @@ def connected(admin: Admin) -> Iterator[KafkaClient]:
         with admin.kafka_client() as client:
             client.any_broker()
             yield client
-    except VerbError as error:
+    except OperationError as error:
         raise AdminError(str(error), status=error.status, code=error.code) from None
     except KafkaRefusal as error:
         raise AdminError(str(error), code=code_of_kafka_error(error.code)) from None

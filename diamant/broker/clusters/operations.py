@@ -42,7 +42,7 @@ def erase(
     """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does:
     it takes the groups that have not read the topics, by partition, and why others are not known.
 
-    VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
+    OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
     """
     register = register or Register()
     secret = _secret(register)
@@ -136,7 +136,7 @@ def compact(
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Have all replicas of a topic cleaned up to now. VerbError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+    """Have all replicas of a topic cleaned up to now. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
     register = register or Register()
     work = ClusterWork(register.new_id(), "compact", "", client.bootstrap, [topic], now_ms())
     check_alone(register, work)

@@ -1,4 +1,4 @@
-"""The row of one operation in `operations.py`: everything that is declared of it besides its request and its function."""
+"""The row of one operation in `operation_table.py`: everything that is declared of it besides its request and its function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Parsing this much blocks the loop for less than 0.1 s.
 """
 
 Work: TypeAlias = "Callable[[Any, Progress], Awaitable[Any]]"
-"""Takes the request and the progress of the call. Its result is a mapping, or has `to_fields`, for JSON. Raises VerbError.
+"""Takes the request and the progress of the call. Its result is a mapping, or has `to_fields`, for JSON. Raises OperationError.
 With `is_stream` it returns an async generator.
 """
 

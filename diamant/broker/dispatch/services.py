@@ -31,9 +31,9 @@ from diamant.storage import names
 if TYPE_CHECKING:
     from diamant.broker.brokers.ports import BrokerPorts
     from diamant.broker.config.broker_config import BrokerConfig
+    from diamant.broker.erasure.certification.certificates import Certificates
+    from diamant.broker.erasure.certification.evidence import Evidence
     from diamant.broker.erasure.erase.erasures import Erasures
-    from diamant.broker.erasure.evidence.certificates import Certificates
-    from diamant.broker.erasure.evidence.evidence import Evidence
     from diamant.broker.erasure.pending.cancel import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.installed_faults import Faults
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.snapshots.snapshot_store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.erasure_state.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.cleaner.rules.tombstone_hold import TombstoneHold
     from diamant.protocol.wire.error_shape import ErrorShape
@@ -350,13 +350,13 @@ class Services:
 
     @lazily
     def evidence(self) -> Evidence:
-        from diamant.broker.erasure.evidence.evidence import Evidence
+        from diamant.broker.erasure.certification.evidence import Evidence
 
         return Evidence(self.node)
 
     @lazily
     def certificates(self) -> Certificates:
-        from diamant.broker.erasure.evidence.certificates import Certificates
+        from diamant.broker.erasure.certification.certificates import Certificates
 
         return Certificates(self.evidence())
 

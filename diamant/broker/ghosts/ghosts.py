@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.ghosts.ledger import MAX_KEY_BYTES, Ghost, GhostLedger, GhostReport
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.groups.store.offsets import committed_offset_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.record_requests import GhostsRequest
     from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation
     from diamant.broker.topics.topics import Topics
-    from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.erasure_state.pending_erasures import PendingErasures
     from diamant.cleaner.rules.plan import CleanPlan
     from diamant.progress import Progress
     from diamant.storage.log.log import Log
@@ -97,7 +97,7 @@ class Ghosts:
             return None
         try:
             tombstones = await self._tombstones(log, start)
-        except (VerbError, StorageError, OSError, TimeoutError) as error:
+        except (OperationError, StorageError, OSError, TimeoutError) as error:
             logger.warning("%s-%d: deletions missed by groups are not recorded: %s", log.topic, log.partition, error)
             return None
         return partial(self._note, log, behind, tombstones, start, now_ms)
@@ -155,7 +155,7 @@ class Ghosts:
     # -- the answer ------------------------------------------------------------------------------------------------------
 
     async def of(self, request: GhostsRequest, _progress: Progress | None = None) -> GhostReport:
-        """The ghosts of a topic, or of one group there. Reads the topic if there are any. VerbError.
+        """The ghosts of a topic, or of one group there. Reads the topic if there are any. OperationError.
 
         Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """

@@ -32,7 +32,7 @@ from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.eligibility import limits, round_down
 from diamant.cleaner.rules.modes import KAFKA
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible, VerbError
+from diamant.broker.errors import NotPossible, OperationError
 from diamant.storage import names
 from diamant.storage.directory.directory_copy import DirectoryCopy
 from diamant.storage.env.env import Lock, RealEnv, parent
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 async def copy_directory(node: Node, target: str) -> Lock:
     """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
 
-    Returns the lock of the copy. NotPossible when the broker stops, VerbError on disk errors; an error leaves nothing behind.
+    Returns the lock of the copy. NotPossible when the broker stops, OperationError on disk errors. Errors leave nothing behind.
     """
     copy = DirectoryCopy(node.env, target)
     lock: Lock | None = None
@@ -44,7 +44,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
         if lock is not None:
             lock.release()
         if isinstance(error, OSError):
-            raise VerbError(
+            raise OperationError(
                 f"{node.directory.path} cannot be copied to {error.filename or target}: {error.strerror or error}. "
                 "Nothing was left there"
             ) from error

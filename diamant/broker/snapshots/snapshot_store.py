@@ -148,7 +148,7 @@ class Snapshots:
         self.files = SnapshotFiles(node.env, node.config.data_dir)
 
     async def create(self) -> BrokerSnapshot:
-        """Create a snapshot of the current state. NotPossible during an erasure, TooMany, VerbError on disk errors."""
+        """Create a snapshot of the current state. NotPossible during an erasure, TooMany, OperationError on disk errors."""
         self.check_not_erasing()
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:

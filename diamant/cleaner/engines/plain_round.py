@@ -24,7 +24,7 @@ from diamant.cleaner.engines.plain_batches import TOMBSTONES, TRANSACTIONAL, Pla
 from diamant.cleaner.engines.round import Engine, Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules import record_fate
-from diamant.cleaner.rules.kinds import SUPERSEDED
+from diamant.cleaner.rules.record_kinds import SUPERSEDED
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from diamant.cleaner.facts.facts_file import prune
 from diamant.cleaner.facts.key_filter import has_filter
 from diamant.cleaner.facts.prompt_state import PromptLog
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted
 from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env

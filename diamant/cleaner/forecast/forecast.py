@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from diamant.cleaner.rules.kinds import Kinds
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.storage.segments.log_config import LogConfig
 
 # Kinds of events.

@@ -64,7 +64,7 @@ from diamant.cleaner.rules.eligibility import (
 )
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import make_plan
+from diamant.cleaner.rules.plan_of_log import make_plan
 from diamant.cleaner.rules.result import CleanResult, OutputOverflow
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.runners.best_engine import best_engine

@@ -22,7 +22,7 @@ from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
 from diamant.cleaner.rules.eligibility import Ages, CleanableRange, cleanable_range, is_candidate, limits
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputSegment
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.rules.throttle import Throttle

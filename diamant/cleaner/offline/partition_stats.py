@@ -24,7 +24,7 @@ from diamant.cleaner.queries.dirty_ratio import dirty_ratio
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, KeyCensus
 from diamant.cleaner.queries.record_counter import RecordCounter
 from diamant.cleaner.queries.top_keys import TopKey, TopKeys
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.cleaner.segments.tolerant_reader import (
     Advance,

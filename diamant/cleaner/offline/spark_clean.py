@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, compiled_engine
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.storage import names
 from diamant.storage.errors import StorageError

@@ -15,7 +15,7 @@ from diamant.cleaner.on_demand.report import (
     HeldBack,
 )
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
-from diamant.cleaner.rules.kinds import LIVE, MARKERS, TOMBSTONES
+from diamant.cleaner.rules.record_kinds import LIVE, MARKERS, TOMBSTONES
 from diamant.cleaner.rules.time_based_roll import ages_in
 from diamant.cleaner.service.round_requests import RoundWatch
 from diamant.cleaner.service.service import CleanerService

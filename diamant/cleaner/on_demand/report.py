@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from diamant.cleaner.rules.kinds import MARKERS
 from diamant.cleaner.rules.open_transaction import OpenTransaction
+from diamant.cleaner.rules.record_kinds import MARKERS
 from diamant.words import counted, moment, size
 
 CLEAN = "clean"

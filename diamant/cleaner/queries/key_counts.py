@@ -29,7 +29,7 @@ from diamant.cleaner.queries.key_tables import (
     entries_of,
     kinds_of,
 )
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants.counts import SOURCE_SHIFT

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Protocol, TypeAlias
 
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.kernels import new_table
 from diamant.kernels.constants.counts import EARLIER, EARLIER_ONE, SOURCE_SHIFT, TOMBSTONE
 

@@ -13,7 +13,7 @@ from diamant.cleaner.on_demand.header_counts import SegmentCounter
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.partition_count import MAX_KEY_BYTES, MAX_PROBLEMS
 from diamant.cleaner.queries.record_counter import RecordCounter
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.sound_rows import PieceReader
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes

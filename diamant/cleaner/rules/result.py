@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from diamant.cleaner.rules.kinds import ABORTED, BELOW_LOG_START, KEYLESS, MARKERS, SUPERSEDED, TOMBSTONES
+from diamant.cleaner.rules.record_kinds import ABORTED, BELOW_LOG_START, KEYLESS, MARKERS, SUPERSEDED, TOMBSTONES
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 

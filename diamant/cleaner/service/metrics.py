@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from diamant.cleaner.facts.quarantine import CorruptSegment
 from diamant.cleaner.rules.eligibility import CleanableRange
-from diamant.cleaner.rules.kinds import MARKERS
+from diamant.cleaner.rules.record_kinds import MARKERS
 from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.service.partition_states import PartitionStates
 from diamant.cleaner.service.round_requests import RoundReport

@@ -20,7 +20,7 @@ from diamant.cleaner.facts.partition_facts import horizon_round_end
 from diamant.cleaner.facts.prompt_state import PromptLogs
 from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan, plan_segment
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan, plan_segment
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment, no_output
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
 from diamant.cleaner.runners.exchange import exchange

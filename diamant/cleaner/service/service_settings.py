@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 
 from diamant.cleaner.rules.modes import KAFKA_4_4, PROMPT
-from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, kafka_map_entries
 from diamant.storage import names
 from diamant.storage.env.env import Env
 

@@ -1,1 +1,1 @@
-"""Access to the operating system (real, in memory or overlaid): files, clocks, locks."""
+"""Access to the operating system (real or overlaid): files, clocks, locks."""

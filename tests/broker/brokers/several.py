@@ -9,9 +9,9 @@ from typing import Any
 from diamant.broker.broker import Broker
 from diamant.broker.brokers.table import BrokerTable
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.running import DEFAULTS
 from tests.broker.wire import CREATE_TOPICS, METADATA, WireClient
+from tests.memory_env import MemoryEnv
 
 
 def table(broker: Broker) -> BrokerTable:

@@ -161,7 +161,7 @@ async def test_the_key_of_a_request_chooses_its_coordinator(
 
 async def test_the_table_survives_a_restart(tmp_path: Any) -> None:
     """Leaders, epochs, in-sync replicas, and which brokers are down."""
-    from diamant.storage.env.memory import MemoryEnv
+    from tests.memory_env import MemoryEnv
 
     env = MemoryEnv()
     async with several(env=env) as (broker, wires):

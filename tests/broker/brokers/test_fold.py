@@ -13,7 +13,6 @@ from diamant.broker.commands.log.fold_brokers import fold
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.kraft.records import Endpoint
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.features import BROKERS_FEATURE
 from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.opening import OtherBroker, open_metadata_log
@@ -23,6 +22,7 @@ from tests.broker.brokers.several import create, leaders, several, table, take_d
 from tests.broker.fetching import fetch
 from tests.broker.running import running
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 ENDPOINT = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
 

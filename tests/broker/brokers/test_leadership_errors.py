@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.brokers.several import create, several, table, take_down
 from tests.broker.held_disk import held_disk
 from tests.broker.wire import (
@@ -21,6 +20,7 @@ from tests.broker.wire import (
     batch_of,
     fetch_fields,
 )
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S, wait_until
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

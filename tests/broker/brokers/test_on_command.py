@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, VerbError
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationError
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock, SystemClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.brokers.several import create, leaders, several
 from tests.broker.running import running
 from tests.broker.wire import FETCH, METADATA, OFFSET_FOR_LEADER_EPOCH, WireClient, fetch_fields
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 EACH = ([1, 2, 3], [2, 3, 1], [3, 1, 2])
@@ -301,7 +301,7 @@ async def test_what_an_unclean_leader_lacks_does_not_return(caplog: pytest.LogCa
     ids=str,
 )
 async def test_what_cannot_be_is_refused(
-    three: tuple[Broker, list[WireClient]], verb: str, arguments: tuple[Any, ...], kind: type[VerbError], text: str
+    three: tuple[Broker, list[WireClient]], verb: str, arguments: tuple[Any, ...], kind: type[OperationError], text: str
 ) -> None:
     """With an error that names what was expected; nothing changes."""
     broker, wires = three

@@ -14,10 +14,10 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics.metric_table import METRICS
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.config_key import ConfigError
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.brokers.several import create, several, take_down
 from tests.broker.running import running
 from tests.broker.wire import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.memory_env import MemoryEnv
 
 BROKER = 4
 DESCRIBE_QUORUM, UNREGISTER = 55, 64

@@ -11,7 +11,7 @@ from rich.console import Console
 from diamant.broker.commands.admin import compact, count, explain, snapshot, status
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked, print_reasons
-from diamant.cleaner.rules.kinds import SHOWN
+from diamant.cleaner.rules.record_kinds import SHOWN
 from diamant.progress import Reading
 
 MS = 1_767_225_600_000

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.erasure.intent import Intent, intent_files
+from diamant.cleaner.erasure_state.intent import Intent, intent_files
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.certificates.verification import Verification

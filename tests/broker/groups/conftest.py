@@ -10,9 +10,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 START_MS = 1_700_000_000_000
 

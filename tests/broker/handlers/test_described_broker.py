@@ -10,11 +10,11 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.configurations import REAL
 from tests.broker.request_fields import DELETE, SET, alteration
 from tests.broker.running import running
 from tests.broker.wire import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.memory_env import MemoryEnv
 
 BROKER = 4
 OWN, OF_ALL, STATIC, DEFAULT = 2, 3, 4, 5

@@ -12,11 +12,11 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.config_key import ConfigError, ConfigType
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.request_fields import DELETE, SET, alteration
 from tests.broker.running import running
 from tests.broker.security.tls.certificates import of_broker, written
 from tests.broker.wire import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.memory_env import MemoryEnv
 
 TOPIC, BROKER = 2, 4
 INVALID = ErrorCode.INVALID_REQUEST

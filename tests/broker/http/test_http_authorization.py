@@ -11,7 +11,7 @@ from typing import Any
 
 from diamant.broker.acl import Acl, Operation, PatternType, PermissionType, ResourceType
 from diamant.broker.broker import Broker
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.authorization import OF_PAGES, OPEN
 from diamant.broker.http.serving.route import Route, permission_of, route_of, row_name
 from diamant.broker.http.serving.routes import Routes

@@ -17,7 +17,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.listeners import Listener
 from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route, route_of
 from diamant.broker.http.serving.routes import Routes

@@ -16,11 +16,11 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.node.flusher import Flusher
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SystemClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
+from tests.memory_env import MemoryEnv
 from tests.storage.logs import batch, make_log
 from tests.waiting import wait_until
 

@@ -26,12 +26,12 @@ from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.injected_faults import InjectedFault, Operation
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.broker_process import broker_process
 from tests.broker.node.test_sigkill import read_all
 from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
+from tests.injected_faults import InjectedFault, Operation
+from tests.memory_env import MemoryEnv
 from tests.storage.conftest import START_MS
 from tests.storage.logs import batch
 from tests.waiting import wait_until

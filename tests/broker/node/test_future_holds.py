@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce
 from tests.broker.running import running
+from tests.memory_env import MemoryEnv
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -22,13 +22,13 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.manual_clock_file import MAX_TIME_MS
 from diamant.storage.env.clocks import ManualClock, SettableClock, SystemClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce, read
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator, join
 from tests.broker.groups.offsets.offset_requests import fetch as fetch_offset
 from tests.broker.settling import run_when_settling
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed
 from tests.broker.wire import FETCH, PRODUCE, WireClient, fetch_fields, produce_fields
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000

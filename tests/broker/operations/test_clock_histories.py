@@ -11,9 +11,9 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import read
 from tests.broker.wire import PRODUCE, WireClient, produce_fields
+from tests.memory_env import MemoryEnv
 
 START_MS = 1_800_000_000_000
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

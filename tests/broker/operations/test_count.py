@@ -18,7 +18,7 @@ from diamant.broker.operations.calls.blocking import Stopped
 from diamant.broker.operations.figures import background_counts
 from diamant.broker.operations.figures.background_counts import BackgroundCounts
 from diamant.cleaner.queries.partition_count import count_by_keys
-from diamant.cleaner.rules.kinds import KindBounds, Kinds
+from diamant.cleaner.rules.record_kinds import KindBounds, Kinds
 from diamant.storage.log.log import Log
 from tests.broker.http_asking import ask
 from tests.broker.operations.explain.explained import Stage, stage

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate

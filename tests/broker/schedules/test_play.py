@@ -14,10 +14,10 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.schedules import Compaction, History, Schedule, schedules
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests.builder import make_marker
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 DAY_MS = 86_400_000
 TABLE = (("k1", "a"), ("k2", "a"), ("k3", "a"), ("k1", "b"), ("k3", None), ("k4", "x"))

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import VerbError
-from diamant.storage.env.memory import MemoryEnv
+from diamant.broker.errors import OperationError
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
@@ -23,6 +22,7 @@ from tests.broker.erasure.records import create_with_key
 from tests.broker.snapshots.copied import LARGE, beside, config, digest, fill, produce, values
 from tests.broker.wire import WireClient
 from tests.cleaner.evidence.scan.naive_scanner import records_of_key
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 
@@ -84,7 +84,7 @@ async def test_a_disk_too_full_for_a_fork() -> None:
     async with Broker(config(Path("/")), env=env) as broker:
         await fill(broker)
         env.fail("create", "*.fork-*/t-0/*", errno.ENOSPC)
-        with pytest.raises(VerbError, match=r"t-0/.*: No space left on device. Nothing was left there"):
+        with pytest.raises(OperationError, match=r"t-0/.*: No space left on device. Nothing was left there"):
             await broker.fork()
         assert env.list_dir("/") == ["data"]
         await produce(broker, b"continued")

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.errors import NotFound, NotPossible, VerbError
-from diamant.storage.env.memory import MemoryEnv
+from diamant.broker.errors import NotFound, NotPossible, OperationError
 from tests.broker.http_asking import ask
 from tests.broker.snapshots.copied import LARGE, beside, config, fill, produce, values
 from tests.broker.wire import WireClient
 from tests.effort import some
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 
@@ -128,7 +128,9 @@ async def test_a_disk_that_is_full_at_a_reset() -> None:
         snapshot = await broker.snapshot()
         await produce(broker, b"later")
         fault = env.fail("create", "/data/t-0/*", errno.ENOSPC)
-        with pytest.raises(VerbError, match=r"No space left on device.*Stop the broker; its next start tries again"):
+        with pytest.raises(
+            OperationError, match=r"No space left on device.*Stop the broker; its next start tries again"
+        ):
             await broker.reset(snapshot)
         fault.clear()
     async with Broker(config(Path("/")), env=env) as broker:
@@ -157,7 +159,7 @@ async def test_a_disk_too_full_for_a_snapshot(has_links: bool) -> None:
     async with Broker(config(Path("/")), env=env) as broker:
         await fill(broker)
         fault = env.fail("append", f"*.making/t-0/{0 if not has_links else 1:020}.log", errno.ENOSPC, partial_bytes=3)
-        with pytest.raises(VerbError, match=r"t-0/.*: No space left on device. Nothing was left there"):
+        with pytest.raises(OperationError, match=r"t-0/.*: No space left on device. Nothing was left there"):
             await broker.snapshot()
         assert env.list_dir("/") == ["data"]
         fault.clear()

@@ -9,9 +9,9 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.running import running
 from tests.broker.wire import DESCRIBE_CONFIGS, FIND_COORDINATOR, METADATA, WireClient
+from tests.memory_env import MemoryEnv
 
 
 async def test_metadata_answers_ready_where_that_is_set() -> None:

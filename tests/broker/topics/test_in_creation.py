@@ -13,7 +13,7 @@ from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.growth import check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.env.memory import MemoryEnv
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S, wait_until
 
 

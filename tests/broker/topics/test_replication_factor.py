@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.running import running
 from tests.broker.wire import CREATE_PARTITIONS, CREATE_TOPICS, METADATA, WireClient
+from tests.memory_env import MemoryEnv
 
 REASSIGN, DESCRIBE_TOPIC_PARTITIONS = 45, 75
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from diamant.storage.env.memory import MemoryEnv
 from tests import effort
 from tests.broker.running import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, wait_for_committed_offset
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 TRANSACTIONAL_ID, TOPIC, GROUP = "id", "t", "g"
 

@@ -17,14 +17,14 @@ from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import partition_scan
 from diamant.protocol.internal_topics.transaction_records import encode_key
-from diamant.storage.env.injected_faults import InjectedFault
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import list_offsets
 from tests.broker.running import running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
+from tests.injected_faults import InjectedFault
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S, wait_until
 
 STATE_LOG = "/data/__transaction_state-0/*.log"

@@ -9,11 +9,11 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.transactions.transaction import LAST_CLIENT_EPOCH
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.running import running
 from tests.broker.stored import records_of
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started, wait_for_committed_offset
 from tests.broker.wire import FETCH, WireClient, fetch_fields
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 DAY_MS = 24 * 3600 * 1000

@@ -8,7 +8,6 @@ import uuid
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.format import format_directory
 from tests.broker.real_clients import TIMEOUT_S, ConfluentKafka
 from tests.broker.running import running
@@ -16,6 +15,7 @@ from tests.broker.stored import records_of
 from tests.broker.transactions.txn_cases import CASES, run_case
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started
 from tests.broker.wire import API_VERSIONS, WireClient
+from tests.memory_env import MemoryEnv
 
 
 def directory(level: int) -> MemoryEnv:

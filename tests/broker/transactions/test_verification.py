@@ -10,11 +10,11 @@ from diamant.broker.node.node import BATCH_CHECKERS
 from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 from diamant.broker.transactions.verification import Support, Write
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.append_checks import LIGHT_RECORDS
 from tests.broker.running import running
 from tests.broker.transactions.txn_wire import TxnProducer, name_of, read_committed, started
 from tests.broker.wire import PRODUCE, WireClient, batch_of
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 

@@ -17,9 +17,9 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.cleaner.facts.segment_history import DIRECTORY, SegmentHistory
+from tests.memory_env import MemoryEnv
 
 
 class CountingUnpacker(Unpacker):

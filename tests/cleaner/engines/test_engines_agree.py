@@ -21,7 +21,6 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
 from diamant.storage import names
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from tests.builder import make_batch, with_header, with_payload
 from tests.cleaner.engines.engines import ENGINES, Engine, one_by_one, outcome
@@ -29,6 +28,7 @@ from tests.cleaner.engines.random_history import histories, keys, mixed_historie
 from tests.cleaner.facts.segment_history import DIRECTORY, NOW_MS, SegmentHistory, odd_varint
 from tests.cleaner.spark.one_process import OneProcess
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 from tests.protocol.batches.frames import BATCH, FRAMES, OK
 
 OTHERS = [name for name, engine in ENGINES.items() if engine is not one_by_one]

@@ -18,9 +18,9 @@ from diamant.cleaner.engines import offset_map
 from diamant.kernels import new_table
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import File, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from tests import naive
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 HASH_KEY = bytes(range(16))
 DIRECTORY = "/data/t-0"

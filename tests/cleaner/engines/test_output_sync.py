@@ -9,7 +9,7 @@ import pytest
 from diamant.cleaner.engines.output_sync import MAX_PENDING, OutputSync
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.storage import names
-from diamant.storage.env.memory import MemoryEnv
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S
 
 

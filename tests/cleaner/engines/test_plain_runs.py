@@ -22,9 +22,9 @@ from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads, Unpack
 from diamant.protocol.batches import compression
 from diamant.storage import names
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.engines import Outcome, one_by_one, outcome
 from tests.cleaner.facts.segment_history import DIRECTORY, SegmentHistory
+from tests.memory_env import MemoryEnv
 
 
 def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:

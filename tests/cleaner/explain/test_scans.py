@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.explain import scans
 from diamant.cleaner.explain.scans import scan_key, scan_tombstones
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.log_history import History, damage, histories
 from tests.cleaner.queries.test_queries import opened, outcomes
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 
 def written(history: History, data: st.DataObject) -> tuple[MemoryEnv, bool]:

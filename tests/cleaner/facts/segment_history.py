@@ -21,10 +21,10 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage import names
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.offset_index import OffsetIndex
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.builder import make_marker, make_message, make_wrapper, with_payload
+from tests.memory_env import MemoryEnv
 
 DIRECTORY = "/data/t-0"
 NOW_MS = 1_700_000_000_000

@@ -36,7 +36,7 @@ from diamant.cleaner.offline.offline_clean import clean_partition
 from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.service import CleanerService, ServiceSettings
@@ -44,13 +44,13 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import TIMESTAMP, with_header
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.log_history import History, histories, write_file
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 from tests.storage.one_log import load_one
 
 HOUR_MS = 3_600_000

@@ -19,7 +19,6 @@ from diamant.protocol.batches.header import HEADER_SIZE, Record
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs, write_offset_checkpoint, write_partition_metadata
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, write_snapshot
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -28,6 +27,7 @@ from tests import naive
 from tests.builder import TIMESTAMP, make_batch, with_header, with_payload
 from tests.cleaner.log_history import History, damage, histories, write_file
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 LOG = f"/data/t-0/{0:020d}.log"
 KAFKA_METADATA = Path(__file__).resolve().parents[2] / "golden" / "metadata-kafka-4.3.1"

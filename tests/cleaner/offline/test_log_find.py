@@ -12,10 +12,10 @@ from diamant.cleaner.offline.find_records import Match, Query, find_records, tex
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
-from diamant.storage.env.memory import MemoryEnv
 from tests.builder import with_payload
 from tests.cleaner.log_history import History, damage, histories
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 
 def find(history: History, query: Query, *, max_keys: int = 100) -> tuple[list[Match], list[Problem]]:

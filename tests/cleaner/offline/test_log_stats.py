@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.offline.partition_stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, open_log_directory
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from tests.builder import make_batch, with_payload
 from tests.cleaner.log_history import History, damage, histories, write_file
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 STATUSES = ("live", "superseded", "tombstones", "aborted", "undecided", "keyless", "below_log_start")
 

@@ -9,7 +9,7 @@ import pytest
 
 from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, inline_engine
 from diamant.cleaner.rules.modes import KAFKA, MODES
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import OutputOverflow
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.errors import StorageError

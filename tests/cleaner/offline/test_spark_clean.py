@@ -9,13 +9,13 @@ import pytest
 from diamant.cleaner.offline.offline_clean import inline_engine
 from diamant.cleaner.offline.spark_clean import PartitionOutcome, PartitionSettings, clean_directory
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.storage.env.env import Env
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.cleaner_log import DAY_MS
 from tests.cleaner.log_history import History
 from tests.cleaner.runners.rounds import CONFIG
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S
 
 

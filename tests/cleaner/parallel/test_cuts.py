@@ -15,9 +15,9 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.test_engines_agree import index_every_batch
 from tests.cleaner.facts.segment_history import SegmentHistory
+from tests.memory_env import MemoryEnv
 
 SEGMENTS, BATCHES = 3, 40
 

@@ -28,9 +28,9 @@ from diamant.cleaner.segments.row_records import RowRecords
 from diamant.storage import names
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import File, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.engines.engines import copied
 from tests.cleaner.facts.segment_history import NOW_MS, SegmentHistory
+from tests.memory_env import MemoryEnv
 
 SEGMENTS = 12
 

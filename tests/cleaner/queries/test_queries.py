@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.cleaner.queries.partition_count import count_by_keys
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.protocol.batches.header import Record
-from diamant.storage.env.memory import MemoryEnv
 from tests.cleaner.log_history import History, damage, histories
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 COUNTED = ("live", "superseded", "tombstone")
 """The statuses of committed records with keys."""

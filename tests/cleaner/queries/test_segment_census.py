@@ -11,7 +11,7 @@ from diamant.broker.broker import Broker
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.partition_count import count_by_keys
 from diamant.cleaner.queries.segment_census import SegmentCensus, count_by_segment
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import RealEnv
 

@@ -20,7 +20,6 @@ from diamant.cleaner.redaction.rewrite import write_redacted
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.errors import KafkaError
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from tests import naive
 from tests.builder import make_batch
@@ -28,6 +27,7 @@ from tests.cleaner.cleaner_log import DIRECTORY, START_MS, CleanerLog
 from tests.cleaner.evidence.scan.naive_scanner import unpack
 from tests.cleaner.redaction.redacted_log import locate, plan_of, redact
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 from tests.storage.one_log import load_one
 
 EMAIL = "ada@example.com"

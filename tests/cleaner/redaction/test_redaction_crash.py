@@ -15,10 +15,10 @@ from functools import cache
 
 import pytest
 
-from diamant.storage.env.memory import PowerOff
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.cleaner.redaction.redacted_log import redact
 from tests.effort import some
+from tests.memory_env import PowerOff
 from tests.storage.log.test_replace_crash import MODES
 
 WHERE = 'key == "b" or value == "me"'

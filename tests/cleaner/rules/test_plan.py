@@ -13,7 +13,7 @@ import pytest
 from diamant.cleaner.rules.grouping import ends_output, group_segments, segments_to_clean
 from diamant.cleaner.rules.modes import KAFKA, KAFKA_4_3, KAFKA_4_4, PROMPT
 from diamant.cleaner.rules.plan import ActiveProducer, CleanPlan, SegmentPlan, aborted_from
-from diamant.cleaner.rules.planning import kafka_map_entries
+from diamant.cleaner.rules.plan_of_log import kafka_map_entries
 from diamant.storage.segments.txn_index import AbortedTxn
 from tests.cleaner.cleaner_log import CleanerLog
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records

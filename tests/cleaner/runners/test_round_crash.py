@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
-from diamant.storage.env.memory import MemoryEnv, PowerOff
 from tests.cleaner.cleaner_log import DIRECTORY, CleanerLog
 from tests.effort import some
+from tests.memory_env import MemoryEnv, PowerOff
 from tests.storage.log.test_replace_crash import MODES
 
 SEGMENT_BYTES = 700

@@ -29,11 +29,11 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment import scan_headers
 from tests.builder import make_batch, make_marker, make_message, make_wrapper, with_header
 from tests.effort import examples
+from tests.memory_env import MemoryEnv
 
 PATH = "/00000000000000000000.log"
 SMALL = 150

@@ -12,8 +12,8 @@ from diamant.cleaner.engines.output_sync import OutputSync
 from diamant.cleaner.rules.result import OutputOverflow, no_output
 from diamant.cleaner.segments.segment_writer import SegmentWriter
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.txn_index import AbortedTxn
+from tests.memory_env import MemoryEnv
 
 PREFIX = "/log/00000000000000000100."
 

@@ -23,11 +23,11 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_batch, make_marker
 from tests.cleaner import timeline
+from tests.memory_env import MemoryEnv
 from tests.storage.one_log import create_one
 
 HOUR_MS = 3_600_000

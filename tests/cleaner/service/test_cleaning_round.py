@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from diamant.cleaner.rules.planning import CleanerSettings, make_plan
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.rounds import look_at_segments, run_plan
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import MAX_SCANNED_BYTES, SOURCES_PER_TURN
 from diamant.storage.segments.segment import Segment
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
+from tests.memory_env import MemoryEnv
 
 SEGMENTS = 200
 FILES_PER_SOURCE = 3

@@ -6,9 +6,9 @@ import pytest
 
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.uuid_text import uuid_from_text
+from tests.memory_env import MemoryEnv
 
 PATH = "/recovery-point-offset-checkpoint"
 

@@ -11,9 +11,9 @@ from diamant.storage.checkpoints.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.uuid_text import random_id, uuid_from_text
+from tests.memory_env import MemoryEnv
 
 # As a Kafka 4.3.1 node formatted with `kafka-storage format --standalone` has it.
 KAFKAS = (

@@ -26,12 +26,12 @@ from diamant.protocol.errors import KafkaError
 from diamant.storage.directory.checkpoint_files import CheckpointState
 from diamant.storage.directory.log_directory import PartitionSource
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.injected_faults import InjectedFault, Operation
-from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.segments.log_config import LogConfig
+from tests.injected_faults import InjectedFault, Operation
+from tests.memory_env import MemoryEnv, PowerOff
 from tests.storage.conftest import START_MS
 from tests.storage.directory.test_log_directory import start
 from tests.storage.logs import batch, read_all

@@ -13,9 +13,9 @@ from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.injected_faults import InjectedFault
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.segments.log_config import LogConfig
+from tests.injected_faults import InjectedFault
+from tests.memory_env import MemoryEnv
 from tests.storage.logs import batch, read_all
 
 DAY_MS = 86_400_000

@@ -10,7 +10,7 @@ import pytest
 from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
+from tests.memory_env import MemoryEnv
 
 SLACK_MS = 60_000
 """Clocks of file systems may lag behind."""

@@ -14,8 +14,8 @@ from diamant.storage.checkpoints.manual_clock_file import (
     write_clock_file,
 )
 from diamant.storage.env.clocks import ManualClock, SettableClock, SystemClock, bounds_now_ms
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
+from tests.memory_env import MemoryEnv
 
 DAY_MS = 86_400_000
 DIRECTORY = "/data"

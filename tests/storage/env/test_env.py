@@ -13,10 +13,10 @@ import pytest
 
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv, parent
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.env.view import content_of, part_of
 from diamant.storage.errors import StorageError
+from tests.memory_env import MemoryEnv
 
 
 @pytest.fixture(params=["real", "memory", "overlay"])

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import StorageError
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 
 
 def test_unsynced_content_is_lost(memory: MemoryEnv) -> None:

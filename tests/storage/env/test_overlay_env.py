@@ -10,9 +10,9 @@ import pytest
 
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.env.overlay import OverlayEnv
 from diamant.storage.env.view import content_of
+from tests.memory_env import MemoryEnv
 
 
 class Below:

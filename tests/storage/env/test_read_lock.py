@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import InUse, StorageError
+from tests.memory_env import MemoryEnv
 
 
 @pytest.fixture(params=["real", "memory"])

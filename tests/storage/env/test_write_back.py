@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.env.write_back import begin_write_back, load_sync_file_range
+from tests.memory_env import MemoryEnv
 
 
 def test_a_file_keeps_its_bytes_and_takes_more(tmp_path: Path) -> None:

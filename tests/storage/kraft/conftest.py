@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.metadata_log import MetadataLog
+from tests.memory_env import MemoryEnv
 from tests.storage.kraft.metadata_directory import open_log
 
 

@@ -21,10 +21,10 @@ from diamant.protocol.kraft.records import (
 )
 from diamant.storage.checkpoints.meta_properties import MetaProperties, write_meta_properties
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.opening import open_metadata_log
 from diamant.storage.uuid_text import random_id
+from tests.memory_env import MemoryEnv
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "metadata-kafka-4.3.1"
 GOLDEN_4_4 = GOLDEN.with_name("metadata-kafka-4.4.0")

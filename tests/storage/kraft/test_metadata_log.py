@@ -22,7 +22,6 @@ from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state, write_quorum_state
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.format import format_directory
@@ -31,6 +30,7 @@ from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLo
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import decode_snapshot
 from diamant.storage.uuid_text import METADATA_TOPIC_ID
+from tests.memory_env import MemoryEnv
 from tests.storage.kraft.metadata_directory import (
     DATA,
     ENDPOINT,

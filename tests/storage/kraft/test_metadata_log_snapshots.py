@@ -6,11 +6,11 @@ import pytest
 
 from diamant.protocol.kraft.records import ProducerIdsRecord, RemoveTopicRecord
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import SnapshotId, list_snapshots
+from tests.memory_env import MemoryEnv
 from tests.storage.kraft.metadata_directory import (
     FIRST_SEGMENT,
     METADATA,

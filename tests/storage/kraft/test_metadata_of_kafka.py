@@ -19,13 +19,13 @@ from diamant.protocol.kraft.records import (
 from diamant.storage.checkpoints.meta_properties import read_meta_properties
 from diamant.storage.checkpoints.quorum_state import QuorumState, read_quorum_state
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import format_directory
 from diamant.storage.kraft.image import MetadataImage
 from diamant.storage.kraft.incarnation import is_of_diamant, was_last_broker
 from diamant.storage.kraft.replay import load_metadata
 from diamant.storage.kraft.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from tests.memory_env import MemoryEnv
 from tests.storage.kraft.metadata_directory import (
     DATA,
     FEATURE_25,

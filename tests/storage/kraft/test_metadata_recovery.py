@@ -9,10 +9,10 @@ import pytest
 
 from diamant.protocol.kraft.records import BeginTransactionRecord, EndTransactionRecord, RemoveTopicRecord, TopicRecord
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.replay import load_metadata
+from tests.memory_env import MemoryEnv, PowerOff
 from tests.storage.kraft.metadata_directory import (
     FEATURE_25,
     FIRST_SEGMENT,

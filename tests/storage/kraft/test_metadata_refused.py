@@ -11,9 +11,9 @@ from diamant.protocol.kraft.batch import encode_control_batch, encode_metadata_b
 from diamant.protocol.kraft.control_records import KRaftVersion, KRaftVoters, LeaderChange, Voter
 from diamant.protocol.kraft.records import FeatureLevelRecord, MetadataRecord, TopicRecord
 from diamant.storage.checkpoints.quorum_state import QuorumState, format_quorum_state
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.snapshot import Snapshot, encode_snapshot
+from tests.memory_env import MemoryEnv
 from tests.storage.kraft.metadata_directory import (
     FEATURE_25,
     METADATA,

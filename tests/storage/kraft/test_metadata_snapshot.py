@@ -13,7 +13,6 @@ from diamant.protocol.kraft.control_records import KRaftVoters, SnapshotFooter, 
 from diamant.protocol.kraft.records import ConfigRecord, MetadataRecord
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.kraft.snapshot import (
     RECORDS_PER_BATCH,
@@ -24,6 +23,7 @@ from diamant.storage.kraft.snapshot import (
     list_snapshots,
     write_snapshot,
 )
+from tests.memory_env import MemoryEnv, PowerOff
 from tests.storage.conftest import START_MS
 from tests.storage.kraft.metadata_directory import FEATURE_25, GOLDEN, KAFKAS_FEATURES
 

@@ -20,11 +20,11 @@ from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.control import parse_control_type
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.env.injected_faults import Operation
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
+from tests.injected_faults import Operation
+from tests.memory_env import MemoryEnv
 from tests.storage.logs import read_all
 from tests.storage.one_log import create_one, load_one
 

@@ -11,11 +11,11 @@ import pytest
 from diamant.storage import names
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.env import Env, RealEnv
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import replace_segments
 from diamant.storage.segments.log_config import LogConfig
+from tests.memory_env import MemoryEnv
 from tests.storage.cleaned import bases_of, is_even, text, write_cleaned
 from tests.storage.logs import batch, make_log, read_all
 

@@ -7,9 +7,9 @@ import pytest
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import Loss, MemoryEnv
 from diamant.storage.log.log import Log
 from diamant.storage.segments.log_config import LogConfig
+from tests.memory_env import Loss, MemoryEnv
 from tests.storage.one_log import create_one, load_one
 
 START_MS = 1_700_000_000_000

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.moves import EnvDirectory, Moves, carry_out, moves_from
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 
 STEP = Moves(
     "/none",

@@ -23,12 +23,12 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record, parse_header
 from diamant.storage import names
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_swap import Replacement, replace_segments
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
 from tests.effort import some
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 from tests.storage.cleaned import write_cleaned
 from tests.storage.one_log import create_one, load_one
 

@@ -10,7 +10,6 @@ import pytest
 from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry, read_snapshot, write_snapshot
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.producers.open_transactions import CompletedTxn
 from diamant.storage.producers.producer import DuplicateBatch
 from diamant.storage.producers.producer_state import (
@@ -18,6 +17,7 @@ from diamant.storage.producers.producer_state import (
     COMMIT,
     ProducerStateManager,
 )
+from tests.memory_env import MemoryEnv
 
 PID = 1
 MAX = 2**31 - 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.producers.producer import DuplicateBatch
 from diamant.storage.producers.producer_state import COMMIT, ProducerStateManager
 from diamant.storage.producers.verification_states import VerificationStates
+from tests.memory_env import MemoryEnv
 from tests.storage.producers.test_producer_state import NOW, OUT_OF_ORDER, PID, append, make, mark, refused
 
 

@@ -23,12 +23,12 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.directory.log_directory import LogDirectory, PartitionSource
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import Loss, MemoryEnv, tree_of
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.log_config import LogConfig
 from tests.builder import make_marker
+from tests.memory_env import Loss, MemoryEnv, tree_of
 from tests.storage.cleaned import write_cleaned
 
 START_MS = 1_700_000_000_000

@@ -18,11 +18,11 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.segment_recovery import MisplacedBatch, SyncedDamage, recover_segment
 from diamant.storage.segments.txn_index import AbortedTxn
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.log import test_aborted_transactions as transactions
 from tests.storage.logs import batch, make_log, read_all

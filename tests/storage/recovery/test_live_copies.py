@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from diamant.cleaner.offline.offline_clean import OfflineReport, clean_partition
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.injected_faults import Operation
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.damaged_tail import WINDOW_BYTES
 from diamant.storage.recovery.segment_recovery import SyncedDamage
 from diamant.storage.segments.log_config import LogConfig
+from tests.injected_faults import Operation
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.logs import batch, make_log, read_all
 from tests.storage.recovery import test_loader

@@ -17,12 +17,12 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.injected_faults import Operation
-from diamant.storage.env.memory import Loss, MemoryEnv, PowerOff
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.segment_recovery import MisplacedBatch, SyncedDamage
 from diamant.storage.segments.segment import MAX_RELATIVE_OFFSET
 from tests.effort import some
+from tests.injected_faults import Operation
+from tests.memory_env import Loss, MemoryEnv, PowerOff
 from tests.storage.conftest import START_MS
 from tests.storage.directory.test_log_directory import COUNT, filled, source, start
 from tests.storage.logs import batch

@@ -29,8 +29,8 @@ from itertools import cycle
 
 import pytest
 
-from diamant.storage.env.memory import Loss, MemoryEnv
 from tests.effort import some
+from tests.memory_env import Loss, MemoryEnv
 from tests.storage.recovery.power_machine import HOUR_MS, NOTHING_LOST, Cut, Machine, check, open_directory, state_of
 
 LOSSES = {

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diamant.storage.env.env import Env
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.offset_index import OffsetIndex
+from tests.memory_env import MemoryEnv
 
 BASE = 45
 PATH = "/00000000000000000045.index"

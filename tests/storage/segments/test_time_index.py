@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.time_index import TimeIndex
+from tests.memory_env import MemoryEnv
 
 BASE = 345
 PATH = "/00000000000000000345.timeindex"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.storage.env.memory import MemoryEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn, TransactionIndex
+from tests.memory_env import MemoryEnv
 
 PATH = "/00000000000000000000.txnindex"
 ENTRIES = [AbortedTxn(0, 0, 10, 11), AbortedTxn(1, 5, 15, 13), AbortedTxn(2, 18, 35, 25), AbortedTxn(3, 32, 50, 40)]

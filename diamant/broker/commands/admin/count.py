@@ -12,7 +12,7 @@ from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.cleaner.rules.kinds import RARE, SHOWN
+from diamant.cleaner.rules.record_kinds import RARE, SHOWN
 
 if TYPE_CHECKING:
     from rich.console import Console

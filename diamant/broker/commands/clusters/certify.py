@@ -16,7 +16,7 @@ from diamant.broker.commands.terminal.files import one_line_errors, visible
 from diamant.broker.commands.terminal.key_options import key_options, required
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import OutputFile
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.storage.input_file import read_input
 
 MEGABYTE = 1_000_000
@@ -85,7 +85,7 @@ def certify(
                 with LiveProgress(_size(directories)) as bar:
                     limit = ReadLimit(max_rate * MEGABYTE, bar.advance)
                     found = certify_disks(RealEnv(), directories, certificate, required(key), signing, limit)
-    except VerbError as error:
+    except OperationError as error:
         fail(str(error), error.code)
     except StorageError as error:
         fail(str(error))

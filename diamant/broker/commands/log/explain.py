@@ -26,7 +26,7 @@ from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain_partition import explain_partition
 from diamant.cleaner.rules.modes import KAFKA, followed_version
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.config_key import ConfigError

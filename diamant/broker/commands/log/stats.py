@@ -30,7 +30,7 @@ from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.offline.partition_stats import PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.segment_census import count_by_segment
 from diamant.cleaner.queries.top_keys import TopKey
-from diamant.cleaner.rules.kinds import COUNTS, shown, used
+from diamant.cleaner.rules.record_kinds import COUNTS, shown, used
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import Env, RealEnv

@@ -47,9 +47,9 @@ from diamant.cleaner.forecast.forecast import (
     Forecast,
     Scenario,
 )
-from diamant.cleaner.rules.kinds import NAMES, shown, used
-from diamant.cleaner.rules.kinds import counted as kind_text
 from diamant.cleaner.rules.modes import KAFKA, followed_version
+from diamant.cleaner.rules.record_kinds import NAMES, shown, used
+from diamant.cleaner.rules.record_kinds import counted as kind_text
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock

@@ -24,7 +24,7 @@ from diamant.broker.config.topic_values import log_config
 from diamant.cleaner.offline.offline_clean import OfflineReport
 from diamant.cleaner.offline.spark_clean import PartitionOutcome, total_removed
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES
-from diamant.cleaner.rules.planning import CleanerSettings, kafka_map_entries
+from diamant.cleaner.rules.plan_of_log import CleanerSettings, kafka_map_entries
 from diamant.storage.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError

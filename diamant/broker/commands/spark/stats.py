@@ -10,7 +10,7 @@ import click
 from diamant.broker.commands.spark.running import give, give_rows, running, spark_options
 from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.cleaner.rules.kinds import COUNTS, RARE, shown
+from diamant.cleaner.rules.record_kinds import COUNTS, RARE, shown
 
 
 @click.command()

@@ -16,7 +16,7 @@ import click
 from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import Asked, asking
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.operations.calls.parameters import Param, params_of
 
 OF_ALL = ("timeout",)

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Claims, claims_of
 from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates, Verdict
 from diamant.broker.transactions.open_in_log import open_transaction_problem
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure_state.intent import Intent
 from diamant.cleaner.evidence.certificates.certificate import HMAC, NOT_COVERED, TYPE
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest

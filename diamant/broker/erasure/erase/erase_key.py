@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Claims, claims_of
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Claims, claims_of
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.erasure.jobs.segment_rewrite import cleaning_paused, replace_segment
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.cleaner.erasure.intent import Erased, Intent
+from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject

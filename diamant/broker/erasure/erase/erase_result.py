@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 
 
-class EraseFailed(VerbError):
+class EraseFailed(OperationError):
     """The erasure could not continue. Its intent remains, and the broker retries."""
 
 

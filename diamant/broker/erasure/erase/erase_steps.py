@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Present, claims_of
 from diamant.broker.erasure.erase.erase_certificates import EraseCertificates, EraseVerdict
 from diamant.broker.erasure.erase.erase_key import EraseKey
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.broker.erasure.erase.erase_values import EraseValues
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Present, claims_of
 from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal
-from diamant.cleaner.erasure.intent import CLOSING, REMOVING, WAITING, WRITING, Intent
-from diamant.cleaner.erasure.pending_erasures import PendingKeys
+from diamant.cleaner.erasure_state.intent import CLOSING, REMOVING, WAITING, WRITING, Intent
+from diamant.cleaner.erasure_state.pending_erasures import PendingKeys
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from diamant.broker.erasure.certification.evidence import DIGEST_THREADS, Evidence
+from diamant.broker.erasure.certification.scope import Claims, claims_of, present_of
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
-from diamant.broker.erasure.evidence.evidence import DIGEST_THREADS, Evidence
-from diamant.broker.erasure.evidence.scope import Claims, claims_of, present_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import BadArgument
 from diamant.broker.operations.calls.blocking import in_thread
-from diamant.cleaner.erasure.intent import REMOVING, Erased, Intent
-from diamant.cleaner.erasure.locate import LocatedKey, locate_key
+from diamant.cleaner.erasure_state.intent import REMOVING, Erased, Intent
+from diamant.cleaner.erasure_state.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
 from diamant.cleaner.evidence.scan.scan import LogEnd

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import claims_of
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, BrokerStopping
 from diamant.broker.transactions.open_in_log import oldest_open
-from diamant.cleaner.erasure.intent import Erased, Intent
+from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.on_demand.report import OPEN_TRANSACTION
@@ -132,7 +132,7 @@ class EraseValues:
             step = replace(step, runners=runners, not_compacted=None)
         except BrokerStopping:
             raise
-        except VerbError as error:
+        except OperationError as error:
             # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports the values left there.
             step = replace(step, not_compacted=str(error))
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)

@@ -3,7 +3,7 @@
     erasure = await broker.erase(b"customer-42", ["users"], reason="GDPR Art. 17")
     erasure.state, erasure.next_due_ms, erasure.certificate
 
-The phases (`cleaner/erasure/intent.py`). After a stop, the broker resumes them at its next start:
+The phases (`cleaner/erasure_state/intent.py`). After a stop, the broker resumes them at its next start:
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
     removing    the partitions are compacted, files that await deletion are deleted, everything is scanned: a certificate
@@ -30,20 +30,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker.erasure.certification.certificates import Certificates
+from diamant.broker.erasure.certification.erasure_requests import EraseNowRequest, EraseRequest
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Scope, claims_of
 from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.evidence.certificates import Certificates
-from diamant.broker.erasure.evidence.erasure_requests import EraseNowRequest, EraseRequest
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Scope, claims_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.compactions.compactions import check_engine
-from diamant.cleaner.erasure.intent import WAITING, WRITING, Intent, intent_files
-from diamant.cleaner.erasure.pending_erasures import PendingErasures, PendingKeys, no_note
+from diamant.cleaner.erasure_state.intent import WAITING, WRITING, Intent, intent_files
+from diamant.cleaner.erasure_state.pending_erasures import PendingErasures, PendingKeys, no_note
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.record_search import Subject

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from diamant.broker.errors import NotPossible
-from diamant.cleaner.erasure.intent import Erased, Intent
+from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.progress import Progress
 from diamant.storage import names

@@ -18,13 +18,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Present, Scope, present_of, scope_of
-from diamant.broker.erasure.evidence.signing_keys import reason_of
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Present, Scope, present_of, scope_of
+from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
-from diamant.broker.errors import NotPossible, TimedOut, TooMany, VerbError
+from diamant.broker.errors import NotPossible, OperationError, TimedOut, TooMany
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
@@ -145,7 +145,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             elif job_id not in self.attempts.ending:
                 await self.attempts.run(job_id, self._resume(job_id))
             table.failures.pop(job_id, None)
-        except (VerbError, StorageError, OSError, ValueError) as error:
+        except (OperationError, StorageError, OSError, ValueError) as error:
             self._note_failed_try(job_id, logging.WARNING, reason_of(error))
         except Exception as error:
             # The error's text may contain record data; its location does not.
@@ -223,7 +223,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         progress: Progress,
         check: Callable[[Progress], Awaitable[None]] | None = None,
     ) -> ResultT:
-        """Begin a job about some topics, and carry it out for its caller. Failures are raised as a VerbError.
+        """Begin a job about some topics, and carry it out for its caller. Failures are raised as a OperationError.
 
         `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn.
         """
@@ -242,7 +242,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             return await self.run(intent.id, timeout_s, first(intent, key))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run the work that a caller waits for, within its timeout. Failures are raised as a VerbError."""
+        """Run the work that a caller waits for, within its timeout. Failures are raised as a OperationError."""
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
@@ -267,7 +267,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         except (StorageError, OSError) as error:
             table.note_failure(job_id)
             raise self.kind.failure(f"{name} could not continue: {reason_of(error)}") from None
-        except VerbError:
+        except OperationError:
             table.note_failure(job_id)
             raise
         finally:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
 from diamant.cleaner.evidence.search.record_search import Subject
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.evidence.scope import Present
+    from diamant.broker.erasure.certification.scope import Present
     from diamant.cleaner.evidence.certificates.signing_key import SigningKey
     from diamant.progress import Progress
 
@@ -59,7 +59,7 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
     """A subject and the steps that remove it."""
 
     @property
-    def failure(self) -> type[VerbError]:
+    def failure(self) -> type[OperationError]:
         """The error of an attempt that is retried."""
         ...
 

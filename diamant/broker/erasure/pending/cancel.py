@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from diamant.broker.erasure.evidence.erasure_requests import CancelRequest
-from diamant.broker.erasure.evidence.signing_keys import reason_of
+from diamant.broker.erasure.certification.erasure_requests import CancelRequest
+from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended

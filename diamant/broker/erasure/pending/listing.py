@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from diamant.broker.erasure.evidence.certificates import Certificates
-from diamant.broker.erasure.evidence.erasure_requests import CertificatesRequest
+from diamant.broker.erasure.certification.certificates import Certificates
+from diamant.broker.erasure.certification.erasure_requests import CertificatesRequest
 from diamant.broker.erasure.pending.cancel import AnyQueue
 from diamant.broker.errors import NotPossible
 from diamant.progress import Progress

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from diamant.broker.erasure.evidence.scope import Present, present_of
+from diamant.broker.erasure.certification.scope import Present, present_of
 from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates, Verdict
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.jobs.segment_rewrite import replace_segment
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread, to_its_end
-from diamant.cleaner.erasure.locate import take_sample
+from diamant.cleaner.erasure_state.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.remains import ANY_KEY, short_digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
-from diamant.broker.errors import NotPossible, VerbError
+from diamant.broker.errors import NotPossible, OperationError
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
 from diamant.storage import names
@@ -37,7 +37,7 @@ class EverythingMatches(NotPossible):
     code = "everything-matches"
 
 
-class RedactFailed(VerbError):
+class RedactFailed(OperationError):
     """The redaction could not continue. Its intent remains, and the broker retries."""
 
 

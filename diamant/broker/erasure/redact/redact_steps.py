@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Present, present_of
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Present, present_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal

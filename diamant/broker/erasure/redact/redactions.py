@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.evidence.erasure_requests import RedactRequest
-from diamant.broker.erasure.evidence.evidence import Evidence
-from diamant.broker.erasure.evidence.scope import Scope
+from diamant.broker.erasure.certification.erasure_requests import RedactRequest
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Scope
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.attempts import JobLock
 from diamant.broker.erasure.jobs.job_queue import JobQueue

@@ -33,7 +33,7 @@ async def alter_configs(
 def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
     """Set configurations of a topic (null resets one), or only validate that. Return whether something was changed.
 
-    The wire resets names that do not exist without an error, as Kafka does. VerbError.
+    The wire resets names that do not exist without an error, as Kafka does. OperationError.
     """
     before = {**stored_configs(node, TOPIC_RESOURCE, topic)}
     for name, value in changes.items():

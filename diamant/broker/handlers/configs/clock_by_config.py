@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import TimedOut, VerbError
+from diamant.broker.errors import OperationError, TimedOut
 from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig
@@ -65,7 +65,7 @@ async def advance(clock: BrokerClock, delta_ms: int, *, timeout_ms: int) -> Kafk
         await clock.advance(delta_ms, timeout=timeout_ms / 1000)
     except TimedOut as error:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(error))
-    except VerbError as error:
+    except OperationError as error:
         return KafkaError(ErrorCode.INVALID_CONFIG, str(error))
     return None
 

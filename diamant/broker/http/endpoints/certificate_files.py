@@ -9,7 +9,7 @@ from io import BytesIO
 
 from aiohttp import web
 
-from diamant.broker.erasure.evidence.erasure_requests import CertificateRequest
+from diamant.broker.erasure.certification.erasure_requests import CertificateRequest
 from diamant.broker.http.serving.authorization import CERTIFICATES
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operations.calls.parameters import params_of

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from diamant.broker.errors import NotFound, NotPossible, TooMany, VerbError
+from diamant.broker.errors import NotFound, NotPossible, OperationError, TooMany
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
 from diamant.kernels import KernelsMissing
@@ -40,7 +40,7 @@ _real_clock = SystemClock()
 
 def error_fields(error: BaseException) -> dict[str, Any]:
     """Return a failure for JSON: a sentence, a code and the status. An unexpected failure has no details."""
-    if isinstance(error, VerbError | JsonError):
+    if isinstance(error, OperationError | JsonError):
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, KernelsMissing):
         return {"error": str(error), "code": "kernels-missing", "status": 501}
@@ -220,7 +220,7 @@ class Jobs:
             ended = NotPossible(f"job {job.id}, {job.verb}, was cancelled before its end")
             job.error, job.state = error_fields(ended if job.is_ended else error), FAILED
         except Exception as error:
-            if not isinstance(error, VerbError | JsonError):
+            if not isinstance(error, OperationError | JsonError):
                 logger.exception("job %s, %s, failed", job.id, job.verb)
             job.error, job.state = error_fields(error), FAILED
         job.ended_ms = _real_clock.now_ms()

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ Lines: TypeAlias = Sequence[Mapping[str, Any]]
 async def send_lines(
     request: web.BaseRequest, extend: Callable[[float], None], work: AsyncGenerator[Lines, None]
 ) -> web.StreamResponse:
-    """Send what `work` yields. Its VerbError before the first lines is raised, a later one ends the response early.
+    """Send what `work` yields. Its OperationError before the first lines is raised, a later one ends the response early.
 
     `extend` extends the life of the connection by a number of seconds.
     """
@@ -44,7 +44,7 @@ async def send_lines(
                 await response.write(sent)
                 lines = await _next(extend, work)
             await response.write_eof()
-        except VerbError as error:
+        except OperationError as error:
             logger.warning("%s ended early: %s", request.path, error)
             if request.transport is not None:
                 request.transport.abort()

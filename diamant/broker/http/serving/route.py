@@ -18,7 +18,7 @@ and an entry in `serving/table.py` with their paths. It is imported with the fir
 Parameters are validated before the function is called: unknown or missing ones, wrong types and numbers out of range are
 answered by 400. The OpenAPI document is made from the rows, so it is complete.
 
-The function returns the JSON (a mapping, or an object with `to_fields`), or a whole `web.Response`. It raises `VerbError` or
+The function returns the JSON (a mapping, or an object with `to_fields`), or a whole `web.Response`. It raises `OperationError` or
 `JsonError` for errors of the caller. With `is_job` it runs as a job: a POST waits for it up to `?wait_ms=`
 (docs/reference/http.md), and it reports its progress to `call.progress`.
 """

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.errors import BadArgument, VerbError
+from diamant.broker.errors import BadArgument, OperationError
 from diamant.broker.http.serving.authorization import (
     JOB,
     METRICS,
@@ -131,7 +131,7 @@ class Routes:
         """Answer any request. The connection is then closed."""
         try:
             response = await self._answer(request)
-        except (JsonError, VerbError) as error:
+        except (JsonError, OperationError) as error:
             response = _error_response(error)
         except asyncio.CancelledError as error:
             if not self._closing.is_set():

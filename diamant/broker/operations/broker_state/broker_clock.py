@@ -161,7 +161,7 @@ class BrokerClock:
     ) -> MoveReport:
         """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        VerbError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout` of real
+        OperationError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout` of real
         time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
         """
         try:
@@ -193,11 +193,11 @@ class BrokerClock:
         return await on_loop(self._loop, settle())
 
     async def freeze(self) -> ClockReport:
-        """Stop the clock until it is moved or resumed. VerbError: NotAllowed."""
+        """Stop the clock until it is moved or resumed. OperationError: NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=True))
 
     async def resume(self) -> ClockReport:
-        """Let the clock run with real time again, from its present time. VerbError: NotAllowed."""
+        """Let the clock run with real time again, from its present time. OperationError: NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=False))
 
     # -- the broker's loop -----------------------------------------------------------------------------------------------

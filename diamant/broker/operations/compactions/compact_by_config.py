@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.operations.compactions.compactions import not_compacted_text
 from diamant.cleaner.on_demand.report import DELETED, NOT_COMPACTED, STOPPING, CompactionReport
 from diamant.cleaner.on_demand.request import CompactRequest
@@ -132,7 +132,7 @@ class CompactByConfig:
         error = running.task.exception()
         if error is None:
             return None
-        if not isinstance(error, VerbError):
+        if not isinstance(error, OperationError):
             logger.error("%s: diamant.compact=now failed", topic, exc_info=error)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{topic} could not be compacted, see the broker's log")
         code = _CODES.get(error.code, ErrorCode.KAFKA_STORAGE_ERROR)

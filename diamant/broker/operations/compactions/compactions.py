@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from diamant.broker.errors import (
     NotFound,
     NotPossible,
+    OperationError,
     TimedOut,
     TooMany,
-    VerbError,
     no_partition,
     no_topic,
 )
@@ -54,7 +54,7 @@ PARTITIONS_PER_TURN = 2
 """Active segments to close in one turn of the loop: each takes a millisecond or two."""
 
 
-class CompactionFailed(VerbError):
+class CompactionFailed(OperationError):
     """Partitions could not be compacted. `report` names them with the reasons, and the results of the others."""
 
     def __init__(self, report: CompactionReport) -> None:
@@ -65,7 +65,7 @@ class CompactionFailed(VerbError):
         self.code = first.error_code or "failed"
 
 
-class BrokerStopping(VerbError):
+class BrokerStopping(OperationError):
     """The broker stops. The call can be repeated after its next start."""
 
     code = STOPPING
@@ -198,7 +198,7 @@ class Compactions:
         return replace(found, held_back=held)
 
     def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
-        """Return the requested logs, ascending. Raises VerbError if they do not exist or are not compacted."""
+        """Return the requested logs, ascending. Raises OperationError if they do not exist or are not compacted."""
         topic = self._node.topics.by_name.get(name)
         if topic is None:
             raise NotFound(no_topic(name))
@@ -208,7 +208,7 @@ class Compactions:
             if index not in present:
                 raise NotFound(no_partition(name, index, len(present)))
             if index not in topic.logs:
-                raise VerbError(f"{name}-{index} could not be opened at the start, see the broker's log")
+                raise OperationError(f"{name}-{index} could not be opened at the start, see the broker's log")
         logs = [topic.logs[index] for index in wanted]
         for log in logs:
             if not log.config.is_compacted:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.operations.calls.blocking import Stopped
 from diamant.broker.operations.figures.segment_figures import PAUSE, SegmentFigures
 from diamant.storage.errors import StorageError
@@ -93,7 +93,7 @@ class BackgroundCounts:
             await self._figures.count(log, pace=pace)
         except Stopped:
             pass
-        except (VerbError, StorageError, OSError) as error:
+        except (OperationError, StorageError, OSError) as error:
             self._failed[log] = time.monotonic()
             logger.info("%s-%d cannot be counted for the page: %s", log.topic, log.partition, error)
         finally:

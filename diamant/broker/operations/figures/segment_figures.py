@@ -76,7 +76,7 @@ class SegmentFigures:
         return self._progress.get(log)
 
     async def refreshed(self, log: Log) -> CountedPartition | None:
-        """Return current counts if they are cheap, otherwise the last ones. VerbError."""
+        """Return current counts if they are cheap, otherwise the last ones. OperationError."""
         found = self.known(log)
         if log.size > self.unasked_bytes:
             return found
@@ -100,7 +100,7 @@ class SegmentFigures:
     async def count(
         self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
     ) -> CountedPartition:
-        """Count now. The reading thread calls `pace` between pieces; it may block. VerbError, Stopped."""
+        """Count now. The reading thread calls `pace` between pieces; it may block. OperationError, Stopped."""
         async with self._large_lock if log.size > self.unasked_bytes else self._lock:
             progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from diamant.cleaner.rules.kinds import LIVE, RARE, SHOWN, SUPERSEDED, TOMBSTONES, shown
+from diamant.cleaner.rules.record_kinds import LIVE, RARE, SHOWN, SUPERSEDED, TOMBSTONES, shown
 
 if TYPE_CHECKING:
     from diamant.cleaner.queries.segment_census import SegmentRecords

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.errors import NotPossible, TooMany
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
 from diamant.cleaner.queries.partition_count import count_by_headers, count_by_keys, count_by_offsets
-from diamant.cleaner.rules.kinds import KindBounds, Kinds
+from diamant.cleaner.rules.record_kinds import KindBounds, Kinds
 from diamant.cleaner.segments.tolerant_reader import Problem
 from diamant.progress import Progress
 from diamant.storage.log.log import Log

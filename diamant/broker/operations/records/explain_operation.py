@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.transactions.coordinator import TransactionCoordinator
-    from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.erasure_state.pending_erasures import PendingErasures
     from diamant.cleaner.values.schemas import Values
 
 MAX_AT_ONCE = 4

@@ -20,7 +20,7 @@ from diamant.storage.segments.segment import Segment
 from diamant.storage.segments.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
-    from diamant.cleaner.erasure.pending_erasures import PendingErasures
+    from diamant.cleaner.erasure_state.pending_erasures import PendingErasures
 
 
 @dataclass(slots=True)

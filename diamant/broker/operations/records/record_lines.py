@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from diamant.broker.errors import BadArgument, VerbError
+from diamant.broker.errors import BadArgument, OperationError
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
 from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation
@@ -87,7 +87,7 @@ async def find(
                 ]
                 is_begun = True
                 yield [*map(_excerpt, records), {"read_bytes": read, "total_bytes": max(read, total)}]
-    except VerbError as error:
+    except OperationError as error:
         if not is_begun:
             raise
         yield [{"error": str(error), "code": error.code}]

@@ -85,7 +85,7 @@ class RecordsOperation:
     async def pages(
         self, topic: str, partition: int | None = None, query: Query = _all
     ) -> AsyncGenerator[RecordPage, None]:
-        """Yield pages, partition by partition. A caller that stops early closes the generator. Raises VerbError."""
+        """Yield pages, partition by partition. A caller that stops early closes the generator. Raises OperationError."""
         explaining = self._explaining
         logs = explaining.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:

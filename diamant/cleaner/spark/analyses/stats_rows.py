@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.rules.kinds import NAMES
+from diamant.cleaner.rules.record_kinds import NAMES
 from diamant.cleaner.spark.analyses.counted_logs import count_logs
 from diamant.cleaner.spark.analyses.log_table import FACTS, facts_of
 from diamant.cleaner.spark.source.partition_logs import find_partitions

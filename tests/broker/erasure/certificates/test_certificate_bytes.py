@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure_state.intent import Intent
 from diamant.cleaner.evidence.certificates.certificate import TRUSTED, check_signature
 from diamant.cleaner.redaction.intent import RedactionIntent
 from tests.broker.erasure.brokers import broker_at

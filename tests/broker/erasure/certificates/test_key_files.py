@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.broker.erasure.certification.signing_keys import SigningKeys
 from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.storage import names
 from diamant.storage.env.env import RealFile
 from diamant.storage.log.segment_removal import delete_oldest
@@ -103,7 +103,7 @@ async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(
     """If the intent cannot be written, nothing else is."""
     await create_with_key(broker)
     env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
-    with pytest.raises(VerbError, match="No space left"):
+    with pytest.raises(OperationError, match="No space left"):
         await erase(broker)
     assert traces_of(broker) == []
     assert values_left(broker) == [PERSON]
@@ -140,7 +140,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
         if stage == "cleaning":
             assert (await erase(broker)).state == "not-certified"
         else:
-            with pytest.raises(VerbError, match="No space left") as raised:
+            with pytest.raises(OperationError, match="No space left") as raised:
                 await erase(broker)
             assert KEY.decode() not in str(raised.value)
             del raised  # its traceback has the file that was written to, and so keeps that on the disk

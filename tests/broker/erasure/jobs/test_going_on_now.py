@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
-from diamant.broker.errors import NotFound, NotPossible, TimedOut, VerbError
+from diamant.broker.errors import NotFound, NotPossible, OperationError, TimedOut
 from diamant.broker.metrics import prometheus
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
@@ -142,7 +142,7 @@ async def test_an_erasure_that_is_not_in_progress_is_an_error(broker: Broker) ->
     with pytest.raises(NotFound, match="it has ended"):
         await broker.erase_now(erasure_id, confirm_groups_behind=True)
     broker.services.erasures().queue.calls = MAX_WAITING
-    with pytest.raises(VerbError, match="too many"):
+    with pytest.raises(OperationError, match="too many"):
         await broker.erase_now(erasure_id)
 
 
@@ -196,9 +196,9 @@ async def test_attempts_at_what_continues_are_held_and_not_failed(broker: Broker
         await broker.erase_now(erasure.id, timeout=0)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 3}
     env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
-    with pytest.raises(VerbError, match="No space left"):
+    with pytest.raises(OperationError, match="No space left"):
         await erase(broker, b"another")
     assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 3}
-    with pytest.raises(VerbError, match="No space left"):
+    with pytest.raises(OperationError, match="No space left"):
         await broker.erase_now(erasure.id)
     assert await erasures_counted(broker) == {"done": 0, "failed": 1, "held": 4}

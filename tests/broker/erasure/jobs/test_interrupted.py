@@ -16,7 +16,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.cleaner.erasure.intent import CLOSING, Intent
+from diamant.cleaner.erasure_state.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.search.needles import VALUE
 from diamant.progress import Progress

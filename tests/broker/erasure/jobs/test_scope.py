@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page

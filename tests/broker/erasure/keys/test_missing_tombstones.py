@@ -6,7 +6,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
-from diamant.cleaner.erasure import locate
+from diamant.cleaner.erasure_state import locate
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from tests.broker.erasure.brokers import data_of

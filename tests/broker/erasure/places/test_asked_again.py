@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.topics.deletion import delete_topics
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS
@@ -323,7 +323,7 @@ async def test_on_a_full_disk_a_request_continues_until_its_remains_are_kept(
         assert files_that_refuse(asked) == {copy.name}
         env_of(broker).fail("rename", "*.remains.tmp", errno.ENOSPC)
         for _ in range(2):
-            with pytest.raises(VerbError, match="could not be cancelled, it continues"):
+            with pytest.raises(OperationError, match="could not be cancelled, it continues"):
                 await broker.cancel(asked.id, reason="enough")
         assert len(intents_of(broker)) == 1
         assert list(data_of(broker).glob("*.remains*")) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.evidence import evidence
+from diamant.broker.erasure.certification import evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
 from diamant.storage.env.open_files import removed_but_open

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.erase import erase_tombstones, erase_values
-from diamant.broker.erasure.evidence.evidence import Evidence
 from diamant.cleaner.engines import plain_round
-from diamant.cleaner.erasure import locate
+from diamant.cleaner.erasure_state import locate
 from diamant.cleaner.evidence.scan import files_to_read
 from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.record_search import FileSearch

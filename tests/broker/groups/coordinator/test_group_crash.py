@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from diamant.broker.groups.classic.events import TimerKind
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests import effort
 from tests.broker.groups.consumer.consumer_wire import A, B, Members
 from tests.broker.groups.offsets.offset_requests import (
@@ -22,6 +21,7 @@ from tests.broker.groups.offsets.offset_requests import (
 )
 from tests.broker.running import running
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 SETTINGS = {"group_initial_rebalance_delay_ms": 0, "group_consumer_assignment_interval_ms": 0}
 

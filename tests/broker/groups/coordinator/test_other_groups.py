@@ -22,11 +22,11 @@ from diamant.protocol.internal_topics.other_group_keys import (
     tombstone_keys,
 )
 from diamant.protocol.primitives import encode_string
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.coordinator import other_group_cases
 from tests.broker.groups.offsets.offset_requests import delete_groups, find_coordinator, list_groups, wait_until_loaded
 from tests.broker.running import running
 from tests.broker.stored import batches_of
+from tests.memory_env import MemoryEnv
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "groups" / "other_groups_4.3.1.json"
 RECORDED: dict[str, Any] = json.loads(GOLDEN.read_text(encoding="utf-8"))

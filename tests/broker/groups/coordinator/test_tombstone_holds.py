@@ -13,11 +13,11 @@ from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
 from diamant.cleaner.explain import explanation
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.compacted import produce
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator
 from tests.broker.running import running
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 START_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -14,7 +14,6 @@ from diamant.broker.network.api import CloseConnection
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import ErrorCode
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import NONE, commit, find_coordinator, wait_until_loaded
 from tests.broker.held_disk import held_disk
@@ -22,6 +21,7 @@ from tests.broker.request_fields import offset_commit
 from tests.broker.transactions.txn_wire import started
 from tests.broker.wire import WireClient
 from tests.golden_groups import consumer_offsets_log
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 

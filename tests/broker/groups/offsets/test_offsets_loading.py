@@ -24,7 +24,6 @@ from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.transactions.markers import write_marker
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.offset_columns import TopicOffsets
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.classic.direct import Direct, join_request
 from tests.broker.groups.offsets.offset_requests import (
     commit,
@@ -39,6 +38,7 @@ from tests.broker.groups.offsets.offset_requests import (
 )
 from tests.broker.groups.offsets.offsets_log import commit_record
 from tests.broker.wire import CREATE_PARTITIONS, WireClient
+from tests.memory_env import MemoryEnv
 from tests.waiting import PATIENCE_S, wait_until
 
 MakeBroker = Callable[..., Broker]

@@ -14,7 +14,6 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_key, parse_offset_commit_value
 from diamant.protocol.wire.apis import SERVED
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.offsets.offset_requests import (
     DESCRIBE_GROUPS,
     OFFSET_COMMIT,
@@ -33,6 +32,7 @@ from tests.broker.groups.offsets.offset_requests import (
 from tests.broker.request_fields import offset_commit
 from tests.broker.stored import records_of
 from tests.broker.wire import DESCRIBE_CONFIGS, METADATA, WireClient
+from tests.memory_env import MemoryEnv
 
 NONE = ErrorCode.NONE
 UNKNOWN_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

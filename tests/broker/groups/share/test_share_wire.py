@@ -15,7 +15,6 @@ from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
@@ -35,6 +34,7 @@ from tests.broker.running import running
 from tests.broker.stored import batches_of
 from tests.broker.transactions.txn_wire import started
 from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, WireClient
+from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "groups" / "share_answers_4.3.1.json"

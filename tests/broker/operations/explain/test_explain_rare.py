@@ -15,9 +15,9 @@ from diamant.cleaner.explain import explanation
 from diamant.protocol.batches.batch import iter_headers
 from diamant.storage import names
 from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.memory import MemoryEnv
 from tests.broker.operations.explain.explained import DAY_MS, HOUR_MS, START_MS, gate, kinds, stage
 from tests.builder import make_message
+from tests.memory_env import MemoryEnv
 
 DATA = Path("/data")
 KAFKA = {"diamant_cleaner_mode": "kafka"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diamant.broker.dispatch.api_table import TABLE
-from diamant.broker.dispatch.operations import OPERATIONS
+from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import API_NAMES
 from release.reference.access import access_page

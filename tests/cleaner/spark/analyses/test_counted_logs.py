@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.offline.partition_stats import read_stats
-from diamant.cleaner.rules.kinds import Kinds
+from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.cleaner.spark.analyses.count_tasks import LogCount
 from diamant.cleaner.spark.analyses.counted_logs import _parts, count_logs

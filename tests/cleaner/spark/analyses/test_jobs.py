@@ -15,7 +15,7 @@ from diamant.broker.cli import main
 from diamant.broker.commands.spark.running import no_traces
 from diamant.cleaner.offline.find_records import Query, find_records
 from diamant.cleaner.offline.partition_stats import read_stats as read_local_stats
-from diamant.cleaner.rules.kinds import COUNTS
+from diamant.cleaner.rules.record_kinds import COUNTS
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
 from diamant.cleaner.spark.analyses.audit import read_audit
 from diamant.cleaner.spark.analyses.find_matches import find

@@ -18,7 +18,7 @@ from diamant.broker.commands.spark.whatif import whatif as spark_whatif
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.forecast.forecast import Scenario
 from diamant.cleaner.forecast.spark_whatif import Trial, TrialOutcome, outcome, run_trials
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS

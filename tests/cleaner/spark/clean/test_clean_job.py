@@ -10,7 +10,7 @@ import pytest
 
 from diamant.cleaner.offline.offline_clean import Engine
 from diamant.cleaner.offline.spark_clean import PartitionSettings, clean_directory, partitions_by_size, total_removed
-from diamant.cleaner.rules.planning import CleanerSettings
+from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.storage.env.clocks import SettableClock

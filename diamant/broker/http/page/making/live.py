@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from diamant.broker.errors import NotAllowed, VerbError
+from diamant.broker.errors import NotAllowed, OperationError
 from diamant.broker.http.page.making.rendering import HEADERS, refused
 from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.json_body import JsonError
@@ -53,7 +53,7 @@ async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda:
         with suppress(ConnectionError):  # the browser has disconnected
             try:
                 await _send(call, parts, response, is_busy)
-            except VerbError as error:  # the shown object no longer exists
+            except OperationError as error:  # the shown object no longer exists
                 await response.write(_notice(f"No longer live: {error}.").encode())
     finally:
         _open.discard(token)
@@ -66,7 +66,7 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
     async def answer(call: Call) -> web.StreamResponse:
         try:
             return await handle(call)
-        except (VerbError, JsonError) as error:
+        except (OperationError, JsonError) as error:
             return await _not_live(call, f"No longer live: {error}.")
 
     return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused, permission=permission)

@@ -19,7 +19,7 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from diamant.broker.errors import VerbError
+from diamant.broker.errors import OperationError
 from diamant.broker.http.page.making.assets import asset_href
 from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.jobs import error_fields
@@ -131,7 +131,7 @@ def _errors_as_pages(
     async def answer(call: Call) -> web.StreamResponse:
         try:
             return await handle(call)
-        except (VerbError, JsonError) as error:
+        except (OperationError, JsonError) as error:
             status = error_fields(error)["status"]
             title = "Not found" if status == 404 else "Not possible"
             context = {"message": str(error), "wants_token": False}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from diamant.broker.http.page.strips.segments import ShownSegment
 from diamant.broker.operations.figures.strips import LABELS, UNKNOWN, pieces, shares, sums
-from diamant.cleaner.rules.kinds import counted
+from diamant.cleaner.rules.record_kinds import counted
 from diamant.words import number, size
 
 HEIGHT = 60

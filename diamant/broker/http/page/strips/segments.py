@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from diamant.broker.operations.figures.strips import LABELS, drawn_counts, sums
 from diamant.cleaner.queries.segment_census import SegmentRecords
-from diamant.cleaner.rules.kinds import counted
+from diamant.cleaner.rules.record_kinds import counted
 from diamant.cleaner.service.metrics import RoundStatus
 from diamant.storage.log.log import Log
 from diamant.storage.names import log_file

@@ -96,7 +96,7 @@ _ROWS = (
     OperationRow(
         "erase",
         "POST /v1/erase",
-        "broker.erasure.evidence.erasure_requests:EraseRequest",
+        "broker.erasure.certification.erasure_requests:EraseRequest",
         "broker.erasure.erase.erasures:Erasures.erase",
         lambda services: (services.erasures(),),
         "Erase a key from topics and certify the removal.",
@@ -113,7 +113,7 @@ _ROWS = (
     OperationRow(
         "erase_now",
         "POST /v1/erase/{id}/now",
-        "broker.erasure.evidence.erasure_requests:EraseNowRequest",
+        "broker.erasure.certification.erasure_requests:EraseNowRequest",
         "broker.erasure.erase.erasures:Erasures.erase_now",
         lambda services: (services.erasures(),),
         "Remove the tombstones of an erasure before their horizon.",
@@ -127,7 +127,7 @@ _ROWS = (
     OperationRow(
         "redact",
         "POST /v1/redact",
-        "broker.erasure.evidence.erasure_requests:RedactRequest",
+        "broker.erasure.certification.erasure_requests:RedactRequest",
         "broker.erasure.redact.redactions:Redactions.redact",
         lambda services: (services.redactions(),),
         "Remove matching records from a topic and certify it.",
@@ -143,7 +143,7 @@ _ROWS = (
     OperationRow(
         "cancel",
         "POST /v1/cancel",
-        "broker.erasure.evidence.erasure_requests:CancelRequest",
+        "broker.erasure.certification.erasure_requests:CancelRequest",
         "broker.erasure.pending.cancel:cancel",
         lambda services: (lambda: services.jobs,),
         "Cancel a pending erasure or redaction.",
@@ -157,7 +157,7 @@ _ROWS = (
     OperationRow(
         "certificates",
         "GET /v1/certificates",
-        "broker.erasure.evidence.erasure_requests:CertificatesRequest",
+        "broker.erasure.certification.erasure_requests:CertificatesRequest",
         "broker.erasure.pending.listing:certificates",
         lambda services: (services.certificates(), lambda: services.jobs),
         "List the certificates of a broker, or fetch one.",
@@ -169,8 +169,8 @@ _ROWS = (
     OperationRow(
         "certificate",
         "GET /v1/certificates/{id}",
-        "broker.erasure.evidence.erasure_requests:CertificateRequest",
-        "broker.erasure.evidence.certificates:Certificates.certificate",
+        "broker.erasure.certification.erasure_requests:CertificateRequest",
+        "broker.erasure.certification.certificates:Certificates.certificate",
         lambda services: (services.certificates(),),
         "Return the last certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
@@ -179,8 +179,8 @@ _ROWS = (
     OperationRow(
         "verify",
         "POST /v1/verify",
-        "broker.erasure.evidence.erasure_requests:VerifyRequest",
-        "broker.erasure.evidence.certificates:Certificates.verify",
+        "broker.erasure.certification.erasure_requests:VerifyRequest",
+        "broker.erasure.certification.certificates:Certificates.verify",
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),

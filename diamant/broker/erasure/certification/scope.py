@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from diamant.cleaner.erasure.intent import Intent
+from diamant.cleaner.erasure_state.intent import Intent
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent, TopicScope
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.uuid_text import uuid_to_text

@@ -13,14 +13,14 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diamant.broker.erasure.evidence.kept_remains import IsMeant, KeptRemains
-from diamant.broker.erasure.evidence.signing_keys import SigningKeys
+from diamant.broker.erasure.certification.kept_remains import IsMeant, KeptRemains
+from diamant.broker.erasure.certification.signing_keys import SigningKeys
 from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.node.values import topic_values
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.cleaner.erasure.locate import filter_skip
+from diamant.cleaner.erasure_state.locate import filter_skip
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest

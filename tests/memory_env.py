@@ -51,9 +51,9 @@ from diamant.storage.env.env import (
     replace_file,
     write_tail,
 )
-from diamant.storage.env.injected_faults import InjectedFaults, Operation
 from diamant.storage.env.view import View
 from diamant.storage.errors import InUse
+from tests.injected_faults import InjectedFaults, Operation
 
 CHANGES: frozenset[Operation] = frozenset(
     ("create", "append", "pwrite", "truncate", "rename", "link", "remove", "make_dirs")

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
-from diamant.cleaner.erasure.intent import intent_files
+from diamant.cleaner.erasure_state.intent import intent_files
 from diamant.cleaner.evidence.certificates.private_files import AnyIntent, IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.scan.report import ScanReport

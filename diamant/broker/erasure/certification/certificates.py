@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.erasure.evidence.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.evidence.certificates.certificate import (
@@ -27,7 +27,7 @@ from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.evidence.erasure_requests import CertificateRequest, VerifyRequest
+    from diamant.broker.erasure.certification.erasure_requests import CertificateRequest, VerifyRequest
     from diamant.cleaner.redaction.where import Where
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from diamant.cleaner.erasure.intent import Found
+from diamant.cleaner.erasure_state.intent import Found
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use, is_of_log
 from diamant.cleaner.evidence.scan.scan import Advance, LogEnd, ScanReport, scan_partitions
 from diamant.cleaner.evidence.search.file_census import FileKey, file_identity

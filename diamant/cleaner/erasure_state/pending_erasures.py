@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from diamant.cleaner.erasure.intent import CLOSING, WAITING, Intent
+from diamant.cleaner.erasure_state.intent import CLOSING, WAITING, Intent
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import keyed_digest
