@@ -99,6 +99,12 @@ class NotPossible(OperationError):
     code = "not-possible"
 
 
+class BrokerStopping(NotPossible):
+    """The broker stops. The call can be repeated after its next start."""
+
+    code = "stopping"
+
+
 class NotGenuine(NotPossible):
     """A certificate in the data directory has changed since it was signed."""
 

@@ -232,6 +232,16 @@ async def test_a_broker_that_stops_answers_who_waits(tmp_path: Path) -> None:
     assert (answer.status, answer.json["code"]) == (503, "stopping")
 
 
+async def test_a_job_that_begins_during_the_stop_is_told(tmp_path: Path) -> None:
+    """A call whose work would begin after the broker began to stop gets 503, too."""
+    async with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0", diamant_clock="manual") as broker:
+        await ask(broker, "GET", "/v1/clock")
+        broker.node.is_stopping = True
+        answer = await ask(broker, "POST", "/v1/clock/advance", {"by": "8d"})
+        broker.node.is_stopping = False
+    assert (answer.status, answer.json["code"]) == (503, "stopping")
+
+
 @pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/x", "/v1/jobs/99999999999999999999", "/v1/jobs/"])
 async def test_an_unknown_job_is_not_found(broker: Broker, path: str) -> None:
     """404 with the number of jobs kept."""

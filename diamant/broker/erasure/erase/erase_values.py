@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
-from diamant.broker.errors import OperationError
+from diamant.broker.errors import BrokerStopping, OperationError
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
-from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, BrokerStopping
+from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT

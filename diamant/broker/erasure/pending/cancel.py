@@ -16,8 +16,7 @@ from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended
-from diamant.broker.errors import NotFound, NotPossible
-from diamant.broker.operations.compactions.compactions import BrokerStopping
+from diamant.broker.errors import BrokerStopping, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.progress import Progress

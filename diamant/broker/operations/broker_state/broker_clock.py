@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from diamant.broker.errors import BadArgument, NotAllowed, NotPossible, TimedOut
+from diamant.broker.errors import BadArgument, BrokerStopping, NotAllowed, TimedOut
 from diamant.broker.operations.broker_state.running_requests import DEFAULT_DUE_TIMEOUT_S
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
 from diamant.duration import Duration, parse_duration_ms, seconds_of, time_text
@@ -314,7 +314,7 @@ class BrokerClock:
     def _movable(self) -> SettableClock:
         clock = self._node.env.clock
         if self._node.is_stopping:
-            raise NotPossible("the broker was stopped or reset: use the `clock` of the broker as it runs now")
+            raise BrokerStopping("the broker was stopped or reset: use the `clock` of the broker as it runs now")
         if not isinstance(clock, SettableClock):
             raise NotAllowed(
                 "this broker uses the system clock, which cannot be moved: start it with --clock manual "

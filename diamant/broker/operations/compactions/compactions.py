@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.errors import (
+    BrokerStopping,
     NotFound,
     NotPossible,
     OperationError,
@@ -63,12 +64,6 @@ class CompactionFailed(OperationError):
         super().__init__(f"{first.error}{more}")
         self.report = report
         self.code = first.error_code or "failed"
-
-
-class BrokerStopping(OperationError):
-    """The broker stops. The call can be repeated after its next start."""
-
-    code = STOPPING
 
 
 def _is_ended_by_a_stop(error: BaseException | None) -> bool:

@@ -16,7 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, TooMany, no_topic, refused_by_kafka
+from diamant.broker.errors import (
+    BadArgument,
+    BrokerStopping,
+    NotFound,
+    NotPossible,
+    TooMany,
+    no_topic,
+    refused_by_kafka,
+)
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.log_snapshot import Taken
@@ -230,9 +238,9 @@ class ExplainOperation:
             ) from None
 
     def check(self) -> None:
-        """Raise NotPossible if the broker stops. Any thread."""
+        """Raise BrokerStopping. Any thread."""
         if self._node.is_stopping:
-            raise NotPossible("the broker stops")
+            raise BrokerStopping("the broker stops")
 
     # -- a moment ------------------------------------------------------------------------------------------------
 
