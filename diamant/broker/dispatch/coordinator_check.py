@@ -52,6 +52,7 @@ def checked(
         return handle(context, request)
 
     fields = _FIELDS.get(topic or "", ())
+    bare = shape._replace(repeated=())  # Kafka's runtime of coordinators repeats nothing of the request
 
     def check(context: RequestContext, decoded: _Checked) -> Answer:
         request, body = decoded
@@ -62,7 +63,7 @@ def checked(
         ):
             from diamant.protocol.wire.error_response import refusal
 
-            return refusal(shape, key, context.api_version, body, ErrorCode.NOT_COORDINATOR, "")
+            return refusal(bare, key, context.api_version, body, ErrorCode.NOT_COORDINATOR, "")
         return check_open(context, request)
 
     if topic is None:

@@ -8,7 +8,7 @@ import pytest
 
 from diamant.protocol.errors import ErrorCode
 from tests.broker.brokers.several import bring_up, create, leaders, metadata, several, table, take_down
-from tests.broker.wire import DESCRIBE_CLUSTER, FIND_COORDINATOR, WireClient
+from tests.broker.wire import DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA, WireClient
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 HEARTBEAT, LIST_GROUPS, DESCRIBE_GROUPS = 12, 16, 15
@@ -174,3 +174,14 @@ async def test_the_table_survives_a_restart(tmp_path: Any) -> None:
         assert await leaders(wires[0]) == before
         bring_up(broker, 2)
         assert [isr for _, _, isr in await leaders(wires[0])] == [[1, 3, 2], [3, 1, 2], [3, 1, 2]]
+
+
+async def test_the_oldest_metadata_leaves_out_replicas_that_are_down() -> None:
+    """Version 0 has no list of those: their absence is the error of the partition, which still has its leader."""
+    async with several() as (broker, wires):
+        await create(wires[0], factor=3)
+        take_down(broker, 3)
+        (part,) = (await wires[0].call(METADATA, 0, {"topics": [{"name": "t"}]})).topics[0].partitions
+        assert part.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert (part.leader_id, part.replica_nodes, part.isr_nodes) == (1, (1, 2), (1, 2))
+        assert not (await metadata(wires[0])).topics[0].partitions[0].error_code

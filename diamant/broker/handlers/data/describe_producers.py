@@ -1,9 +1,10 @@
 """DescribeProducers (key 61), version 0: the idempotent and transactional producers of a partition (KIP-664).
 
-Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none).
+Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none). Of several brokers,
+followers answer, too.
 Deviations: none known.
 
-Source: KafkaApis.handleDescribeProducersRequest, UnifiedLog.activeProducers.
+Source: KafkaApis.handleDescribeProducersRequest, Partition.activeProducerState, UnifiedLog.activeProducers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _partition(topics: Topics, context: RequestContext, topic: str, index: int) 
     try:
         check(context.access, permissions.READ_TOPIC, topic)
         log = topics.log(topic, index)
-        check_leader(topics.brokers, log, context.connection.broker_id)
+        check_leader(topics.brokers, log, context.connection.broker_id, may_follow=True)
         producers = log.producers.active_producers
     except REQUEST_ERRORS as error:
         code, message = error_of(error)

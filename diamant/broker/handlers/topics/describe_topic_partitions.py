@@ -114,7 +114,7 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
         offline = state.replicas if log is None else () if brokers is None else brokers.offline(state)
         partitions.append(
             {
-                "error_code": int(ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE),
+                "error_code": 0,  # also without a leader
                 "partition_index": index,
                 "leader_id": leader,
                 "leader_epoch": log.leader_epoch if log is not None else -1,

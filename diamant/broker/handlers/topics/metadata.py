@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
+FIRST_WITH_REPLICAS_DOWN = 1
+"""Before, replicas that are down are left out, and are an error of the partition."""
 FIRST_BY_TOPIC_ID = 12
 ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
 """Size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
@@ -269,16 +271,18 @@ class _View:
         brokers = self._node.topics.brokers
         partitions = []
         for index, partition in sorted(self._node.topics.image.topics[topic.name].partitions.items()):
-            nodes, log = partition.replicas, topic.logs.get(index)
+            nodes, isr, log = partition.replicas, partition.isr, topic.logs.get(index)
             if log is None:
                 # The files could not be opened: there is a replica, but no leader.
                 partitions.append(MetadataPartition(index, -1, -1, nodes, (), nodes, ErrorCode.LEADER_NOT_AVAILABLE))
                 continue
             offline = () if brokers is None else brokers.offline(partition)
             code = ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
-            epoch = log.leader_epoch
+            if offline and self._version < FIRST_WITH_REPLICAS_DOWN:
+                nodes, isr = (tuple(one for one in some if one not in offline) for some in (nodes, isr))
+                code = code or ErrorCode.REPLICA_NOT_AVAILABLE
             partitions.append(
-                MetadataPartition(index, partition.leader, epoch, nodes, partition.isr, offline, int(code))
+                MetadataPartition(index, partition.leader, log.leader_epoch, nodes, isr, offline, int(code))
             )
         return MetadataTopic(
             topic.name,

@@ -2,7 +2,7 @@
 
 Behaviour: used between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
 knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above that of the open
-transaction.
+transaction. A broker without a replica does not know the partition.
 Deviations: none known.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
@@ -61,8 +61,10 @@ def _write(
     from diamant.broker.transactions.markers import write_marker
 
     try:
-        log = node.topics.log(topic, partition)
-        check_leader(node.topics.brokers, log, context.connection.broker_id)
+        log, brokers, broker_id = node.topics.log(topic, partition), node.topics.brokers, context.connection.broker_id
+        if brokers is not None and broker_id not in brokers.partition(topic, partition).replicas:
+            return int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        check_leader(brokers, log, broker_id)
         if getattr(marker, "transaction_version", 0) >= TV2:
             _check_raised_epoch(log, marker)
         write_marker(
