@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from diamant.broker.brokers.lags import Lags
 from diamant.broker.brokers.placement import placed
@@ -75,6 +76,7 @@ class BrokerTable:
         """`listeners`: as clients see those of all brokers."""
         self._metadata = metadata
         self.lags = lags
+        self._held_ends: WeakKeyDictionary[Log, int] = WeakKeyDictionary()
         self._on_change = on_change
         self.broker_ids = tuple(metadata.broker_ids)
         self.listeners: list[Callable[[Sequence[LeaderMove]], object]] = []
@@ -150,11 +152,26 @@ class BrokerTable:
         """Return the leader of a partition that exists; -1 if none of its replicas is up and in sync."""
         return self._metadata.image.topics[topic].partitions[partition].leader
 
-    def follower_end(self, broker_id: int, log: Log) -> int | None:
-        """Return the high watermark of a partition at a broker that follows and lags; None for that of the leader."""
+    def hold_end(self, log: Log) -> bool:
+        """Keep the high watermark of a partition where it is while fewer than `min.insync.replicas` are in sync.
+
+        Return whether it rises to the end of the log again. Source: Partition.maybeIncrementLeaderHW.
+        """
+        partition = self.partition(log.topic, log.partition)
+        if len(partition.isr) < min(log.config.min_insync_replicas, len(partition.replicas)):
+            self._held_ends.setdefault(log, log.high_watermark)
+            return False
+        return self._held_ends.pop(log, None) is not None
+
+    def end_at(self, broker_id: int, log: Log) -> int | None:
+        """Return the high watermark of a partition at a broker; None for the end of the log."""
+        end = self._held_ends.get(log)
+        if end is not None:
+            end = min(max(end, log.log_start_offset), log.high_watermark)
         if self.lags.of(broker_id) is None or self.leader(log.topic, log.partition) == broker_id:
-            return None
-        return self.lags.end(broker_id, log)
+            return end
+        behind = self.lags.end(broker_id, log)
+        return behind if end is None or behind is None else min(end, behind)
 
     def offline(self, partition: PartitionImage) -> tuple[int, ...]:
         """Return the replicas of a partition that are down."""

@@ -142,6 +142,8 @@ class Topics:
         log.become_leader(image.partitions[log.partition].leader_epoch if log.partition in image.partitions else 0)
         log.on_change.append(lambda: self.on_change(log))
         topic.logs[log.partition] = log
+        if log.partition in image.partitions:
+            self._hold_end(log)
         self._note_timed(log)
 
     def publish(self, topic: Topic) -> None:
@@ -171,7 +173,12 @@ class Topics:
             log = None if topic is None else topic.logs.get(partition)
             if log is not None:
                 log.become_leader(self.image.topics[name].partitions[partition].leader_epoch)
+                self._hold_end(log)
                 self.on_change(log)
+
+    def _hold_end(self, log: Log) -> None:
+        if self.brokers is not None and self.brokers.hold_end(log):
+            self.on_change(log)
 
     def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
         """Refresh the settings of the logs of these topics (default: all); `broker_config` replaces the broker's."""
@@ -186,6 +193,7 @@ class Topics:
             for log in topic.logs.values():
                 before = log.config
                 log.update_config(settings)
+                self._hold_end(log)
                 self._note_timed(log)
                 if self.on_config_changed is not None:
                     self.on_config_changed(log, before)

@@ -257,10 +257,11 @@ class Log:
             segment.release_file()
         self.reader.forget_deleted()
 
-    def delete_records(self, before_offset: int) -> int:
-        """Advance the log start to `before_offset` (-1: high watermark); return the low watermark (UnifiedLog.deleteRecords)."""
-        offset = self.high_watermark if before_offset == -1 else before_offset
-        if not 0 <= offset <= self.high_watermark:
+    def delete_records(self, before_offset: int, up_to: int | None = None) -> int:
+        """Advance the log start to `before_offset` (-1: to the end, or `up_to`); return it (UnifiedLog.deleteRecords)."""
+        end = self.high_watermark if up_to is None else up_to
+        offset = end if before_offset == -1 else before_offset
+        if not 0 <= offset <= end:
             raise _cannot_delete(self, before_offset)
         if offset > self.log_start_offset:
             self._move_log_start(offset)
@@ -280,7 +281,7 @@ class Log:
     ) -> ReadResult:
         """Return whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first, KIP-74).
 
-        Never crosses a segment. OFFSET_OUT_OF_RANGE outside of the log. `up_to`: the high watermark of a follower that lags.
+        Never crosses a segment. OFFSET_OUT_OF_RANGE outside of the log. `up_to`: a high watermark before the end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise _out_of_range(self, offset)
@@ -312,8 +313,7 @@ class Log:
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
         """Return the largest known epoch <= `leader_epoch` and its end offset (KIP-101)."""
-        epoch, end_offset = self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
-        return EpochEndOffset(epoch, end_offset)
+        return EpochEndOffset(*self.epochs.end_offset_for(leader_epoch, self.log_end_offset))
 
     def epoch_for_offset(self, offset: int) -> int:
         """Leader epoch in which `offset` was written; -1 if unknown."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from diamant.protocol.errors import ErrorCode
-from tests.broker.brokers.several import create, several, table, take_down
+from tests.broker.brokers.several import bring_up, create, several, table, take_down
 from tests.broker.held_disk import held_disk
 from tests.broker.wire import (
     DELETE_RECORDS,
     FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
@@ -26,6 +27,8 @@ from tests.waiting import PATIENCE_S, wait_until
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, JOIN_GROUP, FIND_COORDINATOR = 61, 27, 11, 10
+TOPIC = 2
+"""The type of resource."""
 
 
 def produce_fields(acks: int = -1) -> dict[str, Any]:
@@ -131,6 +134,39 @@ async def test_other_data_apis_are_refused_by_followers() -> None:
             assert not (await wire.call(DESCRIBE_PRODUCERS, 0, place)).topics[0].partitions[0].error_code
             answer = await wire.call(WRITE_TXN_MARKERS, 1, {"markers": [{**marker, **place}]})
             assert answer.markers[0].topics[0].partitions[0].error_code == expected
+
+
+@pytest.mark.parametrize("release", ["a replica comes back", "the minimum is lowered"])
+async def test_the_high_watermark_stays_while_too_few_are_in_sync(release: str) -> None:
+    """Records of acks=1 are kept, but not read, counted or deleted before enough replicas are in sync."""
+    async with several() as (broker, wires), WireClient(broker.addresses.kafka[0].address) as reader:
+        await create(wires[0], factor=3, min_insync_replicas="2")
+        await wires[0].produce("t", [b"a"])
+        take_down(broker, 2)
+        take_down(broker, 3)
+        answer = await wires[0].call(PRODUCE, 9, produce_fields(acks=1))
+        assert answer.responses[0].partition_responses[0].base_offset == 1
+
+        async def ends() -> tuple[int, bool, int]:
+            part = (await fetch(wires[0], 12, fetch_offset=1)).responses[0].partitions[0]
+            listed = {"name": "t", "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}
+            answer = await wires[0].call(LIST_OFFSETS, 6, {"replica_id": -1, "topics": [listed]})
+            return part.high_watermark, bool(part.records), answer.topics[0].partitions[0].offset
+
+        assert await ends() == (1, False, 1)
+        deleted = {"name": "t", "partitions": [{"partition_index": 0, "offset": 2}]}
+        answer = await wires[0].call(DELETE_RECORDS, 2, {"topics": [deleted], "timeout_ms": 1000})
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        waiting = asyncio.create_task(reader.call(FETCH, 12, fetch_fields("t", 1, max_wait_ms=60_000, min_bytes=1)))
+        await wait_until(lambda: len(broker.node.purgatory) == 1)
+        if release == "a replica comes back":
+            bring_up(broker, 2)
+        else:
+            change = {"name": "min.insync.replicas", "config_operation": 0, "value": "1"}
+            resource = {"resource_type": TOPIC, "resource_name": "t", "configs": [change]}
+            await wires[0].call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+        assert (await waiting).responses[0].partitions[0].records
+        assert await ends() == (2, True, 2)
 
 
 async def test_epochs_are_those_of_real_moves() -> None:

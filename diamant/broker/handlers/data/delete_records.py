@@ -52,7 +52,8 @@ def _delete(topics: Topics, context: RequestContext, topic: str, partition: Any)
                 ErrorCode.POLICY_VIOLATION,
                 f"Records of partition {topic}-{index} can not be deleted due to the configured policy",
             )
-        low_watermark = log.delete_records(int(partition.offset))
+        end = None if topics.brokers is None else topics.brokers.end_at(context.connection.broker_id, log)
+        low_watermark = log.delete_records(int(partition.offset), end)
     except REQUEST_ERRORS as error:
         return {"partition_index": index, "low_watermark": -1, "error_code": error_of(error)[0]}
     return {"partition_index": index, "low_watermark": low_watermark, "error_code": 0}

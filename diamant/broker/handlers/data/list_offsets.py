@@ -77,6 +77,8 @@ def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest)
                         ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
                     )
                 end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+                held = None if topics.brokers is None else topics.brokers.end_at(context.connection.broker_id, log)
+                end = end if held is None else min(end, held)
                 result = _without_records(log, index, timestamp, end)
                 if result is None:
                     is_largest = timestamp == MAX_TIMESTAMP

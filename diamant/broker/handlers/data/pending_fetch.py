@@ -171,8 +171,15 @@ class PendingFetch:
         nearer = brokers.preferred_replica(partition, rack) if partition.leader == broker_id else None
         if nearer is None:
             return None
-        ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-        return FetchPartitionResult(wanted.index, 0, *ends, preferred_read_replica=nearer)
+        return FetchPartitionResult(wanted.index, 0, *self._ends(log), preferred_read_replica=nearer)
+
+    def _ends(self, log: Log) -> tuple[int, int, int]:
+        """Return the high watermark, the last stable offset and the log start, as the broker that was asked knows them."""
+        brokers, stable = self._topics.brokers, log.last_stable_offset
+        end = None if brokers is None else brokers.end_at(self._connection.broker_id, log)
+        if end is None:
+            return log.high_watermark, stable, log.log_start_offset
+        return end, min(stable, end), log.log_start_offset
 
     def _count(self) -> None:
         for (name, topic_id, _), result in zip(self._wanted, self._results, strict=True):
@@ -214,20 +221,13 @@ class PendingFetch:
                 check_leader(None, log, self._connection.broker_id, wanted.current_leader_epoch)
             if wanted.last_fetched_epoch >= 0 and (diverging := _diverging_epoch(log, wanted)) is not None:
                 self._is_urgent = True
-                return FetchPartitionResult(
-                    wanted.index,
-                    0,
-                    log.high_watermark,
-                    log.last_stable_offset,
-                    log.log_start_offset,
-                    diverging_epoch=diverging,
-                )
+                return FetchPartitionResult(wanted.index, 0, *self._ends(log), diverging_epoch=diverging)
             read = log.read(
                 wanted.fetch_offset,
                 max(0, min(wanted.max_bytes, self._budget - self._size)),
                 isolation_level=self._request.isolation_level,
                 min_one_message=self._size == 0,
-                up_to=None if brokers is None else brokers.follower_end(self._connection.broker_id, log),
+                up_to=None if brokers is None else brokers.end_at(self._connection.broker_id, log),
             )
         except REQUEST_ERRORS as error:
             self._is_urgent = True
