@@ -12,7 +12,7 @@ Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +23,6 @@ from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, ac
 from diamant.broker.groups.share.acquisition import Acquired, Acquirer, ShareLimits, acquire
 from diamant.broker.groups.share.ranges import RecordState
 from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePartition
-from diamant.broker.groups.share.simple_assignor import Place
 from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.topic import Topic
@@ -205,23 +204,18 @@ class SharePartitions:
                 state.batches = before
                 raise
 
-    def release(self, key: SessionKey, places: Collection[Place]) -> dict[Place, Exception | None]:
-        """Make the records available that a member holds of these partitions; return what failed, by partition."""
+    def end_session(self, key: SessionKey) -> None:
+        """End a member's session, and make the records available that it holds: the member closes it, its connection is
+        closed, or its session in the group has expired.
+        """
         group_id, member_id = key
-        outcome: dict[Place, Exception | None] = {}
-        for place in places:
-            outcome[place] = None
+        for place in self.sessions.close(key):
             try:
                 partition = self.find(SharePartitionKey(group_id, *place))
                 limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:
-                outcome[place] = error
-        return outcome
-
-    def end_session(self, key: SessionKey) -> None:
-        """End a member's session: its connection is closed, or its session in the group has expired."""
-        self.release(key, self.sessions.close(key))
+                logger.warning("group %s: what %s holds is not released yet: %s", group_id, member_id, error)
 
     def disconnected(self, peer: str) -> None:
         """End the sessions of a closed connection."""

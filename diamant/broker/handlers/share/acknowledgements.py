@@ -1,4 +1,4 @@
-"""The part that ShareFetch and ShareAcknowledge share: acknowledgements of partitions, and the end of a session.
+"""The part that ShareFetch and ShareAcknowledge share: acknowledgements of partitions.
 
 Source: KafkaApis.handleAcknowledgements, getAcknowledgeBatchesFromShareFetchRequest; SharePartitionManager.
 """
@@ -76,12 +76,6 @@ def acknowledged(
         except REQUEST_ERRORS as error:
             outcome[place] = failed(error)
     return outcome
-
-
-def closed(partitions: SharePartitions, key: SessionKey) -> dict[Place, Outcome]:
-    """End a session, and release what its member holds; return the outcome of each of its partitions."""
-    released = partitions.release(key, partitions.sessions.close(key))
-    return {place: DONE if error is None else failed(error) for place, error in released.items()}
 
 
 def failed(error: BaseException) -> Outcome:

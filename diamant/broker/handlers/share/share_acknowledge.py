@@ -2,7 +2,8 @@
 
 Versions: 2 lets a member renew its locks (KIP-1222).
 Behaviour: the batches of a partition take effect all or none, and are in the state topic before the answer. Epoch -1 ends the
-session; what its member still holds is available again.
+session; what its member still holds is available again. The answer names the acknowledged partitions alone: librdkafka ends its
+process over another.
 Deviations: none known.
 
 Source: KafkaApis.handleShareAcknowledgeRequest.
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.delivery.share_partitions import LOCK_DURATION_MS
 from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH, RequestedSession
-from diamant.broker.handlers.share.acknowledgements import acknowledged, closed, failed
+from diamant.broker.handlers.share.acknowledgements import acknowledged, failed
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -50,7 +51,7 @@ def handle(
         partitions, topics, context.access, asked.key, request.topics, version, is_renewing=is_renewing
     )
     if asked.epoch == FINAL_EPOCH:
-        outcome = {**closed(partitions, asked.key), **outcome}
+        partitions.end_session(asked.key)
     responses: dict[Any, list[dict[str, object]]] = {}
     for (topic_id, index), (code, message) in outcome.items():
         responses.setdefault(topic_id, []).append(

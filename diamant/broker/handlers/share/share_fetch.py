@@ -29,7 +29,6 @@ from diamant.broker.handlers.share.acknowledgements import (
     Outcome,
     acknowledged,
     check_readable,
-    closed,
     failed,
     places_of,
 )
@@ -92,7 +91,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
         )
     fetch = PendingShareFetch(partitions, node, context, asked, request, session, outcome)
     if session is None:
-        closed(partitions, asked.key)
+        partitions.end_session(asked.key)
         return fetch.encode()
     if fetch.try_all() or request.max_wait <= timedelta(0):
         return fetch.encode()

@@ -115,6 +115,17 @@ def _fetch_fields(client: ShareMemberClient, *, wait_ms: int) -> dict[str, objec
     }
 
 
+async def test_the_end_of_a_session_names_no_partition() -> None:
+    """Epoch -1 releases what the member holds. As Kafka 4.3.1, the answer names acknowledged partitions alone."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        assert not (await one.acknowledge([], -1)).responses
+        assert acquired(await one.fetch(0)) == [[0, 2, 2]]
+
+
 async def test_a_record_is_archived_after_its_last_delivery(clock: SettableClock) -> None:
     """The fifth lock that ends archives a record; it is given to nobody again, and the window moves on."""
     async with sharing(MemoryEnv(clock)) as (broker, wire):
