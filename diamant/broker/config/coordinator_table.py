@@ -100,11 +100,17 @@ class CoordinatorSettings:
     group_share_min_session_timeout_ms: int = setting(
         _INT, 45_000, "Shortest session timeout that a group's own `share.session.timeout.ms` may set.", at_least(1)
     )
+    group_share_max_session_timeout_ms: int = setting(
+        _INT, 60_000, "Longest session timeout that a group's own `share.session.timeout.ms` may set.", at_least(1)
+    )
     group_share_heartbeat_interval_ms: int = setting(
         _INT, 5_000, "Interval of the heartbeats of members of share groups.", at_least(1)
     )
     group_share_min_heartbeat_interval_ms: int = setting(
         _INT, 5_000, "Shortest interval that a group's own `share.heartbeat.interval.ms` may set.", at_least(1)
+    )
+    group_share_max_heartbeat_interval_ms: int = setting(
+        _INT, 15_000, "Longest interval that a group's own `share.heartbeat.interval.ms` may set.", at_least(1)
     )
     group_share_record_lock_duration_ms: int = setting(
         _INT, 30_000, "How long a member of a share group holds a record; then others may get it.", at_least(1000)
@@ -118,16 +124,34 @@ class CoordinatorSettings:
     group_share_delivery_count_limit: int = setting(
         _INT, 5, "Most deliveries of a record to members of a share group; then it is archived.", at_least(2)
     )
+    group_share_min_delivery_count_limit: int = setting(
+        _INT, 2, "Lowest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
+    )
     group_share_max_delivery_count_limit: int = setting(
         _INT, 10, "Highest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
     )
     group_share_partition_max_record_locks: int = setting(
         _INT, 2_000, "Most records in flight in a partition of a share group.", at_least(100)
     )
+    group_share_min_partition_max_record_locks: int = setting(
+        _INT, 100, "Lowest number that a group's own `share.partition.max.record.locks` may set.", at_least(100)
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        _INT, 4_000, "Highest number that a group's own `share.partition.max.record.locks` may set.", at_least(100)
+    )
     group_share_assignment_interval_ms: int = setting(
         _INT, 1_000, "Shortest time between two target assignments of a share group.", at_least(0), is_dynamic=True
     )
+    group_share_min_assignment_interval_ms: int = setting(
+        _INT, 0, "Shortest interval that a group's own `share.assignment.interval.ms` may set.", at_least(0)
+    )
+    group_share_max_assignment_interval_ms: int = setting(
+        _INT, 15_000, "Longest interval that a group's own `share.assignment.interval.ms` may set.", at_least(0)
+    )
     group_share_max_size: int = setting(_INT, 200, "Most members of a share group.", at_least(1))
+    group_share_max_share_sessions: int = setting(
+        _INT, 2_000, "Most share sessions kept at the same time.", at_least(1)
+    )
     share_coordinator_state_topic_num_partitions: int = setting(
         _INT, 50, "Partitions of `__share_group_state` at its creation. Do not change it later.", at_least(1)
     )

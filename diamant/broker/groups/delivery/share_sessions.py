@@ -3,7 +3,7 @@
 Epoch 0 opens a session, -1 closes it, other requests count up. A session ends with its connection, too: the records that
 its member holds are then available again.
 
-Bound: the `limit` of `for_fetch`.
+Bound: `group.share.max.share.sessions`.
 
 Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSessionCache of Kafka 4.3.
 """

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 KEY = 78
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
-MAX_SESSIONS = 2_000
-"""Kafka's default of `group.share.max.share.sessions`."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -72,7 +70,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
             (place for place, _ in places_of(request.topics)),
             (place for place, _ in places_of(request.forgotten_topics_data)),
             has_acknowledgements=has_acknowledgements,
-            limit=MAX_SESSIONS,
+            limit=node.config.group_share_max_share_sessions,
         )
         if getattr(request, "share_acquire_mode", 0) not in (BATCH_OPTIMIZED, RECORD_LIMIT):
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -19,6 +19,7 @@ from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
     ALTER_SHARE_OFFSETS,
+    GROUP_RESOURCE,
     REJECT,
     RELEASE,
     RENEW,
@@ -30,10 +31,11 @@ from tests.broker.groups.share.share_requests import (
     configure,
     wait_for_coordinator,
 )
+from tests.broker.request_fields import SET, alteration
 from tests.broker.running import running
 from tests.broker.stored import batches_of
 from tests.broker.transactions.txn_wire import started
-from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, WireClient
+from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, WireClient
 from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
@@ -124,6 +126,28 @@ async def test_the_end_of_a_session_names_no_partition() -> None:
         assert acquired(await one.fetch()) == [[0, 2, 1]]
         assert not (await one.acknowledge([], -1)).responses
         assert acquired(await one.fetch(0)) == [[0, 2, 2]]
+
+
+async def test_the_brokers_limits_of_share_groups_can_be_configured() -> None:
+    """`group.share.max.share.sessions` refuses one session more; a group's own values stay within the other bounds."""
+    async with (
+        sharing(MemoryEnv(), group_share_max_share_sessions=1, group_share_max_session_timeout_ms=50_000) as (
+            broker,
+            wire,
+        ),
+        WireClient(broker.bootstrap_servers) as other,
+    ):
+        one, two = member(broker, wire), member(broker, other, SECOND)
+        await one.wait_until_assigned()
+        await two.wait_until_assigned()
+        assert code(await one.fetch(wait_ms=0)) == ErrorCode.NONE
+        assert code(await two.fetch(wait_ms=0)) == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        await one.fetch(-1, adds=False, wait_ms=0)
+        assert code(await two.fetch(wait_ms=0)) == ErrorCode.NONE
+        change = alteration(GROUP_RESOURCE, "g", ("share.session.timeout.ms", SET, "50001"))
+        answer = (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)).responses[0]
+        assert answer.error_code == ErrorCode.INVALID_CONFIG
+        assert answer.error_message == "share.session.timeout.ms must be in the range 45000 to 50000 inclusive."
 
 
 async def test_a_record_is_archived_after_its_last_delivery(clock: SettableClock) -> None:
