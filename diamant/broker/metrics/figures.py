@@ -13,7 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.broker.config.listeners import SASL_PROTOCOLS, Listener
-from diamant.broker.metrics.coordinators import GroupFigures, Lag, TransactionFigures, take_groups, take_transactions
+from diamant.broker.groups.coordinator.share_figures import SharePartitionFigures, share_figures
+from diamant.broker.metrics.coordinators import (
+    MAX_LAGS,
+    GroupFigures,
+    Lag,
+    TransactionFigures,
+    take_groups,
+    take_transactions,
+)
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
 from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.network.request_metrics import RequestMetrics
@@ -82,6 +90,7 @@ class Figures:
     transactions: TransactionFigures | None
     authentications: Authentications
     quotas: tuple[QuotaFigure, ...]
+    share_partitions: tuple[SharePartitionFigures, ...]
 
     @cached_property
     def labelled_logs(self) -> list[tuple[Labels, LogFigures]]:
@@ -151,6 +160,7 @@ async def take_figures(services: Services) -> Figures:
         transactions=take_transactions(services.transactions.made, node.env.clock),
         authentications=take_authentications(node.config.listeners, node.tls, server.sasl),
         quotas=take_quotas(services.quotas.clients.made),
+        share_partitions=tuple(share_figures(services.groups.made, node.topics, MAX_LAGS)),
     )
 
 

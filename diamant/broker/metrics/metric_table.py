@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from diamant.broker.groups.coordinator.share_figures import SharePartitionFigures
 from diamant.broker.metrics.coordinators import GroupFigures, Lag
 from diamant.broker.metrics.erasure_deadline import DAY_MS, TopicDeadline
 from diamant.broker.metrics.figures import FETCH, FETCH_CONSUMER, Figures, Labels, LogFigures, TopicTraffic, printable
@@ -147,6 +148,13 @@ def _groups(name: str, mbean: str, meaning: str, unit: str, value: Callable[[Gro
     mbean = f"kafka.coordinator.group:type=GroupMetadataManager,name={mbean}:Value"
     name = f"kafka_coordinator_group_groupmetadatamanager_{name}"
     return Metric(name, GAUGE, meaning, unit, _each(lambda f: f.of_groups, value), mbean=mbean)
+
+
+def _share(name: str, mbean: str, meaning: str, unit: str, value: Callable[[SharePartitionFigures], float]) -> Metric:
+    samples = _each(lambda f: [((one.group, one.topic, str(one.partition)), one) for one in f.share_partitions], value)
+    mbean = f"kafka.server:type=SharePartitionMetrics,name={mbean},group=…,topic=…,partition=…:Value"
+    name = f"kafka_server_sharepartitionmetrics_{name}"
+    return Metric(name, GAUGE, meaning, unit, samples, mbean=mbean, labels=("group", *_PARTITION))
 
 
 def _lag(name: str, meaning: str, unit: str, value: Callable[[Lag], float]) -> Metric:
@@ -535,6 +543,20 @@ _ROWS = (
     _groups("numgroupsdead", "NumGroupsDead", "Classic groups being removed.", "groups", lambda g: g.classic("Dead")),
     _groups("numgroupsempty", "NumGroupsEmpty", "Groups without members.", "groups", lambda g: g.classic("Empty")),
     _groups("numoffsets", "NumOffsets", "Committed offsets of all groups.", "offsets", lambda g: g.offset_count),
+    _share(
+        "inflightmessagecount",
+        "InFlightMessageCount",
+        "Records of a share partition in flight: from its start offset to the last record given out.",
+        "records",
+        lambda one: one.in_flight,
+    ),
+    _share(
+        "inflightbatchcount",
+        "InFlightBatchCount",
+        "Batches of a share partition in flight.",
+        "batches",
+        lambda one: one.batches,
+    ),
     Metric(
         "diamant_groups",
         GAUGE,

@@ -40,6 +40,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
     found = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     assert found == {key: tuple(ADVERTISED[key]) for key in TABLE}
     assert found[0] == (0, 13)
+    assert not found.keys() & {88, 89}, "a Streams application with group.protocol=streams must fail at once"
     if version >= 3:
         assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
             ("metadata.version", 30),

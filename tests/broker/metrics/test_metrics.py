@@ -33,6 +33,7 @@ OF_SEVERAL_BROKERS = ("diamant_broker_up", "diamant_broker_leaders")
 OF_COORDINATORS = (
     "kafka_coordinator_",
     "kafka_consumergroup_",
+    "kafka_server_sharepartitionmetrics_",
     "diamant_groups",
     "diamant_consumergroup_",
     "diamant_transaction",

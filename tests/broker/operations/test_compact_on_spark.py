@@ -62,7 +62,11 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
 
         def under_way() -> list[dict[str, Any]]:
             status = broker_status(
-                broker.node, broker.services.cleaning.status(), broker.clock.state(), broker.services.transactions
+                broker.node,
+                broker.services.cleaning.status(),
+                broker.clock.state(),
+                broker.services.transactions,
+                broker.services.groups,
             )
             return status.to_fields()["cleaner"]["in_progress"]  # type: ignore[no-any-return]
 

@@ -78,6 +78,14 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
         where, until = f"{one['topic']}-{one['partition']}", time_text(one["until_ms"])
         console.print(f"[yellow]timestamps in the future[/] keep {escape(where)} from retention.ms until {until}")
     _print_transactions(console, found.get("transaction_holds", []))
+    for one in found.get("share_partitions", [])[:limit]:
+        held = "".join(
+            f"\n    {escape(lock['member_id'])} holds {lock['first']} to {lock['last']}, delivery {lock['deliveries']}, "
+            f"until {time_text(lock['lock_ends_ms'])}"
+            for lock in one["held"][:limit]
+        )
+        where = escape(f"{one['group']}, {one['topic']}-{one['partition']}")
+        console.print(f"share group {where}: at {one['start_offset']}, {one['in_flight']} in flight{held}")
     cleaner = found["cleaner"]
     trouble = (
         f", [bold red]{cleaner['uncleanable_partitions']} uncleanable[/]" if cleaner["uncleanable_partitions"] else ""

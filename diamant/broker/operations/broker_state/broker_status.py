@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from diamant.broker.groups.coordinator.share_figures import SharePartitionFigures, share_figures
 from diamant.broker.node.future_holds import FutureHold, future_holds
 from diamant.broker.operations.broker_state.broker_clock import ClockReport
 from diamant.broker.transactions.holds import TransactionHold, transaction_holds
@@ -20,6 +21,7 @@ from diamant.version import __version__
 
 if TYPE_CHECKING:
     from diamant.broker.brokers.table import BrokerState
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
@@ -53,6 +55,8 @@ class BrokerStatus:
     """Partitions held by timestamps in the future, at most `MAX_PARTITIONS`."""
     transaction_holds: tuple[TransactionHold, ...]
     """Of the `MAX_PARTITIONS` most overdue partitions, those that an open transaction holds."""
+    share_partitions: tuple[SharePartitionFigures, ...]
+    """Those that members have fetched from, at most `MAX_PARTITIONS`."""
     clock: ClockReport
     cleaner_mode: str
     cleaner_kafka_version: str | None
@@ -79,6 +83,7 @@ class BrokerStatus:
             "offline": list(self.offline),
             "future_holds": [asdict(one) for one in self.future_holds],
             "transaction_holds": [one.to_fields() for one in self.transaction_holds],
+            "share_partitions": [one.to_fields() for one in self.share_partitions],
             "clock": self.clock.to_fields(),
             "cleaner": {
                 "mode": self.cleaner_mode,
@@ -99,7 +104,11 @@ class BrokerStatus:
 
 
 def broker_status(
-    node: Node, cleaner: CleanerStatus, clock: ClockReport, transactions: Lazy[TransactionCoordinator]
+    node: Node,
+    cleaner: CleanerStatus,
+    clock: ClockReport,
+    transactions: Lazy[TransactionCoordinator],
+    groups: Lazy[GroupCoordinator],
 ) -> BrokerStatus:
     """Return the status of a broker. On its loop thread."""
     addresses, started_s = node.addresses, node.started_s
@@ -123,6 +132,7 @@ def broker_status(
         offline=tuple(offline[:MAX_PARTITIONS]),
         future_holds=tuple(future_holds(node)[:MAX_PARTITIONS]),
         transaction_holds=tuple(transaction_holds(node, held, transactions)),
+        share_partitions=tuple(share_figures(groups.made, node.topics, MAX_PARTITIONS)),
         clock=clock,
         cleaner_mode=node.config.diamant_cleaner_mode,
         cleaner_kafka_version=followed_version(
@@ -138,11 +148,12 @@ async def status(
     cleaning: NodeCleaner,
     clock: BrokerClock,
     transactions: Lazy[TransactionCoordinator],
+    groups: Lazy[GroupCoordinator],
     _request: NoArguments,
     _progress: Progress,
 ) -> BrokerStatus:
     """Return the status of a broker."""
-    return broker_status(node, cleaning.status(), clock.state(), transactions)
+    return broker_status(node, cleaning.status(), clock.state(), transactions, groups)
 
 
 def _urgency(one: PartitionStatus) -> tuple[Any, ...]:

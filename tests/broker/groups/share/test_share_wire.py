@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.metrics.figures import take_figures
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.env.clocks import SettableClock
@@ -148,6 +149,29 @@ async def test_the_brokers_limits_of_share_groups_can_be_configured() -> None:
         answer = (await wire.call(INCREMENTAL_ALTER_CONFIGS, 1, change)).responses[0]
         assert answer.error_code == ErrorCode.INVALID_CONFIG
         assert answer.error_message == "share.session.timeout.ms must be in the range 45000 to 50000 inclusive."
+
+
+async def test_status_and_metrics_show_what_members_hold(clock: SettableClock) -> None:
+    """They list each share partition: start offset, records in flight, who holds which until when, at which delivery."""
+    async with sharing(MemoryEnv(clock)) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 5, timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 4, 1]]
+        await one.acknowledge([(0, 1, [ACCEPT]), (3, 3, [RELEASE])])
+        (shown,) = (await broker.status()).to_fields()["share_partitions"]  # type: ignore[misc]
+        lock = {"member_id": FIRST, "deliveries": 1, "lock_ends_ms": clock.now_ms() + LOCK_MS}
+        assert shown == {
+            "group": "g",
+            "topic": "t",
+            "partition": 0,
+            "start_offset": 2,
+            "in_flight": 3,
+            "batches": 1,
+            "held": [{**lock, "first": 2, "last": 2}, {**lock, "first": 4, "last": 4}],
+        }
+        figures = await take_figures(broker.services)
+        assert (figures.share_partitions[0].in_flight, figures.share_partitions[0].batches) == (3, 1)
 
 
 async def test_a_record_is_archived_after_its_last_delivery(clock: SettableClock) -> None:

@@ -20,7 +20,9 @@ RATE_SAMPLES = 30
 
 def _status(call: Call) -> BrokerStatus:
     services = call.services
-    return broker_status(services.node, services.cleaning.status(), services.clock().state(), services.transactions)
+    return broker_status(
+        services.node, services.cleaning.status(), services.clock().state(), services.transactions, services.groups
+    )
 
 
 def _context(call: Call) -> dict[str, object]:
