@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -53,6 +54,7 @@ def test_unreadable_and_old_certificates_are_listed_by_file(broker: Broker) -> N
     later = [path.with_name(f"diamant-erasure-{number:032x}.nothing-matched.json") for number in range(MAX_DESCRIBED)]
     for one in later:
         one.write_bytes(path.read_bytes())
+    os.utime(path, (0, 0))  # is the oldest, whatever the resolution of the file system's times
     listed = {one["id"]: one for one in json.loads(run(broker, "--json").output)["certificates"]}
     assert (listed[found["id"]]["topics"], listed[found["id"]]["issued_ms"]) == (None, None)
     assert listed[f"{0:032x}"]["topics"] == ["users"]
