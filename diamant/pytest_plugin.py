@@ -49,6 +49,7 @@ import itertools
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -129,6 +130,45 @@ def diamant_config() -> Mapping[str, Any]:
     return {}
 
 
+_SEVERAL = pytest.StashKey["list[BlockingBroker]"]()
+"""The session's running processes of several brokers."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let each test begin with all brokers up, in sync, without lag and delay, even after one that failed."""
+    for broker in item.session.stash.get(_SEVERAL, ()):
+        _mend(broker)
+
+
+def _mend(broker: BlockingBroker) -> None:
+    brokers = broker.brokers
+    for one in brokers.list().brokers:
+        if one.state != "up":
+            brokers.up(one.id)
+        if one.lag is not None:
+            brokers.lag(one.id, 0)
+        if one.delay_ms:
+            brokers.slow(one.id, 0)
+    for one in brokers.list().brokers:
+        if one.in_sync_count < one.replica_count:  # it catches up after `up` with a lag
+            brokers.down(one.id)
+            brokers.up(one.id)
+
+
+@contextmanager
+def _shared(broker: Broker, request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
+    """Run a broker that several tests use."""
+    with broker as running:
+        several = request.session.stash.setdefault(_SEVERAL, [])
+        if running.config.diamant_brokers > 1:
+            several.append(running)
+        try:
+            yield running
+        finally:
+            several[:] = [one for one in several if one is not running]
+
+
 def _broker(config: Mapping[str, Any], request: pytest.FixtureRequest, **settings: Any) -> Broker:
     from diamant.broker.broker import Broker
 
@@ -151,7 +191,7 @@ def _play(broker: BlockingBroker, request: pytest.FixtureRequest) -> BlockingBro
 @pytest.fixture(scope="session")
 def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
     """A running broker; `diamant_broker.bootstrap_servers` is its address."""
-    with _broker(diamant_config, request) as broker:
+    with _shared(_broker(diamant_config, request), request) as broker:
         yield _play(broker, request)
 
 
@@ -160,7 +200,7 @@ def diamant_secure_broker(
     diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[BlockingBroker]:
     """A running broker that requires a login, as alice or bob; `diamant_secure_broker.client_config("alice")`."""
-    with _broker(diamant_config, request, users=SECURE_USERS) as broker:
+    with _shared(_broker(diamant_config, request, users=SECURE_USERS), request) as broker:
         yield broker
 
 

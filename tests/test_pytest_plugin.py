@@ -68,6 +68,26 @@ def test_fresh(diamant_fresh, number):
 
 def test_that_uses_none(): ...
 """
+BROKERS = """
+import pytest
+
+pytestmark = pytest.mark.diamant(brokers=2)
+
+def test_that_fails(diamant_broker):
+    brokers = diamant_broker.brokers
+    diamant_broker.create_topic("t", partitions=1)
+    brokers.slow(1, "300ms")
+    brokers.lag(1, "1h")
+    brokers.down(1)
+    brokers.down(2)
+    brokers.up(2, lag="1h")
+    assert False
+
+def test_the_next(diamant_broker):
+    found = diamant_broker.brokers.list().brokers
+    assert [(one.state, one.lag, one.delay_ms) for one in found] == [("up", None, 0)] * 2
+    assert all(one.in_sync_count == one.replica_count for one in found)
+"""
 WRONG = """
 import pytest
 
@@ -92,6 +112,13 @@ def test_settings_by_mark_and_by_session(tmp_path: Path, options: list[str]) -> 
     found = run(tmp_path, TESTS, *options)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "8 passed" in found.stdout
+
+
+@pytest.mark.slow
+def test_a_failed_test_leaves_all_brokers_up(tmp_path: Path) -> None:
+    """The next test finds them up, in sync, without lag and delay."""
+    found = run(tmp_path, BROKERS)
+    assert "1 failed, 1 passed" in found.stdout, found.stdout + found.stderr
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.storage.names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_SO, EXIT_NOTHING = 0, 1, 2, 3, 4
 """Exit codes of the commands. `EXIT_REFUSED`: the same command would be refused again; `EXIT_FAILED`: it may work later."""
@@ -205,9 +206,18 @@ def refused_by_kafka(error: KafkaError) -> OperationError:
 # -- sentences that several interfaces say -------------------------------------------------------------------------------
 
 
+_MADE_WITH = {
+    GROUP_OFFSETS_TOPIC: "group",
+    TRANSACTION_STATE_TOPIC: "transaction",
+    SHARE_GROUP_STATE_TOPIC: "share group",
+}
+
+
 def no_topic(name: str) -> str:
     """Return the sentence on a topic that does not exist."""
     shown = repr(name[:249])
+    if name in _MADE_WITH:
+        return f"there is no topic {shown} yet: the broker makes it with the first {_MADE_WITH[name]}"
     return f"there is no topic {shown}: `diamant topic list` lists those that exist, `diamant topic create` makes one"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.ghosts.ledger import GhostReport
     from diamant.broker.operations.broker_state.broker_status import BrokerStatus
-    from diamant.broker.operations.brokers.broker_reports import BrokersReport, LeaderReport, OneBroker
+    from diamant.broker.operations.brokers.broker_reports import BrokersReport, LeaderReport, OneBroker, UncleanReport
     from diamant.broker.operations.records.count_operation import TopicRecords
     from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
@@ -244,11 +244,11 @@ class BrokersOperations:
         """Let other in-sync replicas lead, at random. See `ShuffleRequest`."""
         return await perform(self.of, "brokers.shuffle", locals())
 
-    async def unclean(self, topic: str, partition: int, broker: int, offset: int) -> LeaderReport:
+    async def unclean(self, topic: str, partition: int, broker: int, offset: int) -> UncleanReport:
         """Let a replica lead that lacks the newest records, which are lost. See `UncleanRequest`."""
         return await perform(self.of, "brokers.unclean", locals())
 
-    async def lag(self, broker: int, by: str) -> OneBroker:
+    async def lag(self, broker: int, by: Any) -> OneBroker:
         """Let a broker lag where it follows. See `LagRequest`."""
         return await perform(self.of, "brokers.lag", locals())
 

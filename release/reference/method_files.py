@@ -27,6 +27,7 @@ _TYPES = {
     "duration": "Duration",
     "strings": "str | Sequence[str]",
     "key": "bytes | str",
+    "any": "Any",
     "object": "Mapping[str, Any]",
 }
 _HOMES = {

@@ -88,7 +88,9 @@ ON_ANY_KAFKA = {
 
 
 class Admin(RemoteOperations):
-    """A client of one broker. `bootstrap_server` is the address of its Kafka listener, or several addresses, tried in order."""
+    """A client of one broker. `bootstrap_server` is the address of its Kafka listener, or several addresses, tried in order, or
+    the URL of its HTTP port.
+    """
 
     def __init__(
         self,
@@ -109,6 +111,8 @@ class Admin(RemoteOperations):
         """
         if token_file is not None:
             token = _token_in(token_file)
+        if http_url is None and bootstrap_server.startswith(("http://", "https://")):
+            http_url = _url_of(bootstrap_server)
         self.bootstrap_server = bootstrap_server
         self.timeout_s = seconds_of(timeout)
         self._token = token
@@ -394,6 +398,13 @@ def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> 
     if url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port, timeout=timeout_s, context=tls)
     return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
+
+
+def _url_of(text: str) -> str:
+    """Return the URL of an HTTP port, without a path. AdminError."""
+    url = urlsplit(text)
+    _split_address(url.netloc)
+    return f"{url.scheme}://{url.netloc}"
 
 
 def _trusting(ca_file: str) -> ssl.SSLContext:

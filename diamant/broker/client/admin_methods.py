@@ -278,7 +278,7 @@ class RemoteBrokersOperations:
         """Let a replica lead that lacks the newest records, which are lost."""
         return self.of.perform("POST /v1/brokers/unclean", locals())
 
-    def lag(self, broker: int, by: str, *, timeout: Duration | None = None) -> JsonObject:
+    def lag(self, broker: int, by: Any, *, timeout: Duration | None = None) -> JsonObject:
         """Let a broker lag where it follows."""
         return self.of.perform("POST /v1/brokers/{broker}/lag", locals())
 

@@ -23,8 +23,8 @@ def remove_tail(log: Log, offset: int) -> int:
     if not first <= offset <= log.log_end_offset:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{log.topic}-{log.partition} cannot end at offset {offset}: expected {first}, where its active segment begins, "
-            f"to {log.log_end_offset}, where it ends",
+            f"{log.topic}-{log.partition} cannot end at offset {offset}: expected an offset from {first}, where its active "
+            f"segment begins, to {log.log_end_offset}, the end of its log",
         )
     located = segment.locate(offset) if offset < log.log_end_offset else None
     if located is None:

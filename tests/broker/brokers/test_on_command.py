@@ -175,7 +175,7 @@ async def test_a_follower_lags_in_records(three: tuple[Broker, list[WireClient]]
     assert await fetched(wires[0]) == (0, 5, True)
     await broker.brokers.move("t", 0, 2)
     assert await fetched(wires[1]) == (0, 5, True)
-    assert (await broker.brokers.lag(2, "0")).lag is None
+    assert (await broker.brokers.lag(2, 0)).lag is None
 
 
 async def test_a_follower_lags_in_time() -> None:
@@ -249,6 +249,7 @@ async def test_an_unclean_leader_lacks_the_end(three: tuple[Broker, list[WireCli
         await wires[0].produce("t", [b"%d" % number])
     report = await broker.brokers.unclean("t", 0, 2, 3)
     assert report.moved == (("t", 0, 1, 2, 1),)
+    assert (report.end_offset, report.lost_record_count) == (3, 2)
     assert (await wires[1].produce("t", [b"other"])).base_offset == 3
     assert (await leaders(wires[0]))[0] == (2, 1, [2, 1, 3])
     fields = fetch_fields("t", 5, leader_epoch=1)
@@ -258,6 +259,16 @@ async def test_an_unclean_leader_lacks_the_end(three: tuple[Broker, list[WireCli
     asked = {"topics": [{"topic": "t", "partitions": [{"partition": 0, "current_leader_epoch": 1, "leader_epoch": 0}]}]}
     end = (await wires[1].call(OFFSET_FOR_LEADER_EPOCH, 4, asked)).topics[0].partitions[0]
     assert (end.leader_epoch, end.end_offset) == (0, 3)
+
+
+async def test_an_unclean_leader_lacks_whole_batches(three: tuple[Broker, list[WireClient]]) -> None:
+    """As when Kafka truncates; the report has the end of the log and the number of lost records."""
+    broker, wires = three
+    await wires[0].produce("t", [b"a"])
+    await wires[0].produce("t", [b"b", b"c", b"d"])
+    report = (await broker.brokers.unclean("t", 0, 2, 3)).to_fields()
+    assert (report["end_offset"], report["lost_record_count"]) == (1, 3)
+    assert await fetched(wires[1]) == (0, 1, True)
 
 
 async def test_what_an_unclean_leader_lacks_does_not_return(caplog: pytest.LogCaptureFixture) -> None:
@@ -286,14 +297,21 @@ async def test_what_an_unclean_leader_lacks_does_not_return(caplog: pytest.LogCa
         ("lag", (9, "1s"), NotFound, "there is no broker 9"),
         ("slow", (9, "1s"), NotFound, "there is no broker 9"),
         ("lag", (2, "soon"), BadArgument, "expected a duration such as 500ms, a number such as 100 records, or 0"),
-        ("lag", (2, "25h"), BadArgument, "expected at most 24h"),
+        ("lag", (2, 100), BadArgument, "'100' is not a lag: expected a duration such as 500ms"),
+        ("lag", (2, "25h"), BadArgument, "lag: expected at most 24h"),
         ("slow", (2, "6m"), BadArgument, "expected 0 to 300 seconds"),
         ("move", ("t", 0, 1), NotPossible, "broker 1 leads t-0 already"),
         ("move", ("t", 0, 9), NotFound, "there is no broker 9"),
         ("move", ("t", 3, 1), NotFound, "topic 't' has no partition 3"),
         ("move", ("missing", 0, 1), NotFound, "there is no topic 'missing'"),
+        ("move", ("__consumer_offsets", 0, 2), NotFound, "yet: the broker makes it with the first group"),
         ("shuffle", ("missing",), NotFound, "there is no topic 'missing'"),
-        ("unclean", ("t", 0, 2, 4), BadArgument, "t-0 cannot end at offset 4: expected 0.* to 3"),
+        (
+            "unclean",
+            ("t", 0, 2, 4),
+            BadArgument,
+            "t-0 cannot end at offset 4: expected an offset from 0.* to 3, the end",
+        ),
         ("unclean", ("t", 0, 9, 1), NotFound, "there is no broker 9"),
         ("unclean", ("t", 3, 1, 0), NotFound, "topic 't' has no partition 3"),
         ("unclean", ("missing", 0, 1, 0), NotFound, "there is no topic 'missing'"),

@@ -29,6 +29,10 @@ __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_NOTHING", "EXIT
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
 """The next step if no broker answers."""
+DOWN_HINT = (
+    "If it is down, add the other brokers, -b HOST:PORT,HOST:PORT, or name the HTTP address, -b http://HOST:PORT"
+)
+"""The next step if another broker of the process, or its HTTP port, may answer."""
 
 _JSON_GIVEN = "diamant.json"
 

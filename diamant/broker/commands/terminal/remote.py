@@ -38,6 +38,7 @@ from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
 from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
+    DOWN_HINT,
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_NOT_SO,
@@ -115,7 +116,8 @@ _OPTIONS = (
         "bootstrap",
         default=default_bootstrap,
         metavar="HOST:PORT",
-        help="The broker's Kafka address, which also leads to its HTTP address. "
+        help="The broker's Kafka address, which also leads to its HTTP address, or several, tried in turn: "
+        "HOST:PORT,HOST:PORT; or the HTTP address, http://HOST:PORT. "
         f"Default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP}.",
     ),
     click.option(
@@ -164,7 +166,7 @@ def one_line_errors() -> Iterator[None]:
         if error.code == "unauthorized":
             message += f". Give the file with the token by --token-file or ${TOKEN_VARIABLE}"
         elif error.code == "no-answer" and not error.status:
-            message += ADDRESS_HINT
+            message += f"{ADDRESS_HINT}. {DOWN_HINT}"
         fail(message, error.code)
     except BrokenPipeError:
         raise  # click handles a closed pager

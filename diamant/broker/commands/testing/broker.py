@@ -35,6 +35,10 @@ class _Place(click.ParamType["tuple[str, int]"]):
         return topic, int(partition)
 
 
+def _duration_or_0(text: str) -> int:
+    return 0 if text == "0" else duration(text)
+
+
 _PARTITION = click.argument("partition", type=_Place(), metavar="TOPIC:PARTITION")
 
 
@@ -100,7 +104,7 @@ def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
 @click.argument("by", nargs=-1, required=True, metavar="TIME|N records")
 @asking
 def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
-    """Let broker ID lag where it follows: diamant broker lag 2 500ms, or 100 records; 0 ends it.
+    """Let broker ID lag where it follows: diamant broker lag 2 500ms, or lag 2 100 records; lag 2 0 ends it.
 
     Clients that fetch from it see an earlier high watermark.
     """
@@ -110,10 +114,10 @@ def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
 
 @broker.command()
 @_ID
-@click.argument("by_ms", type=duration, metavar="TIME")
+@click.argument("by_ms", type=_duration_or_0, metavar="TIME")
 @asking
 def slow(broker: int, by_ms: int, asked: Asked) -> None:
-    """Delay each request to broker ID: diamant broker slow 2 300ms; 0ms ends it."""
+    """Delay each request to broker ID: diamant broker slow 2 300ms; slow 2 0 ends it."""
     found = asked.admin.brokers.slow(broker, by_ms / 1000, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print_brokers(console, [found]))
 
@@ -124,7 +128,11 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 @click.argument("offset", type=click.IntRange(min=0))
 @asking
 def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
-    """Let broker ID lead a partition without the records from OFFSET on, which are lost."""
+    """Let broker ID lead a partition without the batch of OFFSET and those after it, which are lost.
+
+    Whole batches are removed, as when Kafka truncates: earlier records of that batch are lost, too. Prints the new end of the
+    log and the number of lost records.
+    """
     _show(asked, asked.admin.brokers.unclean(*partition, broker, offset, timeout=asked.timeout_s))
 
 
@@ -138,9 +146,11 @@ def _print_report(console: Console, report: Mapping[str, Any]) -> None:
         console.print(_moved_text(one), markup=False)
     if len(moved) > _SHOWN:
         console.print(f"and {len(moved) - _SHOWN:,} more")
+    if "end_offset" in report:
+        console.print(f"the log ends at offset {report['end_offset']}; lost records: {report['lost_record_count']:,}")
     console.print(
-        f"moved leaders: {len(moved):,}; partitions with other in-sync replicas: {report['changed_isr_count']:,}; "
-        f"cut connections: {report['cut_connection_count']:,}"
+        f"new leaders or leader epochs: {len(moved):,}; partitions whose in-sync replicas changed: "
+        f"{report['changed_isr_count']:,}; cut connections: {report['cut_connection_count']:,}"
     )
 
 
@@ -148,8 +158,8 @@ def _moved_text(move: Mapping[str, Any]) -> str:
     old, new = (
         f"broker {leader}" if leader >= 0 else "no broker" for leader in (move["old_leader"], move["new_leader"])
     )
-    led = f"is led by {new}, before by {old}" if new != old else f"is still led by {new}"
-    return f"{move['topic']}:{move['partition']} {led}; epoch {move['leader_epoch']}"
+    led = f"is led by {new}, before by {old}" if new != old else f"is led by {new}, as before"
+    return f"{move['topic']}:{move['partition']} {led}; leader epoch {move['leader_epoch']}"
 
 
 def _print_brokers(console: Console, brokers: Sequence[Mapping[str, Any]]) -> None:

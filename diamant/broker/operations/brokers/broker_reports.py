@@ -18,7 +18,7 @@ class LeaderReport:
     moved: tuple[LeaderMove, ...] = ()
     """Each partition with another leader or leader epoch. A leader of -1: none of its replicas is up and in sync."""
     changed_isr_count: int = 0
-    """Partitions with other in-sync replicas."""
+    """Partitions whose in-sync replicas have changed."""
     cut_connection_count: int = 0
 
     def to_fields(self) -> dict[str, object]:
@@ -37,6 +37,21 @@ class LeaderReport:
             sum(change.changed_isr_count for change in changes),
             cut_connection_count,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanReport(LeaderReport):
+    """The effect of an unclean leader: also what its log lacks."""
+
+    end_offset: int = 0
+    """The end of the partition's log now: the base offset of the first removed batch."""
+    lost_record_count: int = 0
+    """The removed records, with the markers of transactions."""
+
+    def to_fields(self) -> dict[str, object]:
+        """As JSON has it."""
+        lost = {"end_offset": self.end_offset, "lost_record_count": self.lost_record_count}
+        return {**LeaderReport.to_fields(self), **lost}
 
 
 @dataclass(frozen=True, slots=True)

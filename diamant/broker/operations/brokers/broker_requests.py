@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from diamant.argument import MAX_DURATION_S, MAX_INTEGER, MAX_PARTITION, Argument, Topic
 
@@ -50,7 +50,7 @@ class LagRequest:
     """The lag of a broker, where it follows. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
-    by: Annotated[str, Argument("How far it is behind: 500ms, or 100 records; 0 ends it.")]
+    by: Annotated[Any, Argument("How far it is behind: a text such as 500ms or 100 records; 0 ends it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ class SlowRequest:
     """The delay of a broker's answers. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
-    by: Annotated[float, Argument("How long each request waits, in real time; 0 ends it.", most=300)]
+    by: Annotated[
+        float,
+        Argument("How long each request waits, in real time: seconds, or a text such as 300ms; 0 ends it.", most=300),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +80,6 @@ class UncleanRequest:
     topic: Topic
     partition: OnePartition
     broker: BrokerId
-    offset: Annotated[int, Argument("The end of the new leader's log: records from this offset on are removed.")]
+    offset: Annotated[
+        int, Argument("The batch of this offset and those after it are removed, each whole: so Kafka truncates.")
+    ]

@@ -17,7 +17,13 @@ from diamant.broker.brokers.table import BrokerTable, Changes
 from diamant.broker.errors import BadArgument, NotPossible
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operations.broker_state.running_requests import NoArguments
-from diamant.broker.operations.brokers.broker_reports import BrokersReport, BrokerState, LeaderReport, OneBroker
+from diamant.broker.operations.brokers.broker_reports import (
+    BrokersReport,
+    BrokerState,
+    LeaderReport,
+    OneBroker,
+    UncleanReport,
+)
 from diamant.broker.operations.brokers.broker_requests import (
     DownRequest,
     FenceRequest,
@@ -153,8 +159,8 @@ class Brokers:
             self._slow[request.broker] = delay_ms, self._delays().add(broker=request.broker, delay_ms=delay_ms)
         return self._one(request.broker)
 
-    async def unclean(self, request: UncleanRequest, _: Progress) -> LeaderReport:
-        """Let a replica lead that lacks the records from an offset on. They are lost. NotFound, NotPossible, BadArgument."""
+    async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
+        """Let a replica lead that lacks the batches from an offset on. They are lost. NotFound, NotPossible, BadArgument."""
         table, name, index = self._table, request.topic, request.partition
         now, name_of_partition = table.partition(name, index), f"{name}-{index}"
         table.check_known(request.broker)
@@ -169,15 +175,19 @@ class Brokers:
             raise NotPossible(f"{name_of_partition} cannot lose its end while an erasure or a redaction is pending")
         log = self._node.topics.log(name, index)
         await self._node.flusher.settled()
+        end_before = log.log_end_offset
         try:
-            remove_tail(log, request.offset)
+            end = remove_tail(log, request.offset)
         except KafkaError as error:
             raise BadArgument(error.detail or str(error)) from None
         changes = [table.change(name, _led_by(request.broker, log))]
         in_sync = (request.broker, *(one for one in now.replicas if one != request.broker and table.is_up(one)))
         changes.append(table.set_isr(name, index, in_sync))
         await self._housekeeping.write_checkpoints()
-        return await self._report(*changes)
+        await self._node.topics.sync()
+        moved = tuple(move for change in changes for move in change.moves)
+        changed_isr_count = sum(change.changed_isr_count for change in changes)
+        return UncleanReport(moved, changed_isr_count, end_offset=end, lost_record_count=end_before - end)
 
     # -- parts -----------------------------------------------------------------------------------------------------------
 
@@ -243,17 +253,18 @@ def _led_by(broker_id: int, log: Log) -> PartitionChangeRecord:
     )
 
 
-def _lag(text: str) -> FollowerLag | None:
-    """Parse a lag such as `500ms` or `100 records`. BadArgument."""
-    number, _, unit = text.strip().partition(" ")
+def _lag(by: object) -> FollowerLag | None:
+    """Parse a lag such as `500ms` or `100 records`; None for 0. BadArgument."""
+    text = str(by).strip()
+    number, _, unit = text.partition(" ")
     if unit in ("record", "records") and number.isascii() and number.isdigit() and len(number) < 19:
         return FollowerLag(records=int(number)) if int(number) else None
     try:
-        time_ms = parse_duration_ms(int(text) if text.strip() == "0" else text)
-    except ValueError as error:
+        time_ms = 0 if text == "0" else parse_duration_ms(text)
+    except ValueError:
         raise BadArgument(
-            f"by: expected a duration such as 500ms, a number such as 100 records, or 0: {error}"
+            f"{text[:40]!r} is not a lag: expected a duration such as 500ms, a number such as 100 records, or 0 to end it"
         ) from None
     if not 0 <= time_ms <= MAX_LAG_MS:
-        raise BadArgument(f"by: expected at most 24h, got {text[:40]!r}")
+        raise BadArgument(f"lag: expected at most 24h, got {text[:40]!r}")
     return FollowerLag(time_ms=time_ms) if time_ms else None
