@@ -17,6 +17,9 @@ from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, pa
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
 DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, CONSUMER_GROUP_DESCRIBE = 15, 16, 42, 69
+SHARE_GROUP_DESCRIBE, DESCRIBE_SHARE_GROUP_OFFSETS = 77, 90
+SHARE = "share"
+"""The type and the protocol of a share group (KIP-932)."""
 LAST_VERSION_WITH_NAMES = 9
 """Later versions of OffsetCommit and OffsetFetch name topics by id."""
 GROUP_KEY = 0
@@ -47,7 +50,7 @@ class MemberOfGroup(NamedTuple):
 
 
 class DescribedGroup(NamedTuple):
-    """An existing group. `group_type` is consumer (KIP-848) or classic; `coordinator` is a broker's ID."""
+    """An existing group. `group_type` is consumer (KIP-848), classic or share; `coordinator` is a broker's ID."""
 
     name: str
     group_type: str
@@ -56,6 +59,13 @@ class DescribedGroup(NamedTuple):
     assignor: str
     coordinator: int
     members: tuple[MemberOfGroup, ...]
+
+
+class SharePlace(NamedTuple):
+    """The progress of a share group in a partition. None: no member has fetched from it, or the broker is too old to know."""
+
+    start_offset: int | None
+    lag: int | None
 
 
 def list_groups(client: KafkaClient) -> list[ListedGroup]:
@@ -83,12 +93,18 @@ class KafkaGroup:
 
     def describe(self) -> DescribedGroup | None:
         """Return the coordinator's description of the group; None if it does not exist."""
-        is_new = self._client.broker(self._coordinated(self._deadline())).offers(CONSUMER_GROUP_DESCRIBE)
-        return (self._describe_consumer() if is_new else None) or self._describe_classic()
+        return (
+            self._describe_by(CONSUMER_GROUP_DESCRIBE, "consumer", PROTOCOL_TYPE)
+            or self._describe_classic()
+            or self._describe_by(SHARE_GROUP_DESCRIBE, SHARE, SHARE)
+        )
 
     def check_inactive(self) -> None:
-        """Raise KafkaRefusal while the group has members: then only they may commit."""
+        """Raise KafkaRefusal while the group has members: then only they may commit; and for a share group."""
         group = self.describe()
+        if group is not None and group.group_type == SHARE:
+            advice = "it is a share group, without committed offsets: `kafka-share-groups.sh --reset-offsets` moves its start"
+            raise self.refusal(ErrorCode.INVALID_REQUEST, advice)
         if group is not None and (group.members or group.state not in ("Empty", "Dead")):
             count = len(group.members)
             raise self.refusal(
@@ -107,6 +123,19 @@ class KafkaGroup:
             for topic in _of_group(answer)["topics"]
             for partition in topic["partitions"]
             if partition["committed_offset"] >= 0
+        }
+
+    def share_places(self) -> dict[Place, SharePlace]:
+        """Return the start offset and the lag of a share group in each partition that it has read."""
+        asked = {"groups": [{"group_id": self.name, "topics": None}]}
+        (found,) = self._ask(DESCRIBE_SHARE_GROUP_OFFSETS, asked, _group_codes)["groups"]
+        self._check([found["error_code"]])
+        return {
+            (topic["topic_name"], one["partition_index"]): SharePlace(
+                *(offset if offset >= 0 else None for offset in (one["start_offset"], one.get("lag", -1)))
+            )
+            for topic in found["topics"]
+            for one in topic["partitions"]
         }
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
@@ -129,9 +158,12 @@ class KafkaGroup:
         sentence = no_group(self.name) if code == ErrorCode.GROUP_ID_NOT_FOUND else None
         return KafkaRefusal(f"group {self.name!r}", code, message, sentence)
 
-    def _describe_consumer(self) -> DescribedGroup | None:
+    def _describe_by(self, api_key: int, kind: str, protocol_type: str) -> DescribedGroup | None:
+        """Return a group of one of the types with an API of their own; None if it is of another type."""
+        if not self._client.broker(self._coordinated(self._deadline())).offers(api_key):
+            return None
         asked = {"group_ids": [self.name], "include_authorized_operations": False}
-        found = self._ask(CONSUMER_GROUP_DESCRIBE, asked, _group_codes)["groups"][0]
+        found = self._ask(api_key, asked, _group_codes)["groups"][0]
         if found["error_code"] in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return None
         self._check([found["error_code"]])
@@ -140,10 +172,10 @@ class KafkaGroup:
             owned = {topic["topic_name"]: topic["partitions"] for topic in member["assignment"]["topic_partitions"]}
             members.append(
                 MemberOfGroup(
-                    member["member_id"], member["instance_id"], member["client_id"], member["client_host"], owned
+                    member["member_id"], member.get("instance_id"), member["client_id"], member["client_host"], owned
                 )
             )
-        return self._described("consumer", PROTOCOL_TYPE, found["group_state"], found["assignor_name"], members)
+        return self._described(kind, protocol_type, found["group_state"], found["assignor_name"], members)
 
     def _describe_classic(self) -> DescribedGroup | None:
         asked = {"groups": [self.name], "include_authorized_operations": False}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import click
 
 from diamant.broker.client.kafka_client import LATEST, KafkaClient, KafkaRefusal
-from diamant.broker.client.kafka_group import DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
+from diamant.broker.client.kafka_group import SHARE, DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.cluster.places import place_offsets
@@ -16,7 +17,26 @@ from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.errors import no_partition
 from diamant.protocol.errors import ErrorCode
 
-HEADINGS = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "HOST", "CLIENT")
+
+class _Progress(NamedTuple):
+    """A described group, with its offset, the end, the lag and the members of each partition."""
+
+    found: DescribedGroup
+    offsets: Mapping[Place, int]
+    """Committed, or where a share group begins."""
+    ends: Mapping[Place, int]
+    lags: Mapping[Place, int]
+    owners: Mapping[Place, Sequence[MemberOfGroup]]
+    """One at most, unless it is a share group."""
+
+    @property
+    def places(self) -> list[Place]:
+        return sorted(self.offsets.keys() | self.owners.keys())
+
+    @property
+    def is_share(self) -> bool:
+        return self.found.group_type == SHARE
+
 
 names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names)
 
@@ -44,6 +64,7 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
 def describe(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Show the members of groups, and the committed offset, end, lag and owner of each partition.
 
+    A share group has start offsets instead of committed ones, and partitions with several members.
     The end is the log end offset, including open transactions. With --json, prints a list with one object per group.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such group; 130 Ctrl-C.
@@ -54,15 +75,8 @@ def describe(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
             found = group.describe()
             if found is None:
                 raise group.refusal(ErrorCode.GROUP_ID_NOT_FOUND)
-            committed = group.committed()
-            owners = {
-                (topic, one): member
-                for member in found.members
-                for topic, ones in member.partitions.items()
-                for one in ones
-            }
-            parts = found, committed, owners, _ends(client, committed.keys() | owners.keys())
-            answer.tell(_as_json(*parts), _as_text(*parts))
+            progress = _progress(client, group, found)
+            answer.tell(_as_json(progress), _as_text(progress))
 
 
 @click.command()
@@ -161,16 +175,30 @@ def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
     return found
 
 
-def _lag(place: Place, committed: Mapping[Place, int], ends: Mapping[Place, int]) -> int | None:
-    return ends[place] - committed[place] if place in committed and place in ends else None
+def _progress(client: KafkaClient, group: KafkaGroup, found: DescribedGroup) -> _Progress:
+    owners: dict[Place, list[MemberOfGroup]] = {}
+    for member in found.members:
+        for topic, ones in member.partitions.items():
+            for one in ones:
+                owners.setdefault((topic, one), []).append(member)
+    if found.group_type == SHARE:
+        places = group.share_places()
+        offsets = {place: one.start_offset for place, one in places.items() if one.start_offset is not None}
+        lags = {place: one.lag for place, one in places.items() if one.lag is not None}
+        return _Progress(found, offsets, _ends(client, offsets.keys() | owners.keys()), lags, owners)
+    offsets = group.committed()
+    ends = _ends(client, offsets.keys() | owners.keys())
+    lags = {place: ends[place] - offset for place, offset in offsets.items() if place in ends}
+    return _Progress(found, offsets, ends, lags, owners)
 
 
-def _as_json(
-    found: DescribedGroup,
-    committed: Mapping[Place, int],
-    owners: Mapping[Place, MemberOfGroup],
-    ends: Mapping[Place, int],
-) -> Mapping[str, object]:
+def _as_json(progress: _Progress) -> Mapping[str, object]:
+    found, owners = progress.found, progress.owners
+
+    def members_of(place: Place) -> Mapping[str, object]:
+        ids = [member.member_id for member in owners.get(place, ())]
+        return {"members": ids} if progress.is_share else {"member": ids[0] if ids else None}
+
     return {
         "group": found.name,
         "type": found.group_type,
@@ -192,43 +220,46 @@ def _as_json(
             {
                 "topic": place[0],
                 "partition": place[1],
-                "committed": committed.get(place),
-                "end": ends.get(place),
-                "lag": _lag(place, committed, ends),
-                "member": owners[place].member_id if place in owners else None,
+                "start" if progress.is_share else "committed": progress.offsets.get(place),
+                "end": progress.ends.get(place),
+                "lag": progress.lags.get(place),
+                **members_of(place),
             }
-            for place in sorted(committed.keys() | owners.keys())
+            for place in progress.places
         ],
     }
 
 
-def _as_text(
-    found: DescribedGroup,
-    committed: Mapping[Place, int],
-    owners: Mapping[Place, MemberOfGroup],
-    ends: Mapping[Place, int],
-) -> str:
+def _as_text(progress: _Progress) -> str:
+    found = progress.found
     count = len(found.members)
     title = (
         f"{found.name}: {found.group_type}, {found.state}, {count} member{'' if count == 1 else 's'}, "
         f"assignor {found.assignor or '-'}, coordinator {found.coordinator}"
     )
+    headings = (
+        "TOPIC",
+        "PARTITION",
+        "START" if progress.is_share else "COMMITTED",
+        "END",
+        "LAG",
+        "MEMBER",
+        "HOST",
+        "CLIENT",
+    )
 
     def rows() -> Iterator[Sequence[object]]:
-        for place in sorted(committed.keys() | owners.keys()):
-            yield (
-                *place,
-                committed.get(place),
-                ends.get(place),
-                _lag(place, committed, ends),
-                *_who(owners.get(place)),
-            )
+        for place in progress.places:
+            numbers = (one.get(place) for one in (progress.offsets, progress.ends, progress.lags))
+            shown = (*place, *numbers)
+            for member in progress.owners.get(place, (None,)):
+                yield (*shown, *_who(member))
         for member in found.members:
             if not any(member.partitions.values()):
                 yield (None, None, None, None, None, *_who(member))
 
-    shown = [["-" if cell is None else str(cell) for cell in row] for row in rows()]
-    return "\n".join([title, *(_aligned([HEADINGS, *shown]) if shown else ())])
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows()]
+    return "\n".join([title, *(_aligned([headings, *cells]) if cells else ())])
 
 
 def _who(member: MemberOfGroup | None) -> Sequence[str | None]:

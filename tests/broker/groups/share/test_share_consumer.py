@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from tests.broker.commands.running import run
 
 TIMEOUT_S = 60
 COUNT = 20
@@ -79,6 +82,31 @@ def received(consumer: Any, acknowledgement: Any, count: int) -> list[int]:
     outcome = consumer.commit_sync(TIMEOUT_S)
     assert all(error is None for error in outcome.values())
     return found
+
+
+def test_a_share_group_is_described_by_the_command(broker: BlockingBroker) -> None:
+    """With members, start offsets and lag, as text and JSON; its offsets are not reset by a commit."""
+    from confluent_kafka import AcknowledgeType
+
+    begin_at_first_record(broker, "g")
+    member = new_member(broker)
+    assert received(member, AcknowledgeType.ACCEPT, COUNT) == OFFSETS
+    (found,) = json.loads(run(broker, "group", "describe", "g", "--json").output)
+    (partition,) = found["partitions"]
+    assert (found["type"], [one["partitions"] for one in found["members"]]) == ("share", [{"t": [0]}])
+    assert partition == {
+        **{"topic": "t", "partition": 0, "start": COUNT, "end": COUNT, "lag": 0},
+        "members": [found["members"][0]["member"]],
+    }
+    member.close()
+    text = run(broker, "group", "describe", "g").output
+    assert text.startswith("g: share, Empty, 0 members, ")
+    assert re.search(r"^TOPIC +PARTITION +START +END +LAG .*\nt +0 +20 +20 +0 +- ", text, re.MULTILINE)
+    refused = run(broker, "group", "reset", "g", "-t", "t", "--to", "start")
+    assert refused.exit_code == 2
+    assert "it is a share group" in refused.stderr
+    assert run(broker, "group", "delete", "g").exit_code == 0
+    assert json.loads(run(broker, "group", "list", "--json").output) == []
 
 
 def test_released_records_come_again_and_accepted_ones_never(broker: BlockingBroker) -> None:
