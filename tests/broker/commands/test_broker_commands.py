@@ -53,6 +53,18 @@ def test_an_unclean_leader_reports_the_loss(broker: BlockingBroker) -> None:
     assert "the log ends at offset 0; lost records: 4\n" in output
 
 
+def test_the_state_of_the_broker_is_printed(broker: BlockingBroker) -> None:
+    """After each verb that changes it."""
+    for words, state in (
+        (("down", "2"), "broker 2 is down"),
+        (("up", "2", "--lag", "1h"), "broker 2 is up, and in sync in 1h"),
+        (("fence", "2"), "broker 2 is fenced"),
+        (("up", "2"), "broker 2 is up, in sync"),
+        (("down", "2", "--hard"), "broker 2 answers nothing"),
+    ):
+        assert run(broker, "broker", *words).output.splitlines()[0] == state
+
+
 def test_0_ends_delay_and_lag(broker: BlockingBroker) -> None:
     """In both verbs; other numbers without a unit are refused."""
     for words, unit in (("slow", "30ms"), ("lag", "500ms")):

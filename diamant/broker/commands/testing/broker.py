@@ -11,6 +11,7 @@ from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.duration import duration_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,8 @@ def show(asked: Asked) -> None:
 @asking
 def down(broker: int, hard: bool, asked: Asked) -> None:
     """Take broker ID down: its leaders move to in-sync replicas, its clients are cut off, its port is closed."""
-    _show(asked, asked.admin.brokers.down(broker, hard=hard, timeout=asked.timeout_s))
+    report = asked.admin.brokers.down(broker, hard=hard, timeout=asked.timeout_s)
+    _show(asked, report, f"broker {broker} {'answers nothing' if hard else 'is down'}")
 
 
 @broker.command()
@@ -70,7 +72,8 @@ def down(broker: int, hard: bool, asked: Asked) -> None:
 @asking
 def up(broker: int, lag_ms: int, asked: Asked) -> None:
     """Bring broker ID back, on its port."""
-    _show(asked, asked.admin.brokers.up(broker, lag=lag_ms / 1000, timeout=asked.timeout_s))
+    report = asked.admin.brokers.up(broker, lag=lag_ms / 1000, timeout=asked.timeout_s)
+    _show(asked, report, f"broker {broker} is up, {f'and in sync in {duration_text(lag_ms)}' if lag_ms else 'in sync'}")
 
 
 @broker.command()
@@ -78,7 +81,7 @@ def up(broker: int, lag_ms: int, asked: Asked) -> None:
 @asking
 def fence(broker: int, asked: Asked) -> None:
     """Take broker ID out of the cluster; it still answers, that it leads nothing. `up` brings it back."""
-    _show(asked, asked.admin.brokers.fence(broker, timeout=asked.timeout_s))
+    _show(asked, asked.admin.brokers.fence(broker, timeout=asked.timeout_s), f"broker {broker} is fenced")
 
 
 @broker.command()
@@ -136,11 +139,13 @@ def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) 
     _show(asked, asked.admin.brokers.unclean(*partition, broker, offset, timeout=asked.timeout_s))
 
 
-def _show(asked: Asked, report: Mapping[str, Any]) -> None:
-    asked.show(report, lambda console: _print_report(console, report))
+def _show(asked: Asked, report: Mapping[str, Any], state: str = "") -> None:
+    asked.show(report, lambda console: _print_report(console, report, state))
 
 
-def _print_report(console: Console, report: Mapping[str, Any]) -> None:
+def _print_report(console: Console, report: Mapping[str, Any], state: str) -> None:
+    if state:
+        console.print(state)
     moved = report["moved"]
     for one in moved[:_SHOWN]:
         console.print(_moved_text(one), markup=False)
