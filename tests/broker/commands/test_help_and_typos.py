@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -53,6 +54,36 @@ def test_a_command_that_does_not_exist_suggests_others(words: list[str], said: s
     assert found.stderr.splitlines()[-1] == f"diamant: No such command '{name}'. {said}".rstrip()
     found = CliRunner().invoke(main, [*words, "--json"])
     assert (found.exit_code, json.loads(found.stderr)["error"]) == (2, f"No such command '{name}'. {said}".rstrip())
+
+
+def commands_below(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands with the words that run them."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands_below(command, (*path, name))
+
+
+def test_an_option_of_one_value_is_refused_if_it_is_given_twice() -> None:
+    """Of any command: the error names the option. Otherwise all but the last value would be dropped silently."""
+    tried = 0
+    for words, command in commands_below(main):
+        for option in command.params:
+            if isinstance(option, click.Option) and not (option.is_flag or option.multiple or option.count):
+                name = max(option.opts, key=len)
+                found = CliRunner().invoke(main, [*words, *([name, "1"] * option.nargs), f"{option.opts[-1]}=2"])
+                assert (found.exit_code, found.stdout) == (2, ""), (words, name, found.output)
+                assert f"{name} is given more than once: expected one value" in found.stderr, (words, found.stderr)
+                tried += 1
+    assert tried > 100
+
+
+def test_flags_and_options_of_several_values_may_be_repeated() -> None:
+    """The error is about the broker that does not answer, not about the options."""
+    words = ["topic", "create", "t", "--config", "a=1", "--config", "b=2", "--json", "--json", "-b", "127.0.0.1:1"]
+    assert "more than once" not in CliRunner().invoke(main, words).stderr
 
 
 def test_every_group_suggests() -> None:

@@ -100,7 +100,10 @@ class LazyGroup(click.Group):
         name = str(args[0])
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {name!r}. {self._suggestion(ctx, name)}".rstrip())
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            _check_given_once(ctx, command, rest)
+        return found, command, rest
 
     def _suggestion(self, ctx: click.Context, name: str) -> str:
         from difflib import get_close_matches
@@ -147,6 +150,19 @@ class LazyGroup(click.Group):
             with formatter.section(heading):
                 # The columns of all sections begin at the same place.
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
+
+
+def _check_given_once(parent: click.Context, command: click.Command, arguments: Sequence[str]) -> None:
+    """Refuse an option of one value that is given twice: click would drop all but the last. Flags may be repeated."""
+    context = click.Context(command, parent=parent, resilient_parsing=True, **command.context_settings)
+    try:
+        _, _, given = command.make_parser(context).parse_args([*arguments])
+    except click.UsageError:
+        return  # The command itself reports it.
+    for at, param in enumerate(given):
+        is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+        if is_single and param in given[:at]:
+            parent.fail(f"{max(param.opts, key=len)} is given more than once: expected one value")
 
 
 def _refuse(error: click.ClickException) -> NoReturn:

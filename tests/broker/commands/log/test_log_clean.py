@@ -265,7 +265,8 @@ def test_a_topic_that_is_not_compacted_is_refused(
 def test_retention_alone_needs_no_compacted_topic(partition: Path) -> None:
     """--retention removes segments as cleanup.policy=delete does, and compacts nothing."""
     configure(partition, cleanup_policy="delete", retention_ms="1")
-    result = run(partition, "--retention", "--now", "1800000000000")
+    late = ["log", "clean", str(partition), "--retention", "--now", "1800000000000"]
+    result = CliRunner().invoke(main, late)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "not cleaned: cleanup.policy is not compact" in result.output
     assert "retention removed 3 segments" in result.output
