@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
+from diamant.broker.clusters.register import STATE_VARIABLE
+from diamant.broker.errors import BadArgument
 from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, HMAC, VERSION, sign_certificate
 from diamant.cleaner.evidence.certificates.cluster_claims import (
     FILES_WAIT,
@@ -31,6 +34,20 @@ from diamant.version import __version__
 def signing_key(state_dir: str) -> SigningKey:
     """Return the key that signs certificates, with the secret of their digests. Blocks. StorageError, OSError."""
     return SigningKey.load(f"{state_dir}/signing-key")
+
+
+def existing_signing_key(state_dir: str) -> SigningKey:
+    """Return the key that an earlier erasure has made; as `signing_key`, but makes none. BadArgument names what is missing."""
+    paths = [f"{state_dir}/{name}" for name in ("signing-key", "signing-key.secret")]
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise BadArgument(
+            f"{' and '.join(missing)} {verb} missing: expected the signing key of the erasure there. Copy signing-key and "
+            f"signing-key.secret from the state directory of the machine that ran the erasure, or set ${STATE_VARIABLE} to the "
+            "directory that has them"
+        )
+    return signing_key(state_dir)
 
 
 def key_secret(state_dir: str) -> bytes:
@@ -78,10 +95,8 @@ def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], lis
         rows = [
             _row(reads.get((part.topic, part.partition, broker)), part, broker, outcome) for broker in part.replicas
         ]
-        # The tombstone belongs to what is claimed, as in the certificates of a Diamant.
-        below_offset = part.below_offset + (part.tombstone_offset == part.below_offset)
-        states = [replica_state(row, below_offset) for row in rows]
-        place = _place(part) | {"below_offset": below_offset}
+        states = [replica_state(row, part.below_offset) for row in rows]
+        place = _place(part) | {"below_offset": part.below_offset}
         problems = [
             {"file": replica_name(part.topic, part.partition, row["broker"]), "reason": reason}
             for row, (_, reason) in zip(rows, states, strict=True)

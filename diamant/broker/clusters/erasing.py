@@ -23,6 +23,7 @@ from diamant.broker.clusters.searching import KeySearch, replica_read
 from diamant.broker.clusters.tombstones import groups_behind, wait_for_removal
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
+from diamant.cleaner.evidence.search.needles import Needles
 
 if TYPE_CHECKING:
     from diamant.broker.client.json_types import JsonObject
@@ -44,7 +45,7 @@ class FoundPartition:
 
     @property
     def below_offset(self) -> int:
-        return self.end_offset if self.tombstone is None else self.tombstone
+        return self.end_offset if self.tombstone is None else self.tombstone + 1
 
     def replicas(self) -> list[Replica]:
         """Return its replicas, the leader first."""
@@ -199,6 +200,11 @@ class ErasureRun:
                 self._check_found(replica)
         self._search.learn()
         return list(self._replicas.parts.values())
+
+    @property
+    def values_sought(self) -> Needles:
+        """The values found so far, by their digests."""
+        return self._search.subject.needles
 
     def plan(self) -> JsonObject:
         """Return what `erase` would do, for `--dry-run`."""

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.certificate import issue, key_secret
+from diamant.broker.clusters.certificate import existing_signing_key, issue, key_secret
 from diamant.broker.clusters.cluster_look import look, now_ms
 from diamant.broker.clusters.compacting import CompactionRun
 from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
+from diamant.broker.erasure.jobs import texts
 from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from diamant.broker.client.json_types import JsonObject, OnProgress
 
 
+_SAID = "reason and reference"
 _Agree: TypeAlias = "Callable[[Mapping[str, list[str]], list[str]], bool]"
 
 
@@ -44,8 +46,10 @@ def erase(
 
     OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
     """
+    texts.check_reason(reason, reference)
+    texts.check_unsaid(_SAID, [reason, reference], [key])
     register = register or Register()
-    secret = _secret(register)
+    secret = key_secret(str(register.directory))
     outcome = ErasureOutcome(
         id=register.new_id(),
         cluster_id="",
@@ -79,9 +83,10 @@ def resume(
         raise NotPossible(
             f"{erasure_id} is a compaction, which is not resumed: `diamant restore` puts its configurations back"
         )
+    secret = existing_signing_key(str(register.directory)).secret
     # Between the runs, segments may have been replaced with the usual delay of deletion.
     work.outcome = replace(work.outcome, file_delay_lowered=())
-    run = ErasureRun(client, register, work, _secret(register), WorkProgress(timeout_s, on_progress))
+    run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
     return _run(register, work, run)
 
 
@@ -91,10 +96,10 @@ def _run(
     check_alone(register, work)
     run.look()
     if dry_run:
-        run.find()
+        _find(run)
         return run.plan()
     with register.working(work):
-        run.find()
+        _find(run)
         behind, unknown, is_refused = dict[str, list[str]](), list[str](), False
         if run.outcome.tombstones_now and agree is not None:
             behind, unknown = run.groups_behind()
@@ -124,6 +129,12 @@ def _run(
         "written_since": [{"topic": topic, "partition": number, "offset": at} for topic, number, at in sorted(since)],
         "next_due_ms": max(horizons, default=None),
     }
+
+
+def _find(run: ErasureRun) -> None:
+    """Search, and refuse an erasure whose texts contain a value that was found: its certificate would keep it."""
+    run.find()
+    texts.check_unsaid(_SAID, [run.outcome.reason, run.outcome.reference], [], run.values_sought)
 
 
 def compact(
@@ -186,10 +197,6 @@ def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register
         else:
             register.remove(work)
     return {"id": work_id, "topics": names, "left": left, "is_open": is_open}
-
-
-def _secret(register: Register) -> bytes:
-    return key_secret(str(register.directory))
 
 
 def _certify(register: Register, outcome: ErasureOutcome) -> tuple[JsonObject, str]:

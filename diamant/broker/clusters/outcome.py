@@ -73,7 +73,7 @@ class ErasedPartition:
     tombstone_offset: int | None
     """None if the partition had no value, so no tombstone was written."""
     below_offset: int
-    """Claims end here: the tombstone's offset, or the end of the partition when it was searched."""
+    """Claims end here: after the tombstone, which they cover, or where the partition ended when it was searched."""
     replicas: tuple[int, ...]
     """The brokers that have to be read."""
 

@@ -153,9 +153,11 @@ class Register:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise NotPossible(f"another process works on {work.verb} {work.id}: wait for its end") from None
-            yield
-            if not self._path(work.id).exists():
-                path.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                if not self._path(work.id).exists():
+                    path.unlink(missing_ok=True)
         finally:
             os.close(file)
 

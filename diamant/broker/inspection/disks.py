@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from tempfile import TemporaryDirectory
 
 from diamant.broker.client.json_types import JsonObject
@@ -28,9 +29,9 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.certificates.claim_checks import disown, doubt_about
 from diamant.cleaner.evidence.certificates.cluster_claims import contradictions, disk_state, with_disks, without_disk
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan.report import KEY_GONE, NOT_THERE, VALUES_GONE, ScanReport
+from diamant.cleaner.evidence.scan.report import KEY_GONE, NOT_THERE, VALUES_GONE, ScanReport, written_since_fields
 from diamant.cleaner.evidence.scan.scan import scan_directory
-from diamant.cleaner.evidence.search.findings import TOMBSTONE
+from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import READ_BYTES, Subject
 from diamant.storage import names
@@ -114,6 +115,11 @@ def certify_disks(
             refused.append({**place, "state": state, "problems": problems})
         else:
             claims.append({**place, "state": state})
+    since, unlisted = list[Finding](), 0
+    for one, report in product(mine, reports.values()):
+        partition, end = (one["topic"], one["partition"]), one["below_offset"]
+        since += report.written_since(partition, end)
+        unlisted += report.unlisted_since(partition, end)
     fields = {
         "type": DISK_TYPE,
         "version": VERSION,
@@ -125,6 +131,7 @@ def certify_disks(
         "state": disk_state({one["state"] for one in claims}, is_complete=not refused),
         "claims": claims,
         "not_certified": refused,
+        **written_since_fields(since, unlisted),
         "coverage": {
             "known_positives": {
                 "planted": sum(report.planted for report in reports.values()),

@@ -30,7 +30,7 @@ READ = ReplicaRead(
     planted_found=4,
     tombstones=(TOMBSTONE,),
 )
-PARTITION = ErasedPartition("users", 0, 20, 90, 90, BROKERS)
+PARTITION = ErasedPartition("users", 0, 20, 90, 91, BROKERS)
 
 
 def outcome(secret: bytes = bytes(32), **changes: Any) -> ErasureOutcome:

@@ -160,6 +160,42 @@ def test_missing_disk_is_named_and_cannot_be_hidden(tmp_path: Path) -> None:
         assert found.outcome == "not-valid", changes
 
 
+def test_key_that_was_written_again_is_named(tmp_path: Path) -> None:
+    """A value above the claim's end is not erased: certificates keep their states and list it, and certify exits with 3."""
+    state = tmp_path / "state"
+    certificate = issue(outcome(signing_key(str(state)).secret), str(state))
+    (path := tmp_path / "erasure.json").write_text(json.dumps(certificate))
+    directory = log_directory(tmp_path / "data", [Record(90, 1_000, KEY, None), Record(95, 1_000, KEY, b"again")])
+    disk = tmp_path / "disk.json"
+    command = ["certify", "--erasure", str(path), "--certificate", str(disk)]
+    environment = {STATE_VARIABLE: str(state)}
+    told = "users-0: the key was written again since the erasure: offset 95; not erased"
+    done = CliRunner().invoke(main, [*command, directory, "--key", KEY.decode()], env=environment)
+    assert (done.exit_code, done.output.splitlines()) == (3, ["values-gone: broker 2, 1 claims", told])
+    written = json.loads(disk.read_text())["written_since"]
+    assert [(one["topic"], one["partition"], one["offset"]) for one in written] == [("users", 0, 95)]
+    done = CliRunner().invoke(main, ["certify", "--erasure", str(path), "--join", str(disk)], env=environment)
+    assert (done.exit_code, done.output.splitlines()[-1]) == (3, told)
+
+
+@pytest.mark.parametrize("missing", [("signing-key",), ("signing-key.secret",), ("signing-key", "signing-key.secret")])
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_certify_without_the_signing_key_makes_none(tmp_path: Path, missing: tuple[str, ...], is_joined: bool) -> None:
+    """It names the missing files with their places and where to copy them from, and leaves the state directory as it was."""
+    state = tmp_path / "state"
+    (path := tmp_path / "erasure.json").write_text(
+        json.dumps(issue(outcome(signing_key(str(state)).secret), str(state)))
+    )
+    for name in missing:
+        (state / name).unlink()
+    before = sorted(state.iterdir())
+    what = ["--join", str(path)] if is_joined else [str(tmp_path), "--key", KEY.decode()]
+    done = CliRunner().invoke(main, ["certify", "--erasure", str(path), *what], env={STATE_VARIABLE: str(state)})
+    assert (done.exit_code, sorted(state.iterdir())) == (2, before)
+    assert all(f"{state / name}" in done.stderr for name in missing)
+    assert "missing: expected the signing key of the erasure there. Copy" in done.stderr
+
+
 def test_later_tombstone_names_the_key_as_well(tmp_path: Path) -> None:
     """A tombstone above the claim's end, as of a resumed erasure, leaves the disk at values-gone."""
     state = str(tmp_path / "state")

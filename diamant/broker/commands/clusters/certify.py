@@ -20,6 +20,7 @@ from diamant.broker.errors import OperationError
 from diamant.storage.input_file import read_input
 
 MEGABYTE = 1_000_000
+MAX_SHOWN = 20
 
 
 @click.command()
@@ -64,9 +65,9 @@ def certify(
     With --join, the certificates of all disks become one of the cluster, which names the replicas whose disks were not searched.
 
     Exit codes: 0 values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong together; 3 not
-    everything is certified: something is left, or a replica is missing.
+    everything is certified: something is left, a replica is missing, or the key was written again since.
     """
-    from diamant.broker.clusters.certificate import signing_key
+    from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.register import state_directory
     from diamant.broker.inspection.disks import ReadLimit, certify_disks, join
     from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, parse_certificate
@@ -77,7 +78,7 @@ def certify(
         raise click.UsageError("expected log directories to search, or certificates to --join")
     try:
         with one_line_errors():
-            signing = signing_key(str(state_directory()))
+            signing = existing_signing_key(str(state_directory()))
             certificate = parse_certificate(read_input(erasure, MAX_BYTES))
             if disks:
                 found = join(certificate, [parse_certificate(read_input(one, MAX_BYTES)) for one in disks], signing)
@@ -93,7 +94,8 @@ def certify(
     if file is not None:
         Path(file).write_text(text, encoding="utf-8")
     tell(text if as_json else _told(found))
-    sys.exit(EXIT_DONE if found["state"] in ("values-gone", "key-gone") else EXIT_NOT_SO)
+    is_done = found["state"] in ("values-gone", "key-gone") and not _written_since(found)
+    sys.exit(EXIT_DONE if is_done else EXIT_NOT_SO)
 
 
 def _size(directories: Sequence[str]) -> int:
@@ -110,4 +112,17 @@ def _told(found: Mapping[str, Any]) -> str:
         for one in found["not_certified"]
         for problem in one["problems"]
     ]
+    for name, offsets in _written_since(found).items():
+        more = ", ..." if len(offsets) > MAX_SHOWN else ""
+        told = ", ".join(map(str, sorted(offsets)[:MAX_SHOWN]))
+        lines.append(f"{name}: the key was written again since the erasure: offset {told}{more}; not erased")
     return "\n".join(map(visible, lines))
+
+
+def _written_since(found: Mapping[str, Any]) -> dict[str, set[int]]:
+    """Return the offsets of records of the key above the claims, by partition, in certificates of disks or of a cluster."""
+    since: dict[str, set[int]] = {}
+    for certificate in (found, *found.get("disks", ())):
+        for one in certificate.get("written_since", ()):
+            since.setdefault(f"{one['topic']}-{one['partition']}", set()).add(one["offset"])
+    return since
