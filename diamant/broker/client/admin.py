@@ -428,7 +428,7 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
                 with socket.create_connection((host, port), timeout_s) as connection:
                     text = _http_address(connection)
         except NotDiamant as error:
-            raise NotDiamant(f"no Diamant broker answers: {address.strip()}: {error}") from None
+            raise NotDiamant(f"{address.strip()}: {error}", code="not-possible") from None
         except (OSError, ValueError, IndexError, struct.error, ProtocolError) as error:
             failures.append(f"{address.strip()}: {str(error) or type(error).__name__}")
             continue
@@ -462,17 +462,19 @@ def _http_address_for(
             raise AdminError(str(error), code=error.code) from None
         raise OSError(str(error)) from None
     if result["error_code"] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        raise NotDiamant(f"{_NO_ADDRESS} DESCRIBE_CONFIGS of the cluster is not allowed")
+        raise NotDiamant(_OR_NOT_ALLOWED)
     if result["error_code"]:
         code = code_of_kafka_error(result["error_code"])
         raise AdminError(f"{host}:{port}: {result['error_message'] or code}", code=code)
     if not result["configs"]:
-        raise NotDiamant(_NO_ADDRESS)
+        raise NotDiamant(_ONLY_DIAMANT)
     value: str | None = result["configs"][0]["value"]
     return value
 
 
-_NO_ADDRESS = f"it has no {HTTP_ADDRESS_CONFIG}: is it a Diamant broker?"
+_NO_ADDRESS = f"a Kafka broker answers, but it shows no {HTTP_ADDRESS_CONFIG}, so it is not a Diamant"
+_ONLY_DIAMANT = f"{_NO_ADDRESS}: this works with a Diamant only"
+_OR_NOT_ALLOWED = f"{_NO_ADDRESS}, or this user lacks DESCRIBE_CONFIGS on the cluster: this works with a Diamant only"
 
 
 def _split_address(address: str) -> tuple[str, int]:
@@ -500,13 +502,13 @@ def _http_address(connection: socket.socket) -> str | None:
     (error_code,) = struct.unpack_from(">h", body, position)
     message, position = read_string(body, position + 2, end)
     if error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        raise NotDiamant(f"{_NO_ADDRESS} DESCRIBE_CONFIGS of the cluster is not allowed")
+        raise NotDiamant(_OR_NOT_ALLOWED)
     if error_code:
         raise ValueError(f"DescribeConfigs answered error {error_code}: {message}")
     _, position = read_string(body, position + 1, end)
     configs, position = read_array_length(body, position, end)
     if configs < 1:
-        raise NotDiamant(_NO_ADDRESS)
+        raise NotDiamant(_ONLY_DIAMANT)
     _, position = read_string(body, position, end)
     value, _ = read_string(body, position, end)
     return value

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster
+from diamant.broker.clusters.cluster_look import Cluster
 from diamant.broker.clusters.fetching import Stretch, read_stretches
-from diamant.broker.clusters.rolling import TRANSACTIONAL_ID, Replica, Roller
+from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
@@ -19,10 +19,7 @@ from diamant.protocol.errors import ErrorCode
 DESCRIBE_PRODUCERS = 61
 POLL_S = 0.5
 POINT_BYTES = 64 * 1024
-NO_APPEND = (
-    f": that takes WRITE on the transactional id {TRANSACTIONAL_ID}, DESCRIBE on an existing {TRANSACTION_TOPIC}, or a record of "
-    "another producer"
-)
+NOT_CLOSED = "its active segment could not be closed"
 PAUSES = 5
 """The cleaner counts as dead if no replica moves for so many of its pauses, plus the time to clean what there is."""
 LEAST_STALL_S = 60.0
@@ -82,6 +79,11 @@ class CleanerWait:
         self._open = {one for one in self._open if one in reasons or one in self.problems}
         if not self._open:
             on_rolled()
+        elif self._roller.lacks:
+            names = ", ".join(sorted({f"{one.topic}-{one.partition}" for one in self._open}))
+            self._progress.note(
+                f"the active segment of {names} is open, which no cleaner touches: {self._roller.lacks}"
+            )
         self._progress.stage("waiting for the cleaner of each replica")
 
     def _poll(self) -> list[Replica]:
@@ -113,9 +115,7 @@ class CleanerWait:
             if held:
                 self.problems[one] = held
             elif one in self._open:
-                self.problems[one] = "its active segment could not be closed" + (
-                    "" if self._roller.can_append else NO_APPEND
-                )
+                self.problems[one] = ": ".join(filter(None, (NOT_CLOSED, self._roller.lacks)))
             elif is_stalled:
                 self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"
         return {str(one): reason for one, reason in self.problems.items()}

@@ -249,7 +249,8 @@ class ErasureRun:
             if self._wait is not None:
                 self._replicas.problems.update(self._wait.held())
             for name in self._build().missing:
-                self._replicas.problems.setdefault(name, "not clean when the time was up")
+                reason = self._replicas.problems.get(name, "not clean")
+                self._replicas.problems[name] = f"{reason}, when the time was up"
         finally:
             if self._is_saved:
                 self._note_outcome()

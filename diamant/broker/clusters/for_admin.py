@@ -44,6 +44,7 @@ def compact(
     engine: str | None = None,
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
+    on_note: Callable[[str], object] = lambda _: None,
 ) -> JsonObject:
     """Compact a topic, as `clusters.operations.compact`."""
     _refuse_engine(engine)
@@ -61,6 +62,7 @@ def compact(
             force=force,
             timeout_s=_timeout_s(admin, timeout),
             on_progress=on_progress,
+            on_note=on_note,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from diamant.broker import certificate_texts
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.certificate import existing_signing_key, issue, key_secret
@@ -15,7 +16,6 @@ from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
@@ -46,8 +46,8 @@ def erase(
 
     OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
     """
-    texts.check_reason(reason, reference)
-    texts.check_unsaid(_SAID, [reason, reference], [key])
+    certificate_texts.check_reason(reason, reference)
+    certificate_texts.check_unsaid(_SAID, [reason, reference], [key])
     register = register or Register()
     secret = key_secret(str(register.directory))
     outcome = ErasureOutcome(
@@ -134,7 +134,7 @@ def _run(
 def _find(run: ErasureRun) -> None:
     """Search, and refuse an erasure whose texts contain a value that was found: its certificate would keep it."""
     run.find()
-    texts.check_unsaid(_SAID, [run.outcome.reason, run.outcome.reference], [], run.values_sought)
+    certificate_texts.check_unsaid(_SAID, [run.outcome.reason, run.outcome.reference], [], run.values_sought)
 
 
 def compact(
@@ -145,13 +145,14 @@ def compact(
     force: bool = False,
     timeout_s: float,
     on_progress: OnProgress | None = None,
+    on_note: Callable[[str], object] = lambda _: None,
     register: Register | None = None,
 ) -> JsonObject:
     """Have all replicas of a topic cleaned up to now. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
     register = register or Register()
     work = ClusterWork(register.new_id(), "compact", "", client.bootstrap, [topic], now_ms())
     check_alone(register, work)
-    progress = WorkProgress(timeout_s, on_progress)
+    progress = WorkProgress(timeout_s, on_progress, on_note=on_note)
     with register.working(work):
         try:
             return CompactionRun(client, register, work, progress, partition=partition, force=force).run()

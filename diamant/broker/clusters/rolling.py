@@ -13,7 +13,7 @@ from typing import NamedTuple
 from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.producing import ALL_REPLICAS, LAST_VERSION_WITH_NAMES
-from diamant.broker.clusters.cluster_look import Cluster, now_ms
+from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.lowered_configs import SEGMENT_MS
 from diamant.broker.clusters.outcome import replica_name
@@ -34,6 +34,13 @@ _RETRIED_AS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.LEADER_NOT_AVAILABLE,
 }
 """Errors that pass for a tombstone: it may be written twice, and a broker that has just started may not know the topic yet."""
+_CLOSING = "; a record that any producer writes to the partition closes it"
+_LACKS = {
+    True: f"this user lacks WRITE on the transactional id {TRANSACTIONAL_ID}{_CLOSING}",
+    False: f"the topic {TRANSACTION_TOPIC} does not exist, as no producer has used a transaction yet, or this user lacks "
+    f"DESCRIBE on it{_CLOSING}",
+}
+"""By `has_transactions`: what an aborted transaction lacks."""
 _IN_PROGRESS = {ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIED}
 
 
@@ -154,8 +161,8 @@ class Roller:
         self._key = key
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
-        self.can_append = key is not None or self._has_transactions
-        """False: only other producers' records close segments."""
+        self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
+        """Why nothing can be appended, so that only other producers' records close segments; "" if something can."""
         self._offsets: dict[tuple[str, int], int] = {}
         """What has to leave the active segment."""
         self._times_ms: dict[tuple[str, int], int] = {}

@@ -51,6 +51,6 @@ def wait_for_removal(
         for number, end in client.offsets(topic, numbers, LATEST).items():
             roller.close_after((topic, number), end - 1)
     wait = CleanerWait(client, cluster, progress, dict(tombstones), roller)
-    if not roller.can_append:
+    if roller.lacks:
         return wait.held()
     return wait.until_clean(on_rolled)

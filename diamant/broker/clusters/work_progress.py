@@ -19,19 +19,31 @@ class TimeIsUp(Exception):
 
 
 class WorkProgress:
-    """Calls `on_progress` with a job's fields, and raises `TimeIsUp` from `check` after `timeout_s`."""
+    """Calls `on_progress` with a job's fields, `on_note` with sentences, and raises `TimeIsUp` from `check` after `timeout_s`."""
 
     def __init__(
-        self, timeout_s: float, on_progress: OnProgress | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_note: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._deadline = clock() + timeout_s
         self._on_progress = on_progress
+        self._on_note = on_note
+        self._noted: set[str] = set()
         self._stage = ""
         self._began = 0.0
         self._shown = 0.0
         self._stretches: Sequence[Stretch] = ()
         self._total = 0
+
+    def note(self, text: str) -> None:
+        """Tell the caller something before the work is over, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._on_note(text)
 
     def stage(self, name: str) -> None:
         """Begin a stage without amounts."""

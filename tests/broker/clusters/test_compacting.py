@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.operations import compact
 from diamant.broker.clusters.register import Register
 from diamant.broker.clusters.work_progress import TimeIsUp
-from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
+from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, diamant
 from tests.broker.clusters.open_transaction import OpenTransaction
 
 TIMEOUT_S = 120.0
@@ -54,6 +56,30 @@ def test_what_holds_a_compaction_is_named(cluster: AnyCluster, register: Registe
     assert not found["is_reached"]
     assert f"open transaction of producer {transaction.producer_id}" in found["held_text"]
     assert (cluster.configs(name), register.all()) == (before, [])
+
+
+def test_what_closes_no_segment_is_told_before_the_wait(tmp_path: Path, register: Register) -> None:
+    """Without a transaction topic nothing may be appended: the caller hears at once what is missing, and what helps."""
+    notes: list[str] = []
+
+    def end(progress: JsonObject) -> None:
+        if notes:
+            raise TimeIsUp
+
+    with diamant(tmp_path) as cluster:
+        name = cluster.create("no-transactions")
+        cluster.produce(name, [(b"a", b"1"), (b"a", b"2")], timestamp_ms=OLD_MS)
+        found = compact(
+            cluster.client, name, timeout_s=TIMEOUT_S, on_progress=end, on_note=notes.append, register=register
+        )
+    (note,) = notes
+    for words in (
+        f"the active segment of {name}-0",
+        "__transaction_state does not exist",
+        "a record that any producer",
+    ):
+        assert words in note
+    assert "__transaction_state does not exist" in found["held_text"]
 
 
 def test_a_clean_topic_is_left_alone(with_transactions: AnyCluster, register: Register) -> None:

@@ -59,6 +59,13 @@ def erase(
     again during the erasure, or the tombstones stay because --now was declined, 4 the topics have no record with the key.
     """
     if resume is not None:
+        given = {**fields, "tombstones": tombstones, "dry_run": dry_run}
+        more = [name for name, value in given.items() if value not in (None, "", (), False)]
+        if more:
+            names = ["TOPICS" if name == "topics" else f"--{name.replace('_', '-')}" for name in more]
+            raise click.UsageError(
+                f"--resume continues an erasure as it began: expected no {', '.join(names)} beside it"
+            )
         from diamant.broker.commands.clusters.erase import resume_elsewhere
 
         resume_elsewhere(asked, resume, file, page)

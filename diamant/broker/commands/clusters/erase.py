@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -59,9 +59,14 @@ def erase_elsewhere(
 
 def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject], object], **fields: Any) -> NoReturn:
     """Compact a topic of a cluster, print the report, and exit."""
+
+    def tell_now(text: str) -> None:
+        asked.end_progress()
+        note(text)
+
     _offer_restore(asked)
     with ending_by_signal(asked):
-        found = for_admin.compact(asked.admin, **fields, **asked.waiting)
+        found = for_admin.compact(asked.admin, **fields, on_note=tell_now, **asked.waiting)
 
     def show(console: Console) -> None:
         show_report(console, found)
@@ -118,6 +123,12 @@ def _offer_restore(asked: Asked) -> None:
 def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) -> NoReturn:
     is_written = found["certificate"] is None or write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
+    if found["is_now_refused"]:
+        until = "" if found["next_due_ms"] is None else f" until {time_text(found['next_due_ms'])}"
+        note(
+            f"declined, so the tombstones stay{until}; the rest of the erasure is done. To remove them at once: the same command "
+            "with --confirm-groups-behind"
+        )
     if found["missing"] or found["written_since"] or found["is_now_refused"]:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
@@ -134,6 +145,9 @@ def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
         if one["values"]
     ]
     console.print("[bold]nothing was changed[/bold]: this is what an erasure would do")
+    if not rows:
+        _print_nothing_found(console, {one["topic"]: None for one in found["partitions"]})
+        return
     heads = ("partition", "found", "replicas", "in sync")
     print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     for topic, values in found["lower"].items():
@@ -148,10 +162,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
 
     outcome = found["outcome"]
     if found["state"] == "nothing-matched":
-        console.print(
-            f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {escape(', '.join(outcome['topics']))}, so nothing was "
-            "erased. Is the key spelled as the producer writes it (for Avro or other bytes: --key-hex)?[/yellow]"
-        )
+        _print_nothing_found(console, outcome["topics"])
     path = f", certificate {escape(found['certificate_path'])}" if found["certificate_path"] else ""
     console.print(f"[bold]{found['state']}[/bold], erasure {found['id']}{path}", soft_wrap=True)
     missing = {name.partition("@")[0] for name in found["missing"]}
@@ -180,12 +191,24 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
     if found["missing"]:
         again = asked.command("erase", "--resume", found["id"])
-        console.print(f"The erasure is open. When these replicas are up again: {again}", soft_wrap=True)
+        console.print(
+            f"The erasure is open. To continue it, with these brokers (topic-partition@broker) up: {again}",
+            soft_wrap=True,
+        )
     elif found["next_due_ms"] is not None:
         again = asked.command("erase", "--resume", found["id"])
         console.print(
             f"The tombstones name the key until {time_text(found['next_due_ms'])}; to remove them then: {again}"
         )
+
+
+def _print_nothing_found(console: Console, topics: Iterable[str]) -> None:
+    from rich.markup import escape
+
+    console.print(
+        f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {escape(', '.join(topics))}, so nothing is to be erased. Is "
+        "the key spelled as the producer writes it (for Avro or other bytes: --key-hex)?[/yellow]"
+    )
 
 
 def ids(brokers: list[int]) -> str:

@@ -32,6 +32,10 @@ def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
     such ID, 3 some values were left.
     """
     if id is None:
+        if forget:
+            raise click.UsageError(
+                "--forget needs the ID of the erasure to give up; without it, restore lists what is open"
+            )
         rows = _open_work()
         asked.show({"open": rows}, lambda console: _print(console, asked, rows))
         return
@@ -62,7 +66,7 @@ def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
     if not rows:
         console.print("nothing is open")
         return
-    heads = ("id", "work", "topics", "since", "cluster", "lowered", "replicas missing")
+    heads = ("id", "work", "topics", "since", "cluster", "lowered", "open replicas")
     cells = [
         [
             one["id"],

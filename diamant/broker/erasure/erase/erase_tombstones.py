@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.evidence import DIGEST_THREADS, Evidence
 from diamant.broker.erasure.certification.scope import Claims, claims_of, present_of
 from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import BadArgument
@@ -131,7 +131,7 @@ class EraseTombstones:
         """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
         said = [intent.reason, intent.reference]
         try:
-            texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)
+            certificate_texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)
         except BadArgument:
             await self.table.drop(intent.id)
             raise

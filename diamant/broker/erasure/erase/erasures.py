@@ -30,6 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import EraseNowRequest, EraseRequest
 from diamant.broker.erasure.certification.evidence import Evidence
@@ -37,7 +38,6 @@ from diamant.broker.erasure.certification.scope import Scope, claims_of
 from diamant.broker.erasure.erase.erase_result import Erasure
 from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
@@ -94,8 +94,8 @@ class Erasures:
 
     async def erase(self, request: EraseRequest, progress: Progress) -> Erasure:
         """Erase a key; see `Broker.erase`."""
-        texts.check_reason(request.reason, request.reference)
-        texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
+        certificate_texts.check_reason(request.reason, request.reference)
+        certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
         self._check(request.key, request.topics)
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest
 from diamant.broker.erasure.certification.signing_keys import reason_of
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended
 from diamant.broker.errors import BrokerStopping, NotFound, NotPossible
@@ -52,7 +52,7 @@ async def cancel(
 
 async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:
     """Cancel a job, and return its result; None if there is none. The broker's stop waits for it."""
-    texts.check_reason(reason, "")
+    certificate_texts.check_reason(reason, "")
     if queue.is_stopping:
         raise BrokerStopping("the broker is stopping, nothing was cancelled")
     task = queue.loop.create_task(_cancel(queue, job_id, reason))
@@ -91,7 +91,7 @@ async def _check_why(queue: AnyQueue, job_id: str, reason: str, key: SigningKey)
         sought, needles = queue.kind.sought(intent), Needles(key.secret, intent.needles)
     except (OSError, ValueError):
         return  # An unreadable intent cannot be cancelled either; `_end` raises that error.
-    texts.check_unsaid("the reason", [reason], sought, needles)
+    certificate_texts.check_unsaid("the reason", [reason], sought, needles)
 
 
 async def _end(queue: AnyQueue, job_id: str, reason: str) -> Any:

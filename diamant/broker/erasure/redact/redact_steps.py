@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Present, present_of
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.broker.erasure.jobs.segment_rewrite import cleaning_paused
@@ -94,7 +94,9 @@ class RedactSteps:
             intent, works = await records.locate(intent, subject, partitions, removal.progress)
             if intent.phase == LOCATING:
                 # The values are first known here.
-                texts.check_unsaid("reason and reference", [intent.reason, intent.reference], (), subject.needles)
+                certificate_texts.check_unsaid(
+                    "reason and reference", [intent.reason, intent.reference], (), subject.needles
+                )
             ended = self._refused(intent, works)
             if ended is None:
                 intent = _leave_what_refuses_writes(intent, works)

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.erasure_requests import RedactRequest
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Scope
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.erasure.jobs.attempts import JobLock
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
@@ -70,8 +70,8 @@ class Redactions:
             where = parse_where(request.where, request.undecided)
         except WhereError as error:
             raise BadArgument(str(error)) from None
-        texts.check_reason(request.reason, request.reference)
-        texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
+        certificate_texts.check_reason(request.reason, request.reference)
+        certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
         self._evidence.user_topic(request.topic)
 
         def intent(job_id: str, scope: Scope) -> RedactionIntent:

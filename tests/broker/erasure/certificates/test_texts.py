@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from diamant.broker import certificate_texts
 from diamant.broker.broker import Broker
-from diamant.broker.erasure.jobs import texts
 from diamant.broker.errors import BadArgument
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.brokers import data_of
@@ -99,7 +99,7 @@ async def test_the_texts_of_a_redaction_must_not_hold_what_it_is_about(broker: B
 @pytest.fixture
 def is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the check of texts, as in earlier versions."""
-    put_in(monkeypatch, Mutant(texts, "check_unsaid", returns(None)))
+    put_in(monkeypatch, Mutant(certificate_texts, "check_unsaid", returns(None)))
 
 
 def told(certificate: dict[str, Any]) -> list[str]:

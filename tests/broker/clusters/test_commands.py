@@ -1,0 +1,77 @@
+"""The commands for clusters of other brokers: what they refuse, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from diamant.broker.cli import main
+from diamant.broker.client import admin as admin_module
+from diamant.broker.client.admin import NotDiamant
+from diamant.broker.clusters.register import STATE_VARIABLE
+from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
+from tests.mutants import Mutant, put_in
+
+
+@pytest.fixture
+def elsewhere(cluster: AnyCluster, monkeypatch: pytest.MonkeyPatch) -> AnyCluster:
+    """A cluster that is not taken for a Diamant."""
+
+    def find(*_: object) -> str:
+        raise NotDiamant("it is another Kafka")
+
+    put_in(monkeypatch, Mutant(admin_module, "_find_http_url", lambda _real: find))
+    return cluster
+
+
+def run(cluster: AnyCluster, tmp_path: Path, *words: str, answer: str = "") -> Result:
+    """Run a command on the cluster, with an empty state directory."""
+    environment = {STATE_VARIABLE: str(tmp_path / "state")}
+    return CliRunner().invoke(main, [*words, "-b", cluster.bootstrap], env=environment, input=answer)
+
+
+def test_a_dry_run_that_finds_nothing_says_so(elsewhere: AnyCluster, tmp_path: Path) -> None:
+    """As the erasure itself does, with the same exit code."""
+    name = elsewhere.create("dry")
+    elsewhere.produce(name, [(b"a", b"1")], timestamp_ms=OLD_MS)
+    done = run(elsewhere, tmp_path, "erase", name, "--key", "b", "--reason", "asked", "--dry-run")
+    assert (done.exit_code, "NOTHING WAS FOUND" in done.stdout, "tombstones" in done.stdout) == (4, True, False)
+
+
+def test_declined_tombstones_are_explained(elsewhere: AnyCluster, tmp_path: Path) -> None:
+    """Exit code 3 comes with the reason, and with what removes them at once."""
+    name = elsewhere.create("declined")
+    elsewhere.produce(name, [(b"a", b"1")], timestamp_ms=OLD_MS)
+    words = ["erase", name, "--key", "a", "--reason", "asked", "--tombstones", "now"]
+    done = run(elsewhere, tmp_path, *words, answer="n\n")
+    assert (done.exit_code, "diamant: declined, so the tombstones stay" in done.stderr) == (3, True), done.output
+    assert "--confirm-groups-behind" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["erase", "users", "--resume", "e1"], "expected no TOPICS beside it"),
+        (["erase", "--resume", "e1", "--key", "a", "--now"], "expected no --key, --now beside it"),
+        (["erase", "--resume", "e1", "--dry-run", "--reason", "r"], "expected no --reason, --dry-run beside it"),
+        (["restore", "--forget"], "--forget needs the ID"),
+    ],
+    ids=["topics", "key", "dry run", "forget"],
+)
+def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
+    """Before any broker is asked."""
+    done = CliRunner().invoke(main, [*words, "-b", "127.0.0.1:1"])
+    assert (done.exit_code, said in done.stderr) == (2, True), done.output
+
+
+def test_another_kafka_is_not_said_to_be_silent(
+    cluster: AnyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers, so no other address is suggested: the command is for a Diamant."""
+    put_in(monkeypatch, Mutant(admin_module, "HTTP_ADDRESS_CONFIG", lambda _real: "no.such.config"))
+    done = run(cluster, tmp_path, "certificates")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
+    assert "a Kafka broker answers, but it shows no diamant.http.address, so it is not a Diamant" in done.stderr
+    assert "listens elsewhere" not in done.stderr
