@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 WAIT_S = 180.0
 PARTITIONS = 3
 PROGRAM = '''
-import functools, glob, os, sys, threading
+import functools, itertools, os, sys, threading
 from diamant.broker.cli import main
 from diamant.cleaner.offline import spark_clean
 from diamant.cleaner.rules.throttle import Throttle
@@ -35,17 +35,23 @@ from diamant.cleaner.spark.clean import in_session
 
 place, allowed = sys.argv.pop(1), int(sys.argv.pop(1))
 
+def turn():
+    # Two tasks may come at once: only one of them can make a directory.
+    for number in itertools.count():
+        try:
+            os.mkdir(f"{place}/{number}")
+        except FileExistsError:
+            continue
+        return number
+
 def gated(rate):
     throttle, counted = Throttle(rate), []
 
     def count(size):
         throttle(size)
         counted.append(size)
-        if len(counted) == STEPS:
-            number = len(os.listdir(place))
-            os.mkdir(f"{place}/{os.getpid()}-{number}")
-            if number >= allowed:
-                threading.Event().wait()
+        if len(counted) == STEPS and turn() >= allowed:
+            threading.Event().wait()
 
     return count
 
@@ -106,8 +112,14 @@ def cleaning(directory: Path, place: Path, allowed: int) -> Iterator[subprocess.
     try:
         yield process
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with its JVM, which has the pipes, too
         process.communicate()
+
+
+def printed(process: subprocess.Popen[str]) -> object:
+    """What a command that has ended printed. One in progress is not waited for: its tasks may wait forever."""
+    return "in progress" if process.poll() is None else process.communicate()
 
 
 def staged(directory: Path) -> set[str]:
@@ -129,7 +141,7 @@ async def test_the_same_command_continues_after_ctrl_c_and_a_kill(directory: Pat
     local = Path(shutil.copytree(directory, tmp_path / "local"))
     with cleaning(directory, tmp_path / "first", 1) as process:
         await wait_until(lambda: len(os.listdir(tmp_path / "first")) == 3 or process.poll() is not None, WAIT_S)
-        assert len(staged(directory)) == 2, process.communicate()
+        assert len(staged(directory)) == 2, printed(process)
         os.killpg(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=WAIT_S)
     assert process.returncode == EXIT_INTERRUPTED, told
@@ -140,7 +152,7 @@ async def test_the_same_command_continues_after_ctrl_c_and_a_kill(directory: Pat
 
     with cleaning(directory, tmp_path / "second", 0) as process:
         await wait_until(lambda: len(os.listdir(tmp_path / "second")) == 2 or process.poll() is not None, WAIT_S)
-        assert len(staged(directory)) == 2, process.communicate()
+        assert len(staged(directory)) == 2, printed(process)
         process.kill()
         process.communicate()
 
