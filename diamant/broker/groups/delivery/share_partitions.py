@@ -210,8 +210,12 @@ class SharePartitions:
         """
         group_id, member_id = key
         for place in self.sessions.close(key):
+            share_key = SharePartitionKey(group_id, *place)
+            stored = self.state.states.get(share_key)
+            if stored is None or stored.live is None:
+                continue  # a partition without a fetch, or that does not exist: nothing is held
             try:
-                partition = self.find(SharePartitionKey(group_id, *place))
+                partition = self.find(share_key)
                 limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:

@@ -129,6 +129,18 @@ async def test_the_end_of_a_session_names_no_partition() -> None:
         assert acquired(await one.fetch(0)) == [[0, 2, 2]]
 
 
+async def test_a_session_with_a_partition_that_does_not_exist_ends_without_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A client could fill the log otherwise."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        assert (await one.fetch(partition=7)).responses
+        assert int((await one.acknowledge([], -1)).error_code) == 0
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 async def test_the_brokers_limits_of_share_groups_can_be_configured() -> None:
     """`group.share.max.share.sessions` refuses one session more; a group's own values stay within the other bounds."""
     async with (
