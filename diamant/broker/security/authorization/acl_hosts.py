@@ -1,9 +1,11 @@
 """The hosts of ACLs: an address, `*`, or a range of addresses in CIDR notation (KIP-1276), such as `10.0.0.0/8`, `2001:db8::/32`.
 
 Bits of the address beyond the prefix are ignored. An IPv4 range covers no IPv6 client and the other way round, so `*` is the host
-for both. An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused.
+for both. An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused. A scope, as in
+`fe80::1%eth0/64`, has to exist on this machine, and does not count otherwise.
 
-Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclControlManager.validateHostPattern.
+Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclControlManager.validateHostPattern; Java's
+InetAddress and Inet6Address.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from diamant.broker.acl import WILDCARD
@@ -18,6 +21,11 @@ from diamant.broker.acl import WILDCARD
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
 """As Integer.parseInt reads it: the digits of any script."""
+
+
+INTERFACES = Path("/proc/net/if_inet6")
+"""Linux's list of IPv6 addresses: address, number of the interface, length of the prefix, kind, flags, name of the interface."""
+_LINK_LOCAL, _SITE_LOCAL = 0x20, 0x40
 
 
 class AddressRange(NamedTuple):
@@ -32,11 +40,11 @@ HostKey: TypeAlias = str | AddressRange
 """An ACL's host as it is looked up; a text stands for itself."""
 
 
-def parse_range(host: str) -> AddressRange:
-    """Parse CIDR notation. The ValueError has Kafka's text."""
+def parse_range(host: str, interfaces: Path = INTERFACES) -> AddressRange:
+    """Parse CIDR notation. The ValueError has Kafka's text. `interfaces`: the file with the addresses of this machine."""
     address, _, length = host.partition("/")
     if ":" in host:
-        return _ipv6_range(host, address, length)
+        return _ipv6_range(host, address, length, interfaces)
     found = _IPV4.fullmatch(host)
     if found is None:
         raise ValueError(f"Could not parse [{host}]")
@@ -47,7 +55,7 @@ def parse_range(host: str) -> AddressRange:
     return AddressRange(32, bits, int.from_bytes(bytes(octets)) >> 32 - bits)
 
 
-def _ipv6_range(host: str, address: str, length: str) -> AddressRange:
+def _ipv6_range(host: str, address: str, length: str, interfaces: Path) -> AddressRange:
     digits = _INTEGER.fullmatch(length)
     if digits is None or not -(2**31) <= (bits := int("".join(digits.groups()))) < 2**31:
         raise ValueError(f"Could not parse [{host}] - invalid prefix length")
@@ -56,13 +64,28 @@ def _ipv6_range(host: str, address: str, length: str) -> AddressRange:
     is_bracketed = address.startswith("[") and address.endswith("]")
     try:
         found = IPv6Address(address[1:-1] if is_bracketed else address)
-        if not (found.scope_id or "0").isdecimal():
-            raise AddressValueError("scopes have names on single machines only")
+        if found.scope_id is not None and not _is_scope(found.scope_id, found, interfaces):
+            raise AddressValueError("no such scope")
     except AddressValueError:
         raise ValueError(f"Could not parse [{address}]") from None
     if found.ipv4_mapped is not None:
         raise ValueError(f"Could not parse [{address}] - not an IPv6 address")
     return AddressRange(128, bits, int(found) >> 128 - bits)
+
+
+def _is_scope(scope: str, address: IPv6Address, interfaces: Path) -> bool:
+    """True for a number, and for a network interface of this machine with an address of the kind, as Java has it."""
+    if address.ipv4_mapped is not None:
+        return False
+    if number := re.fullmatch(r"0*([0-9]{1,10})", scope):
+        return int(number[1]) < 2**31
+    try:
+        lines = interfaces.read_text().splitlines()
+    except OSError:
+        return False
+    kind = _LINK_LOCAL if address.is_link_local else _SITE_LOCAL if address.is_site_local else 0
+    found = [line.split() for line in lines]
+    return any(name == scope and int(kinds, 16) & kind == kind for _, _, _, kinds, _, name in found)
 
 
 def host_key(host: str) -> HostKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,54 @@ def test_bits_beyond_the_prefix_do_not_count(text: str) -> None:
     assert host_key(text) == AddressRange(32, 8, 10)
 
 
-def test_a_range_that_names_an_interface_is_refused() -> None:
-    """Kafka accepts it where there is such an interface; a number is accepted anywhere."""
+INTERFACES = """\
+fd000000000000000000000000000002 04 40 00 82     eth0
+fe8000000000000000fc00fffe000001 04 40 20 80     eth0
+00000000000000000000000000000001 01 80 10 80       lo
+"""
+SCOPES = {
+    "fe80::1%eth0/64": True,
+    "[fe80::1%eth0]/64": True,
+    "fe80::1%lo/64": False,
+    "::1%lo/128": True,
+    "::1%eth0/128": True,
+    "2001:db8::%lo/32": True,
+    "fec0::1%eth0/64": False,
+    "ff02::1%eth0/64": True,
+    "::%lo/0": True,
+    "::1.2.3.4%eth0/96": True,
+    "fe80::1%nosuch/64": False,
+    "fe80::1%ETH0/64": False,
+    "fe80::1%/64": False,
+    "fe80::1%eth0%lo/64": False,
+    "fe80::1%0/64": True,
+    "fe80::1%04/64": True,
+    "fe80::1%99/64": True,
+    "fe80::1%2147483648/64": False,
+    "fe80::1%4x/64": False,
+    "fe80::1%-1/64": False,
+    "fe80::1%\N{ARABIC-INDIC DIGIT FOUR}/64": False,
+    "fe80::1%" + "9" * 5000 + "/64": False,
+    "::ffff:1.2.3.4%eth0/96": False,
+    "::ffff:1.2.3.4%1/96": False,
+}
+"""What Kafka 4.4.0 accepts on a machine with these interfaces."""
+
+
+def test_a_scope_has_to_exist_on_this_machine(tmp_path: Path) -> None:
+    """An interface needs an address of the kind, a number only to fit 32 bits; the covered addresses are those without it."""
+    interfaces = tmp_path / "if_inet6"
+    interfaces.write_text(INTERFACES)
+    for text, is_valid in SCOPES.items():
+        address, _, _ = text.partition("/")
+        if is_valid:
+            assert parse_range(text, interfaces) == parse_range(re.sub("%[^]/]*", "", text)), text
+        else:
+            with pytest.raises(ValueError, match=f"^{re.escape(f'Could not parse [{address}]')}$"):
+                parse_range(text, interfaces)
+    interfaces.unlink()
     with pytest.raises(ValueError, match="Could not parse"):
-        parse_range("fe80::1%eth0/64")
-    assert parse_range("fe80::1%1/64") == parse_range("fe80::/64")
+        parse_range("fe80::1%eth0/64", interfaces)
 
 
 @pytest.mark.parametrize(
