@@ -12,7 +12,6 @@ from cython.cimports.diamant.kernels.constants.counts import (
     EARLIER_ONE,
     KEYLESS,
     MARKERS,
-    MARKERS_BELOW,
     NO_SOURCE,
     RECORDS,
     SOURCE_SHIFT,
@@ -135,10 +134,8 @@ def count_records(
         while row < end:
             record_count = rows[RECORD_COUNT, row]
             if rows[ATTRIBUTES, row] & CONTROL != 0:
-                if record_count > 0:
+                if record_count > 0 and rows[LAST_OFFSET, row] >= least_offset:
                     sums[MARKERS] += record_count
-                    if rows[LAST_OFFSET, row] < least_offset:
-                        sums[MARKERS_BELOW] += record_count
             elif rows[LAST_OFFSET, row] < least_offset:
                 if record_count > 0:
                     sums[RECORDS] += record_count

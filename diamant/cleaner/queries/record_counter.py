@@ -70,16 +70,16 @@ class RecordCounter:
             self._sizes.flush()
 
     def kinds(self, *, with_deleted: bool = False) -> Kinds:
-        """Return the counts without those of the census. `with_deleted`: also of what is below the log start."""
+        """Return the counts without those of the census. `with_deleted`: also of the records below the log start."""
         sums = self.sums
-        below, markers_below = (0, 0) if with_deleted else (sums[counts.BELOW_LOG_START], sums[counts.MARKERS_BELOW])
+        below = 0 if with_deleted else sums[counts.BELOW_LOG_START]
         return Kinds(
             records=sums[counts.RECORDS] - below,
             aborted=sums[counts.ABORTED],
             undecided=sums[counts.UNDECIDED],
             keyless=sums[counts.KEYLESS],
             below_log_start=sums[counts.BELOW_LOG_START] - below,
-            markers=sums[counts.MARKERS] - markers_below,
+            markers=sums[counts.MARKERS],
         )
 
     def _flush(self) -> None:
@@ -130,8 +130,7 @@ class RecordCounter:
         count = max(0, header.record_count)
         is_below = header.last_offset < self._log_start_offset
         if header.is_control:
-            sums[counts.MARKERS] += count
-            sums[counts.MARKERS_BELOW] += count if is_below else 0
+            sums[counts.MARKERS] += 0 if is_below else count
         elif is_below:
             sums[counts.RECORDS] += count
             sums[counts.BELOW_LOG_START] += count

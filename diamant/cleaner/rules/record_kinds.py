@@ -44,7 +44,7 @@ class Kinds:
     keyless: int = 0
     below_log_start: int = 0
     markers: int = 0
-    """Transaction markers."""
+    """Transaction markers, without those below the log start."""
 
     @property
     def distinct_keys(self) -> int:

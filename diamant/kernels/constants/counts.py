@@ -10,10 +10,8 @@ UNDECIDED = 3
 """Records of an open transaction."""
 KEYLESS = 4
 MARKERS = 5
-"""Control records."""
-MARKERS_BELOW = 6
-"""Control records in batches below the log start."""
-COUNTS = 7
+"""Control records; not those below the log start."""
+COUNTS = 6
 
 # An entry is three words: the two halves of a key's hash, and the following facts about the key.
 TOMBSTONE = 1
