@@ -21,7 +21,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.broker_table import BROKER_CONFIGS, NO_EFFECT_YET
+from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.launch.start import start
 from diamant.broker.metrics.metric_table import METRICS
@@ -38,7 +38,7 @@ NOT_OURS = {".git", ".venv", "data", "build", "dist"}
 MADE = (".egg-info", "cache", "cache__", ".hypothesis")
 PINNED = re.compile(r"[a-z0-9-]+==[0-9][0-9a-z.]*")
 MAX_MODULES = 15
-WITHOUT_EFFECT = (NO_EFFECT_YET, "regardless of this value", "Must be empty")
+WITHOUT_EFFECT = ("regardless of this value", "Must be empty")
 """Words in the documentation of a configuration that is not read."""
 ONE_IN = 8
 """Of the test modules a quick run parses one in so many."""

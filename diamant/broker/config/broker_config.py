@@ -22,6 +22,8 @@ from diamant.broker.config.broker_table import (
     BROKERS,
     DEFAULT_LISTENER,
     OUR_PREFIX,
+    RACK_AWARE,
+    REPLICA_SELECTOR,
     SPARK_CONF_PREFIX,
     LogSettings,
     NetworkSettings,
@@ -52,6 +54,7 @@ from diamant.storage.config_key import (
     ConfigError,
     ConfigSource,
     ConfigSynonym,
+    ConfigType,
     Value,
     format_value,
 )
@@ -299,7 +302,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
             advertised_listeners=advertised,
             http_listener=_http_listener(values),
             listener_settings=_listener_settings(static) | _usable_listener_settings({**dynamic_defaults, **dynamic}),
-            warnings=tuple(map(_unknown, filter(_is_unknown, static))),
+            warnings=tuple(map(_without_effect, filter(_has_no_effect, static.items()))),
             clock=values["diamant.clock"],
             spark_conf={
                 name.removeprefix(SPARK_CONF_PREFIX): text
@@ -357,7 +360,10 @@ def _usable_listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
     return usable
 
 
-def _is_unknown(name: str) -> bool:
+def _has_no_effect(setting: tuple[str, str]) -> bool:
+    name, text = setting
+    if name == REPLICA_SELECTOR:
+        return text not in ("", RACK_AWARE)
     return not (
         name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX) or setting_of_listener(name) in BROKER_CONFIGS
     )
@@ -435,7 +441,10 @@ def _name_of(keyword: str) -> str:
     raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= accepts names of other programs)")
 
 
-def _unknown(name: str) -> str:
+def _without_effect(setting: tuple[str, str]) -> str:
+    name, _ = setting
+    if name == REPLICA_SELECTOR or (name in KAFKA_ONLY and KAFKA_ONLY[name].type is ConfigType.CLASS):
+        return f"{name} has no effect: Diamant runs no Java classes."
     return f"{name} has no effect: it is not a configuration that Diamant uses.{_hint(name)}"
 
 

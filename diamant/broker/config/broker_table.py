@@ -2,9 +2,8 @@
 
 Names and meaning are Kafka's; the documentation mentions defaults that differ. `BrokerConfig` is the typed view.
 
-The table also lists names that are read-only in Kafka 4.3 and have no effect here. As in Kafka, they cannot be set
-dynamically. Names that are dynamic in Kafka, and unknown names, are stored for a Kafka that opens the directory
-later.
+Names that only Kafka uses are in `kafka_table.py`. Those that are dynamic in Kafka, and unknown names, are stored for a
+Kafka that opens the directory later.
 
 Source: the read-only configurations in Kafka 4.3.1's response to DescribeConfigs.
 """
@@ -46,7 +45,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
 """The answer to a request that creates a topic, and the value that waits for the topic."""
-RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTOR, RACK_AWARE = "replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKERS, MAX_BROKERS = "diamant.brokers", 1000
 FACTOR_MAX = "diamant.replication.factor.max"
 OUR_PREFIX = "diamant."
@@ -57,9 +56,6 @@ DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
 DEFAULT_HTTP_LISTEN = "127.0.0.1:9644"
 """The default of `diamant start` for `diamant.http.listen`."""
-
-NO_EFFECT_YET = " No effect yet."
-"""The suffix in the documentation of configurations that are checked and shown, but not used."""
 
 
 def _check_retention(name: str, value: Value) -> None:
@@ -275,15 +271,6 @@ class LogSettings:
         LONG_MAX,
         "Interval of the check for `flush.ms`, and the default of `flush.ms` if `log.flush.interval.ms` is not set.",
     )
-    log_flush_offset_checkpoint_interval_ms: int = setting(
-        _INT,
-        60_000,
-        "Interval of writing the recovery points, from which a broker recovers its logs after a crash." + NO_EFFECT_YET,
-        at_least(0),
-    )
-    log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        _INT, 60_000, "Interval of writing the log start offsets." + NO_EFFECT_YET, at_least(0)
-    )
     log_retention_check_interval_ms: int = setting(_LONG, 300_000, "Interval of the retention check.", at_least(1))
     log_initial_task_delay_ms: int = setting(
         _LONG, 30_000, "Delay of the first periodic task on logs after the start.", at_least(0), is_internal=True
@@ -376,7 +363,7 @@ class OwnSettings:
         _STRING,
         None,
         f"With `{RACK_AWARE}`, the leader refers a consumer to a replica in the consumer's rack (`client.rack`), if there are "
-        "several `diamant.brokers`. Other classes have no effect.",
+        "several `diamant.brokers`. Another class has no effect, which a warning says.",
     )
     diamant_replication_factor_max: int = setting(
         _INT,

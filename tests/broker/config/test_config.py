@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from diamant.broker.config.broker_config import BrokerConfig, validate_dynamic_config
-from diamant.broker.config.broker_table import BROKER_CONFIGS
+from diamant.broker.config.broker_table import BROKER_CONFIGS, RACK_AWARE
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
@@ -123,6 +123,21 @@ def test_unknown_properties_are_warned_of_once(caplog: pytest.LogCaptureFixture)
     assert len(messages) == 2
     assert "Did you mean log.segment.bytes?" in messages[0]
     assert "my.plugin has no effect" in messages[1]
+
+
+def test_java_classes_and_intervals_that_nothing_uses_are_warned_of() -> None:
+    """Policies and other classes of an operator do not run here: they refuse nothing, and the log says so."""
+    classes = {
+        "create.topic.policy.class.name": "org.example.Policy",
+        "alter.config.policy.class.name": "org.example.Policy",
+        "replica.selector.class": "org.example.Selector",
+    }
+    intervals = {"log.flush.offset.checkpoint.interval.ms": "1", "log.flush.start.offset.checkpoint.interval.ms": "1"}
+    found = dict(one.split(" has no effect: ") for one in BrokerConfig(properties=classes | intervals).warnings)
+    assert found == dict.fromkeys(classes, "Diamant runs no Java classes.") | dict.fromkeys(
+        intervals, "it is not a configuration that Diamant uses."
+    )
+    assert not BrokerConfig(properties={"replica.selector.class": RACK_AWARE}).warnings
 
 
 @pytest.mark.parametrize(
