@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.operations.calls.parameters import Param
+from diamant.cleaner.person.map_schema import people_map_schema
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
@@ -256,6 +258,7 @@ def reference_pages() -> dict[str, str]:
         "http-paths.md": "".join([http, *pages[""]]),
         "http-paths-erase.md": "".join([_HTTP_ERASE, *pages["erase"]]),
         "http-paths-testing.md": "".join([_HTTP_TESTING, *pages["testing"]]),
+        "people-map.schema.json": json.dumps(people_map_schema(), indent=2) + "\n",
         "python.md": "".join(
             [
                 _PYTHON,

@@ -87,7 +87,7 @@ class JsonPath:
         if not may_be_coded and not self._may_be_json(data):
             return NO
         try:
-            root = _parse(data) if frame is None else _decoded(frame, decode)
+            root = decoded_value(data, frame, decode)
         except Undecodable:
             return UNDECIDED if may_be_coded or self._stands_in(data) else NO
         except (ValueError, RecursionError):
@@ -176,6 +176,11 @@ _DECODER = json.JSONDecoder(
 
 def _text(node: str | bytes) -> str:
     return node if isinstance(node, str) else node.decode(errors="replace")
+
+
+def decoded_value(data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> Any:
+    """Return the JSON in `data`, or what `decode` makes of its frame (`nodes`). Undecodable, ValueError, RecursionError."""
+    return _parse(data) if frame is None else _decoded(frame, decode)
 
 
 def _parse(data: bytes) -> Any:

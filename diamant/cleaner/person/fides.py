@@ -1,0 +1,114 @@
+"""Datasets of Fides (`dataset:` in YAML): taken as a map of people, and made from one.
+
+    collection                       a topic
+    fields, nested                   places in the value; a field whose name is `key` or begins with `key.` or `header.` is there
+    fides_meta.identity              an identifier
+    fides_meta.references            another name for the identifier that the other field is
+    data_categories                  the category of the field
+
+Fides says nothing of what to do with a topic: its entries keep everything until `do` is added. Of several identifiers of a
+collection the primary key, else the first one, recognises a person, and the others lead on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from diamant.cleaner.person.people_map import VERSION, MapError, PeopleMap
+
+
+class _Field(NamedTuple):
+    place: str
+    categories: tuple[str, ...]
+    identity: str | None
+    references: tuple[str, ...]
+    """`dataset.collection.field` of others."""
+    is_primary: bool
+
+
+def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
+    """Return a dataset in the form of a map. MapError."""
+    collections: dict[str, list[_Field]] = {}
+    owners: dict[str, str] = {}
+    for dataset in _list(found.get("dataset"), "dataset"):
+        name = dataset.get("fides_key", "")
+        for collection in _list(dataset.get("collections"), f"dataset {name}: collections"):
+            topic = str(collection.get("name", ""))
+            fields = list(_fields(collection, topic, ()))
+            collections[topic] = fields
+            for one in fields:
+                if one.identity is not None:
+                    owners[f"{name}.{topic}.{one.place.removeprefix('value.')}"] = one.identity
+    topics = {}
+    for topic, fields in collections.items():
+        identifiers: dict[str, str] = {}
+        first = None
+        for one in fields:
+            referred = next((owners[other] for other in one.references if other in owners), None)
+            identifier = one.identity or referred
+            if identifier is not None and identifier not in identifiers:
+                identifiers[identifier] = one.place
+                if one.is_primary or first is None:
+                    first = identifier
+        if first is not None:
+            entry: dict[str, object] = {"identity": {first: identifiers.pop(first)}}
+            if identifiers:
+                entry["learns"] = identifiers
+            if categories := {one.place: one.categories[0] for one in fields if one.categories}:
+                entry["fields"] = categories
+            topics[topic] = entry
+    if not topics:
+        raise MapError("dataset: no field has fides_meta.identity, so it does not say how a person is recognised")
+    return {"version": VERSION, "topics": topics}
+
+
+def dataset_of(people: PeopleMap, key: str) -> dict[str, object]:
+    """Return a map as a dataset with this key. Regular expressions stand as names of collections."""
+    collections: dict[str, dict[str, dict[str, object]]] = {}
+    for rule in people.rules:
+        fields = collections.setdefault(rule.topic, {})
+        for place, category in rule.fields.items():
+            fields.setdefault(place.text, {})["data_categories"] = [category]
+        for name, place in rule.places:
+            meta: dict[str, object] = {"identity": name}
+            if name in rule.identity:
+                meta["primary_key"] = True
+            fields.setdefault(place.text, {})["fides_meta"] = meta
+    rows = [{"name": topic, "fields": _nested(fields)} for topic, fields in collections.items()]
+    return {"dataset": [{"fides_key": key, "name": key, "collections": rows}]}
+
+
+def _nested(fields: Mapping[str, Mapping[str, object]]) -> list[dict[str, object]]:
+    return [{"name": text.removeprefix("value."), **found} for text, found in fields.items()]
+
+
+def _fields(found: Mapping[str, Any], where: str, path: tuple[str, ...]) -> Iterator[_Field]:
+    for one in _list(found.get("fields"), f"dataset, collection {where}: fields"):
+        steps = (*path, str(one.get("name", "")))
+        name = ".".join(steps)
+        meta = one.get("fides_meta") or one.get("fidesops_meta") or {}
+        if not isinstance(meta, Mapping):
+            raise MapError(f"dataset, collection {where}, field {name}: fides_meta: expected an object")
+        references = tuple(
+            f"{other.get('dataset')}.{other.get('field')}"
+            for other in meta.get("references") or []
+            if isinstance(other, Mapping)
+        )
+        categories = one.get("data_categories") or []
+        is_elsewhere = name == "key" or name.startswith(("key.", "header."))
+        yield _Field(
+            name if is_elsewhere else f"value.{name}",
+            tuple(map(str, categories)) if isinstance(categories, list) else (),
+            meta.get("identity"),
+            references,
+            str(meta.get("primary_key", "")).lower() == "true",
+        )
+        if one.get("fields"):
+            yield from _fields(one, where, steps)
+
+
+def _list(found: object, where: str) -> list[Mapping[str, Any]]:
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise MapError(f"{where}: expected a list of objects")
+    return found

@@ -1,0 +1,83 @@
+"""Files with a map of people: YAML or JSON in the form of `people_map`, or a dataset of Fides.
+
+YAML is read without its types, so `no` is a text and a date stays as it is written; without anchors, which could make a small
+file large; and a name that is given twice is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
+
+MAX_BYTES = 1024 * 1024
+_MAX_DEPTH = 50
+
+
+def parse_map_file(content: bytes, name: str) -> PeopleMap:
+    """Return the map in a file's content. MapError with the file's name and the place in it."""
+    file = PurePath(name).name
+    try:
+        found = parse_yaml(content)
+        if isinstance(found, dict) and "dataset" in found:
+            from diamant.cleaner.person.fides import map_of_dataset
+
+            found = map_of_dataset(found)
+        return parse_people_map(found)
+    except MapError as error:
+        raise MapError(f"{file}: {error}") from None
+
+
+def map_text(people: PeopleMap) -> str:
+    """Return a map as YAML."""
+    import yaml
+
+    text: str = yaml.safe_dump(people.to_fields(), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def parse_yaml(content: bytes) -> Any:
+    """Return the objects, lists and texts in a YAML or JSON file. MapError."""
+    import yaml
+
+    if len(content) > MAX_BYTES:
+        raise MapError(f"the file has {len(content):,} bytes, at most {MAX_BYTES:,} are allowed")
+
+    def refuse(node: yaml.Node, reason: str) -> NoReturn:
+        raise MapError(f"line {node.start_mark.line + 1}: {reason}")
+
+    def value(node: yaml.Node, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            refuse(node, f"more than {_MAX_DEPTH} levels")
+        if isinstance(node, yaml.SequenceNode):
+            return [value(one, depth + 1) for one in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            return node.value
+        found: dict[str, object] = {}
+        for key, one in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                refuse(key, "expected a name")
+            if key.value in found:
+                refuse(key, f"{key.value} is given twice")
+            found[key.value] = value(one, depth + 1)
+        return found
+
+    try:
+        text = content.decode("utf-8-sig")
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise MapError(f"line {event.start_mark.line + 1}: aliases (*{event.anchor}) are not allowed")
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except UnicodeDecodeError:
+        raise MapError("expected UTF-8") from None
+    except RecursionError:
+        raise MapError("it is nested too deep") from None
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise MapError(f"{line}this is neither YAML nor JSON: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise MapError(f"this is neither YAML nor JSON: {error}") from None
+    if root is None:
+        raise MapError("the file is empty")
+    return value(root, 0)

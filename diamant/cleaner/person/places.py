@@ -1,0 +1,144 @@
+"""Places of identifiers and fields in records: `key`, `key.id`, `value.customer.email`, `header.user`.
+
+A place is written as in a condition (`redaction/where.py`). A path leads through lists: it then has several values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from diamant.cleaner.redaction.json_path import decoded_value
+from diamant.cleaner.redaction.where import HEADER, Comparison, WhereError, parse_where
+from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
+from diamant.cleaner.values.schemas import KEY, VALUE, Values
+from diamant.protocol.batches.header import Record
+
+MAX_IDENTIFIER_BYTES = 1024
+"""Longer values are not taken for identifiers."""
+
+_WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,38})")
+_MAX_DIGITS = 39
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlace:
+    """A key, a part of a key or a value, or a header."""
+
+    field: str
+    """`key`, `value` or `header`."""
+    path: tuple[str, ...]
+    """Names on the way into it; for a header its name."""
+
+    @property
+    def text(self) -> str:
+        """The place as it is written."""
+        return Comparison(self.field, self.path, None).shape.removesuffix(" == ?")
+
+    @property
+    def is_key(self) -> bool:
+        """True for the whole key."""
+        return self == WHOLE_KEY
+
+    def comparisons(self, value: str) -> Iterator[str]:
+        """Yield the comparisons that find an identifier here, as texts of a condition; of a number, also as a number."""
+        yield f"{self.text} == {json.dumps(value, ensure_ascii=False)}"
+        if self.field != HEADER and self.path and _WHOLE_NUMBER.fullmatch(value):
+            yield f"{self.text} == {value}"
+
+
+WHOLE_KEY = FieldPlace(KEY, ())
+
+
+def parse_place(text: str) -> FieldPlace:
+    """Parse a place. ValueError with what was expected."""
+    try:
+        node = parse_where(f"{text} exists").node
+    except WhereError:
+        node = None
+    if not isinstance(node, Comparison) or node.shape != f"{FieldPlace(node.field, node.path).text} exists":
+        raise ValueError("expected key, key.NAME, value.NAME or header.NAME")
+    if node.field == VALUE and not node.path:
+        raise ValueError("expected a path into the value, such as value.email")
+    return FieldPlace(node.field, node.path)
+
+
+class Parts:
+    """The parts of one record, each decoded once."""
+
+    def __init__(self, record: Record, values: Values) -> None:
+        self.record = record
+        self._values = values
+        self._roots: dict[str, object] = {}
+
+    def root(self, field: str) -> Any:
+        """Return the decoded `key` or `value` (`values/nodes.py`); None if it has none, or cannot be decoded."""
+        if field not in self._roots:
+            self._roots[field] = self._decode(field)
+        return self._roots[field]
+
+    def at(self, place: FieldPlace) -> list[str]:
+        """Return the texts and numbers at a place, as texts of identifiers."""
+        if place.field == HEADER:
+            return [
+                found
+                for name, value in self.record.headers
+                if name == place.path[0] and (found := identifier_text(value))
+            ]
+        if not place.path:
+            found = identifier_text(self.record.key if place.field == KEY else self.record.value)
+            return [] if found is None else [found]
+        nodes = nodes_at(self.root(place.field), place.path)
+        return [found for node in nodes if (found := identifier_text(node)) is not None]
+
+    def _decode(self, field: str) -> Any:
+        data = self.record.key if field == KEY else self.record.value
+        if data is None:
+            return None
+        values = self._values
+        try:
+            frame = values.frame_of(self.record, field)
+            return decoded_value(data, frame, lambda one: values.decode(one, field))
+        except (Undecodable, ValueError, RecursionError):
+            return None
+
+
+def nodes_at(root: Any, path: tuple[str, ...]) -> list[Any]:
+    """Return the values at the end of a path, those of lists one by one."""
+    found = [root]
+    for name in path:
+        found = [value for node in _flat(found) if isinstance(node, Object) for key, value in node if key == name]
+    return list(_flat(found))
+
+
+def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
+        if isinstance(node, list):
+            yield from _flat(node)
+        else:
+            yield node
+
+
+def identifier_text(node: Any) -> str | None:
+    """Return a value as the text of an identifier; None if it is empty, too long, or of a type that identifies nothing."""
+    if isinstance(node, DateOrTime) or node is None or isinstance(node, bool):
+        return None
+    if isinstance(node, bytes):
+        try:
+            node = node.decode()
+        except UnicodeDecodeError:
+            return None
+    elif isinstance(node, float):
+        node = Decimal(repr(node))
+    if isinstance(node, Decimal):
+        if not node.is_finite() or node != node.to_integral_value() or node.adjusted() >= _MAX_DIGITS:
+            return None
+        node = int(node)
+    text = str(node) if isinstance(node, int) else node
+    if not isinstance(text, str) or not text.strip() or len(text.encode(errors="replace")) > MAX_IDENTIFIER_BYTES:
+        return None
+    return text

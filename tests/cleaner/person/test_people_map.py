@@ -1,0 +1,162 @@
+"""The map of people: its forms, its errors, datasets of Fides."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import pytest
+
+from diamant.cleaner.person.fides import dataset_of
+from diamant.cleaner.person.map_file import map_text, parse_map_file
+from diamant.cleaner.person.map_schema import people_map_schema
+from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP, MapError, PeopleMap, parse_people_map
+from diamant.cleaner.person.places import WHOLE_KEY, FieldPlace
+
+SHOP = """\
+version: 1
+topics:
+  customers:
+    identity: {customer_id: key}
+    learns: {email: value.email, device: [value.device_id, header.device]}
+    fields: {value.name: user.name}
+    do: erase-key
+    readers: [billing, no]
+  /orders-.*/:
+    identity: {customer_id: value.customer}
+    do: {blank: [value.name, "value[\\"e mail\\"]"], with: null}
+    keep: {until: P10Y, because: "§ 147 AO"}
+  transfers:
+    - identity: {customer_id: value.from.id}
+    - identity: {customer_id: value.to.id}
+      do: {blank: value.to.name, with: "text:***"}
+"""
+
+
+def shop() -> PeopleMap:
+    return parse_map_file(SHOP.encode(), "people.yaml")
+
+
+def test_a_map_says_where_people_are_and_what_to_do() -> None:
+    """All its parts are values; a map that is written and read again is the same, as YAML and as JSON."""
+    people = shop()
+    customers, orders, *transfers = people.rules
+    assert customers.identity == {"customer_id": (WHOLE_KEY,)}
+    assert customers.learns["device"] == (FieldPlace("value", ("device_id",)), FieldPlace("header", ("device",)))
+    assert (customers.action.kind, customers.readers, customers.keyed_by) == (
+        ERASE_KEY,
+        ("billing", "no"),
+        "customer_id",
+    )
+    assert (orders.action.kind, orders.action.replacement) == (BLANK, "null")
+    assert orders.action.blank[1] == FieldPlace("value", ("e mail",))
+    assert orders.keep is not None
+    assert orders.keep.because == "§ 147 AO"
+    assert [rule.action.kind for rule in transfers] == [KEEP, BLANK]
+    assert people.identifiers == {"customer_id", "email", "device"}
+    assert parse_map_file(map_text(people).encode(), "again.yaml") == people
+    assert parse_people_map(json.loads(json.dumps(people.to_fields()))) == people
+
+
+def test_names_count_before_regular_expressions() -> None:
+    """Internal topics match none; a topic that two expressions match is an error; entries without a topic are named."""
+    people = shop()
+    found = people.of_topics(["customers", "orders-eu", "other", "__consumer_offsets"])
+    assert {topic: rules[0].topic for topic, rules in found.items()} == {
+        "customers": "customers",
+        "orders-eu": "/orders-.*/",
+    }
+    assert people.without_topic(["customers"]) == ["/orders-.*/", "transfers"]
+    both = parse_map_file(SHOP.replace("  transfers:", "  /.*-eu/:").encode(), "people.yaml")
+    with pytest.raises(MapError, match="both match orders-eu"):
+        both.of_topics(["orders-eu"])
+
+
+@pytest.mark.parametrize(
+    ("until", "expected"),
+    [
+        ("P10Y", "2034-02-28T12"),
+        ("P1Y6M", "2025-08-29T12"),
+        ("P2W1D", "2024-03-15T12"),
+        ("2030-01-31", "2030-01-31T00"),
+    ],
+)
+def test_records_stay_for_a_period_of_the_calendar(until: str, expected: str) -> None:
+    """Years and months are those of the calendar, from a record's timestamp on; a date is a date."""
+    from diamant.cleaner.person.keeping import parse_keep
+    from diamant.duration import parse_time_ms, time_text
+
+    start = parse_time_ms("2024-02-29T12:00:00Z")
+    assert time_text(parse_keep(until, "tax").until_ms(start)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("version: 1", "version: 2", "version: expected 1, found '2'"),
+        ("    do: erase-key\n", "    does: erase-key\n", "topics.customers: 'does' is unknown; expected identity, learns"),
+        ("do: erase-key", "do: shred", "topics.customers.do: expected erase-key, .*found 'shred'"),
+        ("customer_id: key", "customer_id: value", "topics.customers.identity.customer_id: expected a path into the value"),
+        ("customer_id: key", "customer_id: \"value[0]\"", "identity.customer_id: expected key, key.NAME, value.NAME"),
+        ("customer_id: key", "customer_id: value.a exists or key", "identity.customer_id: expected key, key.NAME"),
+        ("identity: {customer_id: key}", "identity: {}", "topics.customers.identity: expected at least one"),
+        ("email: value.email", "customer_id: value.email", "learns.customer_id: it is in identity, too"),
+        ("identity: {customer_id: key}", "identity: {customer_id: value.id}", "erase-key needs an identifier at key"),
+        ("value.to.name", "key.name", r"transfers\[1\].do.blank: .* keys stay"),
+        ('"text:***"', "stars", "with: expected null, default, empty or text:"),
+        ("P10Y", "10 years", "orders-.*keep.until: expected a period such as P10Y"),
+        ('"§ 147 AO"', '""', "keep.because: expected the ground"),
+        ("/orders-.*/", "/orders-(/", "this is no regular expression"),
+        ("  customers:", "  a b:", "topics.a b: expected the name of a topic"),
+        ("  customers:", "  transfers:", "line 13: transfers is given twice"),
+        ("readers: [billing, no]", "readers: {billing: 1}", "readers: expected a list of texts, found an object"),
+        ("identity: {customer_id: key}", "identity: &a {customer_id: *a}", "aliases"),
+        ("topics:", "topics: [", "neither YAML nor JSON"),
+        ("version: 1", "[" * 3000, "people.yaml: "),
+    ],
+)  # fmt: skip
+def test_errors_name_the_place_and_the_expectation(old: str, new: str, message: str) -> None:
+    """Each begins with the name of the file, without its folders."""
+    assert old in SHOP
+    with pytest.raises(MapError, match=f"people.yaml: .*{message}" if not message.startswith("people") else message):
+        parse_map_file(SHOP.replace(old, new).encode(), "/tmp/people.yaml")
+
+
+def test_a_dataset_of_fides_is_a_map() -> None:
+    """Collections are topics; fields that refer to one another are one identifier. A map can be exported and read again."""
+    text = """\
+dataset:
+  - fides_key: shop
+    collections:
+      - name: customers
+        fields:
+          - {name: key, fides_meta: {identity: customer_id, primary_key: true}}
+          - {name: email, data_categories: [user.contact.email], fides_meta: {identity: email}}
+          - name: address
+            fields: [{name: street, data_categories: [user.contact.address.street]}]
+      - name: orders
+        fields:
+          - name: customer
+            fides_meta: {references: [{dataset: shop, field: customers.key, direction: from}]}
+"""
+    people = parse_map_file(text.encode(), "fides.yml")
+    customers, orders = people.rules
+    assert (customers.identity, orders.identity) == (
+        {"customer_id": (WHOLE_KEY,)},
+        {"customer_id": (FieldPlace("value", ("customer",)),)},
+    )
+    assert [*customers.learns] == ["email"]
+    assert customers.fields[FieldPlace("value", ("address", "street"))] == "user.contact.address.street"
+    again = parse_map_file(json.dumps(dataset_of(people, "shop")).encode(), "fides.json")
+    assert again == people
+
+
+def test_the_published_schema_accepts_maps_and_refuses_unknown_names() -> None:
+    """Editors show most mistakes while they are typed."""
+    schema = people_map_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    fields = json.loads(json.dumps(shop().to_fields()))
+    jsonschema.validate(fields, schema)
+    for wrong in ({"identity": {}}, {"identity": {"id": "key"}, "does": "keep"}, {"identity": {"id": "value"}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({"version": 1, "topics": {"customers": wrong}}, schema)
