@@ -38,6 +38,9 @@ KINDS = {
     "bad-method": ErrorKind(405, EXIT_REFUSED, "the path has other methods, which `Allow` lists"),
     "not-possible": ErrorKind(409, EXIT_REFUSED, "the present state rules it out"),
     "not-compacted": ErrorKind(409, EXIT_REFUSED, "the topic has ceased to be compacted"),
+    "unconfirmed": ErrorKind(
+        409, EXIT_REFUSED, "identifiers may belong to several people, and the caller has not confirmed"
+    ),
     "everything-matches": ErrorKind(409, EXIT_REFUSED, "every record of the topic would be redacted"),
     "not-genuine": ErrorKind(409, EXIT_NOT_SO, "the certificate is none, or has changed since it was signed"),
     "gone": ErrorKind(410, EXIT_FAILED, "the job is done, but its result is no longer kept"),
@@ -98,6 +101,12 @@ class NotPossible(OperationError):
     """The target exists, but its state rules out the operation: a topic that is not compacted, a second simultaneous call."""
 
     code = "not-possible"
+
+
+class Unconfirmed(NotPossible):
+    """The identifiers of a person may belong to several people; the caller may confirm them."""
+
+    code = "unconfirmed"
 
 
 class BrokerStopping(NotPossible):

@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
-from diamant.broker.client.admin_methods import RemoteBrokersOperations, RemoteOperations
+from diamant.broker.client.admin_methods import RemoteBrokersOperations, RemoteOperations, RemotePersonOperations
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
 from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.broker.errors import BadArgument, code_of_kafka_error
@@ -122,6 +122,7 @@ class Admin(RemoteOperations):
         self._has_answered = False
         self.clock = AdminClock(self)
         self.brokers = RemoteBrokersOperations(self)
+        self.person = RemotePersonOperations(self)
 
     @property
     def http_url(self) -> str:
@@ -375,12 +376,12 @@ def path_step(name: str) -> str:
 
 
 def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
-    """Yield the records among the lines of a search. AdminError if the search is incomplete."""
+    """Yield the records among the lines of a search, all lines with a `kind`. AdminError if the search is incomplete."""
     for line in lines:
-        if "offset" in line:
-            yield line
-        elif "error" in line:
+        if "error" in line:
             raise AdminError(line["error"], code=line["code"])
+        if "offset" in line or "kind" in line:
+            yield line
         elif line.get("is_cut"):
             text = f"more than {line['found']} records match: set a higher limit, or narrow the search"
             raise AdminError(text, code="too-many")

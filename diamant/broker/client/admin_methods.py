@@ -240,6 +240,24 @@ class RemoteOperations:
         return self.perform("POST /v1/reset", locals())
 
 
+class RemotePersonOperations:
+    """The operations of `admin.person`. Raises AdminError."""
+
+    def __init__(self, of: Asks) -> None:
+        self.of = of
+
+    def show(
+        self,
+        identifiers: Mapping[str, Any],
+        map: Mapping[str, Any],
+        *,
+        confirm: bool = False,
+        timeout: Duration | None = None,
+    ) -> Iterator[JsonObject]:
+        """Show all records of a person, over all topics of the map."""
+        return self.of.stream("POST /v1/person/show", locals())
+
+
 class RemoteBrokersOperations:
     """The operations of `admin.brokers`. Raises AdminError."""
 

@@ -238,6 +238,21 @@ _ROWS = (
         "value, and their sizes; regularly `read_bytes` of `total_bytes`; at the end `is_done`, `found`, `is_cut`, `problems`.",
     ),
     OperationRow(
+        "person.show",
+        "POST /v1/person/show",
+        "broker.person.reading_requests:ShowPersonRequest",
+        "broker.person.reading:show",
+        lambda services: (services.node, services.explain(), services.search()),
+        "Show all records of a person, over all topics of the map.",
+        (permissions.READ_TOPIC,),
+        reads_records=True,
+        is_stream=True,
+        max_body_bytes=MAX_KEYED_BODY_BYTES,
+        methods=("Admin",),  # Broker has none: its callers have the records
+        answer="Lines (application/x-ndjson), each with its `kind`: `identifier` (and what led to it), `record` (with `status`, "
+        "`why`, `until_ms`, and `others`, the places with data of other people), `progress`, `topic`, `end`.",
+    ),
+    OperationRow(
         "produce",
         "POST /v1/produce",
         "broker.operations.records.record_requests:RecordRequest",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.person.keeping import Keep, parse_keep
-from diamant.cleaner.person.places import WHOLE_KEY, FieldPlace, parse_place
+from diamant.cleaner.person.places import WHOLE_KEY, FieldPath, parse_place
 from diamant.cleaner.values.schemas import KEY
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Action:
 
     kind: str = KEEP
     """One of `ACTIONS`."""
-    blank: tuple[FieldPlace, ...] = ()
+    blank: tuple[FieldPath, ...] = ()
     replacement: str = NULL
     """Of blanked fields: `NULL`, `DEFAULT`, `EMPTY`, or `TEXT` and a text."""
 
@@ -73,9 +73,9 @@ class TopicRule:
 
     topic: str
     """A topic's name, or a regular expression between slashes."""
-    identity: Mapping[str, tuple[FieldPlace, ...]]
-    learns: Mapping[str, tuple[FieldPlace, ...]]
-    fields: Mapping[FieldPlace, str]
+    identity: Mapping[str, tuple[FieldPath, ...]]
+    learns: Mapping[str, tuple[FieldPath, ...]]
+    fields: Mapping[FieldPath, str]
     action: Action = Action()
     keep: Keep | None = None
     readers: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class TopicRule:
         return next((name for name, places in self.identity.items() if WHOLE_KEY in places), None)
 
     @property
-    def places(self) -> Iterator[tuple[str, FieldPlace]]:
+    def places(self) -> Iterator[tuple[str, FieldPath]]:
         """All identifiers with their places."""
         for named in (self.identity, self.learns):
             for name, places in named.items():
@@ -164,7 +164,7 @@ class PeopleMap:
         return {"version": VERSION, "topics": {name: one if len(one) > 1 else one[0] for name, one in topics.items()}}
 
 
-def _named(places: Mapping[str, tuple[FieldPlace, ...]]) -> dict[str, object]:
+def _named(places: Mapping[str, tuple[FieldPath, ...]]) -> dict[str, object]:
     return {name: [one.text for one in some] if len(some) > 1 else some[0].text for name, some in places.items()}
 
 
@@ -230,14 +230,14 @@ def _rule(topic: str, entry: object, where: str) -> TopicRule:
     return rule
 
 
-def _identifiers(found: object, where: str) -> dict[str, tuple[FieldPlace, ...]]:
+def _identifiers(found: object, where: str) -> dict[str, tuple[FieldPath, ...]]:
     if found is None:
         return {}
     if not isinstance(found, Mapping) or len(found) > MAX_PLACES:
         raise MapError(
             f"{where}: expected identifiers and their places, such as {{email: value.email}}, {_found(found)}"
         )
-    places: dict[str, tuple[FieldPlace, ...]] = {}
+    places: dict[str, tuple[FieldPath, ...]] = {}
     for name, texts in found.items():
         if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
             raise MapError(f"{where}: expected the name of an identifier, such as customer_id, found {_shown(name)}")
@@ -248,7 +248,7 @@ def _identifiers(found: object, where: str) -> dict[str, tuple[FieldPlace, ...]]
     return places
 
 
-def _place(found: object, where: str) -> FieldPlace:
+def _place(found: object, where: str) -> FieldPath:
     if not isinstance(found, str):
         raise MapError(f"{where}: expected a place, such as value.email, {_found(found)}")
     try:
@@ -257,7 +257,7 @@ def _place(found: object, where: str) -> FieldPlace:
         raise MapError(f"{where}: {error}, found {_shown(found)}") from None
 
 
-def _fields(found: object, where: str) -> dict[FieldPlace, str]:
+def _fields(found: object, where: str) -> dict[FieldPath, str]:
     if found is None:
         return {}
     if not isinstance(found, Mapping) or not all(isinstance(one, str) for one in found.values()):

@@ -26,7 +26,7 @@ _MAX_DIGITS = 39
 
 
 @dataclass(frozen=True, slots=True)
-class FieldPlace:
+class FieldPath:
     """A key, a part of a key or a value, or a header."""
 
     field: str
@@ -51,20 +51,20 @@ class FieldPlace:
             yield f"{self.text} == {value}"
 
 
-WHOLE_KEY = FieldPlace(KEY, ())
+WHOLE_KEY = FieldPath(KEY, ())
 
 
-def parse_place(text: str) -> FieldPlace:
+def parse_place(text: str) -> FieldPath:
     """Parse a place. ValueError with what was expected."""
     try:
         node = parse_where(f"{text} exists").node
     except WhereError:
         node = None
-    if not isinstance(node, Comparison) or node.shape != f"{FieldPlace(node.field, node.path).text} exists":
+    if not isinstance(node, Comparison) or node.shape != f"{FieldPath(node.field, node.path).text} exists":
         raise ValueError("expected key, key.NAME, value.NAME or header.NAME")
     if node.field == VALUE and not node.path:
         raise ValueError("expected a path into the value, such as value.email")
-    return FieldPlace(node.field, node.path)
+    return FieldPath(node.field, node.path)
 
 
 class Parts:
@@ -81,7 +81,7 @@ class Parts:
             self._roots[field] = self._decode(field)
         return self._roots[field]
 
-    def at(self, place: FieldPlace) -> list[str]:
+    def at(self, place: FieldPath) -> list[str]:
         """Return the texts and numbers at a place, as texts of identifiers."""
         if place.field == HEADER:
             return [
@@ -94,6 +94,12 @@ class Parts:
             return [] if found is None else [found]
         nodes = nodes_at(self.root(place.field), place.path)
         return [found for node in nodes if (found := identifier_text(node)) is not None]
+
+    def has(self, place: FieldPath) -> bool:
+        """Tell whether the record has a value there, other than null."""
+        if place.field == HEADER or not place.path:
+            return bool(self.at(place))
+        return any(node is not None for node in nodes_at(self.root(place.field), place.path))
 
     def _decode(self, field: str) -> Any:
         data = self.record.key if field == KEY else self.record.value

@@ -11,7 +11,7 @@ from diamant.cleaner.person.fides import dataset_of
 from diamant.cleaner.person.map_file import map_text, parse_map_file
 from diamant.cleaner.person.map_schema import people_map_schema
 from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP, MapError, PeopleMap, parse_people_map
-from diamant.cleaner.person.places import WHOLE_KEY, FieldPlace
+from diamant.cleaner.person.places import WHOLE_KEY, FieldPath
 
 SHOP = """\
 version: 1
@@ -42,14 +42,14 @@ def test_a_map_says_where_people_are_and_what_to_do() -> None:
     people = shop()
     customers, orders, *transfers = people.rules
     assert customers.identity == {"customer_id": (WHOLE_KEY,)}
-    assert customers.learns["device"] == (FieldPlace("value", ("device_id",)), FieldPlace("header", ("device",)))
+    assert customers.learns["device"] == (FieldPath("value", ("device_id",)), FieldPath("header", ("device",)))
     assert (customers.action.kind, customers.readers, customers.keyed_by) == (
         ERASE_KEY,
         ("billing", "no"),
         "customer_id",
     )
     assert (orders.action.kind, orders.action.replacement) == (BLANK, "null")
-    assert orders.action.blank[1] == FieldPlace("value", ("e mail",))
+    assert orders.action.blank[1] == FieldPath("value", ("e mail",))
     assert orders.keep is not None
     assert orders.keep.because == "§ 147 AO"
     assert [rule.action.kind for rule in transfers] == [KEEP, BLANK]
@@ -143,10 +143,10 @@ dataset:
     customers, orders = people.rules
     assert (customers.identity, orders.identity) == (
         {"customer_id": (WHOLE_KEY,)},
-        {"customer_id": (FieldPlace("value", ("customer",)),)},
+        {"customer_id": (FieldPath("value", ("customer",)),)},
     )
     assert [*customers.learns] == ["email"]
-    assert customers.fields[FieldPlace("value", ("address", "street"))] == "user.contact.address.street"
+    assert customers.fields[FieldPath("value", ("address", "street"))] == "user.contact.address.street"
     again = parse_map_file(json.dumps(dataset_of(people, "shop")).encode(), "fides.json")
     assert again == people
 

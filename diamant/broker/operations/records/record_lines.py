@@ -47,10 +47,11 @@ async def latest(
 
 def _lines(page: RecordPage, values: Values) -> list[Mapping[str, Any]]:
     """Return the records of a page, also with what values with a schema say (`key_json`, `value_json`)."""
-    return [{**record_fields(page.partition, one), **_decoded_fields(one, values)} for one in page.records]
+    return [{**record_fields(page.partition, one), **decoded_fields(one, values)} for one in page.records]
 
 
-def _decoded_fields(record: Record, values: Values) -> dict[str, object]:
+def decoded_fields(record: Record, values: Values) -> dict[str, object]:
+    """Return what key and value say that have a known schema, as `key_json` and `value_json`."""
     found: dict[str, object] = {}
     for field in (KEY, VALUE):
         frame = values.frame_of(record, field)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.errors import TooMany
@@ -128,10 +129,7 @@ class SearchOperation:
         `wanted`: None for all, markers included. `before`: offsets by partition from which the records below are yielded.
         """
         logs = self._explaining.logs(topic, partition)
-        if self._running >= MAX_AT_ONCE:
-            raise TooMany(f"{MAX_AT_ONCE} topics are being searched, try again when one of them is done")
-        self._running += 1
-        try:
+        with self.place():
             tails = [_Tail(log, (before or {}).get(log.partition)) for log in logs]
             waiting: list[_Rank] = []
             left = most
@@ -159,6 +157,15 @@ class SearchOperation:
                 waiting = waiting[ready:]
                 if tail is None:
                     return
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Take one of the places for searches. TooMany if `MAX_AT_ONCE` are in progress."""
+        if self._running >= MAX_AT_ONCE:
+            raise TooMany(f"{MAX_AT_ONCE} searches are in progress, try again when one of them is done")
+        self._running += 1
+        try:
+            yield
         finally:
             self._running -= 1
 

@@ -1,0 +1,27 @@
+"""Requests of the operations on people. Their modules import much, so commands read the requests here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, TypeAlias
+
+from diamant.argument import Argument
+
+PersonMap: TypeAlias = Annotated[Mapping[str, Any], Argument("The map of people, as JSON.")]
+Identifiers: TypeAlias = Annotated[
+    Mapping[str, Any], Argument("Identifiers of the person by name: a text, or a list of texts.")
+]
+Confirm: TypeAlias = Annotated[
+    bool, Argument("Follow identifiers that may belong to several people, which are refused otherwise.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPersonRequest:
+    """Shows all records of a person. Errors: BadArgument, Unconfirmed, TooMany, NotPossible."""
+
+    identifiers: Identifiers
+    map: PersonMap
+    _: KW_ONLY
+    confirm: Confirm = False

@@ -1,0 +1,259 @@
+"""The identifiers of one person, followed from topic to topic until nothing new turns up.
+
+    known = KnownIdentifiers(people.of_topics(topics), sizes, {"customer_id": ["42"]})
+    while (search := known.next_search()) is not None:
+        ...                       read the topic; of each record that `search.judge` selects:
+        known.learn(search.topic, partition, offset, lessons(search.rules, parts, known))
+    known.parts("orders")         the conditions that select the person's records
+
+A topic is read as late as possible, when no topic that is still to be read can teach an identifier by which it is searched. So
+each topic is read once, unless identifiers lead in a circle: then it is read again, for the new identifiers only.
+
+An identifier that may belong to several people is doubtful, and stops the search (`Doubtful`) unless the caller has confirmed it:
+a further value of an identifier that the caller gave, and identifiers that select a large share of a topic.
+
+Bounds: `MAX_VALUES` identifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from diamant.cleaner.person.people_map import TopicRule
+from diamant.cleaner.person.places import Parts
+from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, NO, Where, parse_where
+from diamant.cleaner.values.schemas import Values
+from diamant.protocol.batches.header import Record
+
+MAX_VALUES = 1_000
+SHORT_CHARACTERS = 2
+"""Identifiers of up to this length are doubtful sooner."""
+LARGE_SHARE, LARGE_SHARE_OF_SHORT = 0.25, 0.05
+"""Shares of a topic's records beyond which identifiers are doubtful."""
+FEW_RECORDS = 20
+"""Fewer records are never a large share."""
+
+
+class Doubtful(Exception):
+    """The identifiers may belong to several people. The text names identifiers and topics, no values."""
+
+
+class TooManyIdentifiers(Exception):
+    """More than `MAX_VALUES` values."""
+
+
+class Identifier(NamedTuple):
+    """A name of the map and a value."""
+
+    name: str
+    value: str
+
+
+class IdentifierStep(NamedTuple):
+    """One identifier, and how it became known."""
+
+    identifier: Identifier
+    topic: str | None = None
+    """The topic that taught it; None if the caller gave it."""
+    partition: int | None = None
+    offset: int | None = None
+    by: str | None = None
+    """The identifier by which that record was found."""
+
+
+class Lesson(NamedTuple):
+    """An identifier that a record teaches."""
+
+    identifier: Identifier
+    by: str
+
+
+class RulePart(NamedTuple):
+    """The records of the person in one topic, in one role."""
+
+    rule: TopicRule
+    where: tuple[str, ...]
+    """Conditions as for a search or a redaction: together they select the records."""
+    keys: tuple[bytes, ...]
+    """The person's keys, if an identifier is the key."""
+
+
+class TopicSearch(NamedTuple):
+    """A topic to read, and what to search for."""
+
+    topic: str
+    rules: tuple[TopicRule, ...]
+    wheres: tuple[Where, ...]
+    names: tuple[str, ...]
+    """The identifiers that are searched for."""
+
+    def judge(self, record: Record) -> int:
+        """Return YES if the record is the person's, NO, or UNDECIDED."""
+        return max((where.judge(record) for where in self.wheres), default=NO)
+
+    def may_be_in(self, payload: bytes) -> bool:
+        """Tell whether a batch with these decompressed records has to be read."""
+        return any(where.may_be_in(payload) for where in self.wheres)
+
+
+class KnownIdentifiers:
+    """The identifiers of one person, found so far. One thread at a time."""
+
+    def __init__(
+        self,
+        rules: Mapping[str, tuple[TopicRule, ...]],
+        sizes: Mapping[str, int],
+        given: Mapping[str, Sequence[str]],
+        *,
+        is_confirmed: bool = False,
+    ) -> None:
+        """`rules`, `sizes`: of each topic; a smaller one is read first."""
+        self._rules = rules
+        self._sizes = sizes
+        self._given = given
+        self._is_confirmed = is_confirmed
+        self._searched: dict[str, set[Identifier]] = {topic: set() for topic in rules}
+        self._values: dict[str, dict[str, None]] = {}
+        self.steps: list[IdentifierStep] = []
+        for name, values in given.items():
+            for value in values:
+                self._add(IdentifierStep(Identifier(name, value)))
+
+    def has(self, name: str, value: str) -> bool:
+        """Tell whether an identifier is the person's."""
+        return value in self._values.get(name, {})
+
+    def next_search(self, values_of: Mapping[str, Values] | None = None) -> TopicSearch | None:
+        """Return the topic to read next; None if nothing new turned up. `values_of`: the decoders, by topic."""
+        waiting = [topic for topic in self._rules if self._unsearched(topic)]
+        if not waiting:
+            return None
+
+        def order(topic: str) -> tuple[bool, int, str]:
+            learnable = self._learnable(one for one in waiting if one != topic)
+            is_early = any(name in learnable for rule in self._rules[topic] for name in rule.identity)
+            return is_early, self._sizes.get(topic, 0), topic
+
+        topic = min(waiting, key=order)
+        new = self._unsearched(topic)
+        self._searched[topic].update(new)
+        decoder = None if values_of is None else values_of.get(topic)
+        texts = _conditions(self._rules[topic], new)
+        names = tuple(dict.fromkeys(one.name for one in new))
+        return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=decoder) for text in texts), names)
+
+    def learn(self, topic: str, partition: int, offset: int, lessons: Iterable[Lesson]) -> None:
+        """Add what a record of the person teaches. Doubtful, TooManyIdentifiers."""
+        for identifier, by in lessons:
+            name, value = identifier
+            if self.has(name, value):
+                continue
+            if name in self._given and not self._is_confirmed:
+                raise Doubtful(
+                    f"a record found by {by} in {topic} (partition {partition}, offset {offset}) has another {name} than the "
+                    "given one: it may be another person's"
+                )
+            self._add(IdentifierStep(identifier, topic, partition, offset, by))
+
+    def check_share(self, search: TopicSearch, matched: int, total: int) -> None:
+        """Check how many of a topic's records a search has found. Doubtful if that is a large share."""
+        is_short = any(len(value) <= SHORT_CHARACTERS for name in search.names for value in self._values.get(name, {}))
+        limit = LARGE_SHARE_OF_SHORT if is_short else LARGE_SHARE
+        if self._is_confirmed or matched < FEW_RECORDS or matched <= limit * total:
+            return
+        what = "short identifiers select" if is_short else "the identifiers select"
+        names = ", ".join(search.names)
+        raise Doubtful(
+            f"{what} {matched:,} of {total:,} records of {search.topic} ({names}): several people may share them"
+        )
+
+    def parts(self, topic: str) -> tuple[RulePart, ...]:
+        """Return the conditions that select the person's records of a topic, for each rule with a known identifier."""
+        found = []
+        for rule in self._rules.get(topic, ()):
+            texts = _conditions((rule,), self._of((rule,)))
+            if texts:
+                keys = self._values.get(rule.keyed_by or "", {})
+                found.append(RulePart(rule, texts, tuple(value.encode() for value in keys)))
+        return tuple(found)
+
+    def _add(self, step: IdentifierStep) -> None:
+        if len(self.steps) >= MAX_VALUES:
+            raise TooManyIdentifiers(
+                f"more than {MAX_VALUES:,} identifiers were found: several people may share one of them"
+            )
+        name, value = step.identifier
+        self._values.setdefault(name, {})[value] = None
+        self.steps.append(step)
+
+    def _of(self, rules: Iterable[TopicRule]) -> list[Identifier]:
+        """Return the known identifiers by which rules recognise a person."""
+        names = dict.fromkeys(name for rule in rules for name in rule.identity)
+        return [Identifier(name, value) for name in names for value in self._values.get(name, {})]
+
+    def _unsearched(self, topic: str) -> list[Identifier]:
+        return [one for one in self._of(self._rules[topic]) if one not in self._searched[topic]]
+
+    def _learnable(self, topics: Iterable[str]) -> set[str]:
+        """Return the names of the identifiers that reading these topics may lead to."""
+        found: set[str] = set()
+        left = set(topics)
+        while left:
+            for topic in left:
+                found |= {name for rule in self._rules[topic] for name, _ in rule.places if _teaches(rule, name)}
+            left = {
+                topic
+                for topic, rules in self._rules.items()
+                if any(name in found for rule in rules for name in rule.identity)
+                and any(_teaches(rule, name) and name not in found for rule in rules for name, _ in rule.places)
+            }
+        return found
+
+
+def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -> list[Lesson]:
+    """Return the identifiers that a record teaches, beyond those that are known."""
+    found = []
+    for rule in rules:
+        by = matching(rule, parts, known)
+        if not by:
+            continue
+        for name, place in rule.places:
+            if name not in by:
+                found += [Lesson(Identifier(name, one), by[0]) for one in parts.at(place) if not known.has(name, one)]
+    return found
+
+
+def matching(rule: TopicRule, parts: Parts, known: KnownIdentifiers) -> list[str]:
+    """Return the names of the identifiers by which a record is the person's, according to a rule."""
+    return [
+        name
+        for name, places in rule.identity.items()
+        if any(known.has(name, value) for place in places for value in parts.at(place))
+    ]
+
+
+def _teaches(rule: TopicRule, name: str) -> bool:
+    """Tell whether a record found by this rule can lead to the identifier."""
+    return name in rule.learns or len(rule.identity) > 1
+
+
+def _conditions(rules: Iterable[TopicRule], identifiers: Iterable[Identifier]) -> tuple[str, ...]:
+    """Return conditions that find these identifiers, each within the limits of a `where`."""
+    comparisons: dict[str, None] = {}
+    of_rules = list(rules)
+    for name, value in identifiers:
+        for rule in of_rules:
+            for place in rule.identity.get(name, ()):
+                comparisons |= dict.fromkeys(place.comparisons(value))
+    texts: list[str] = []
+    some: list[str] = []
+    size = 0
+    for one in comparisons:
+        length = len(one.encode(errors="replace")) + len(" or ")
+        if some and (len(some) == MAX_COMPARISONS or size + length > MAX_BYTES):
+            texts.append(" or ".join(some))
+            some, size = [], 0
+        some.append(one)
+        size += length
+    return (*texts, " or ".join(some)) if some else ()
