@@ -78,7 +78,7 @@ def test_every_measurement_is_tried_here() -> None:
 
 
 def test_the_committed_run_has_every_measurement() -> None:
-    """It is what `make bench` writes, of every round, and names the machine and the commit."""
+    """The run is what `make bench` writes: it has every round, and names the machine and the commit."""
     from measure import MEASUREMENTS, ON_REQUEST
 
     last = json.loads((BENCH / "last.json").read_text())
@@ -125,7 +125,7 @@ def test_two_checkouts_are_measured_in_turns(tmp_path: Path) -> None:
 def test_a_figure_is_worse_if_it_is_so_in_every_round(
     here: list[float], there: list[float], unit: str, expected: str
 ) -> None:
-    """By more than 5 %, in the direction of its unit; a round that says otherwise is noise."""
+    """A figure is worse by more than 5 %, in the direction of its unit; a round that says otherwise is noise."""
     from figure import verdict
 
     assert verdict(here, there, unit) == expected
@@ -149,7 +149,7 @@ def test_a_run_can_be_taken_in_parts(tmp_path: Path) -> None:
 
 
 def test_a_regression_is_named(tmp_path: Path) -> None:
-    """In the table, in the JSON and by measurement; a figure of one side has no verdict."""
+    """A regression is named in the table, in the JSON and by measurement; a figure of one side has no verdict."""
     from rich.console import Console
     from run import Row, Run, table_of, write
 
@@ -176,7 +176,7 @@ def test_a_regression_is_named(tmp_path: Path) -> None:
 
 
 def test_a_revision_is_checked_out_for_the_time_being(tmp_path: Path) -> None:
-    """Its own files are there, not those that were changed since; and nothing is left of it."""
+    """The revision's own files are there, not those that were changed since; and nothing is left of it."""
     from run import other_side
 
     def git(*arguments: str) -> str:

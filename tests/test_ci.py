@@ -47,7 +47,7 @@ def test_all_targets_see_the_systems_programs_and_an_empty_home(tmp_path: Path) 
 
 
 def test_another_python_on_path_runs_the_quick_part_too(tmp_path: Path) -> None:
-    """In an environment of its own; the same version as the system's is not tried again."""
+    """The quick part runs in an environment of its own; the same version as the system's is not tried again."""
     other = write_program(tmp_path / "python3", OTHER_PYTHON)
     calls = run_ci(tmp_path, f"{tmp_path}:{SYSTEM_PATH}")
     assert [call[0] for call in calls][3:] == [f"quick PYTHON={other} VENV=.venv/other"]

@@ -463,7 +463,7 @@ print(*[name for name in {HEAVY} if name in sys.modules])
 
 @pytest.mark.slow
 def test_a_start_imports_nothing_of_the_standard_library_that_costs_and_waits() -> None:
-    """`diamant start` has no archives, compressors or temporary files before it needs them: 2 MB and 5 ms."""
+    """`diamant start` imports archives, compressors and temporary files only when needed, which saves 2 MB and 5 ms."""
     program = f"""
 import sys
 import diamant.broker.launch.start, diamant.broker.running

@@ -69,7 +69,7 @@ def test_an_installation_is_never_silent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])
 def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typed: str) -> None:
-    """And the home directory is the shell's to find, as some hand it over as it was typed."""
+    """The home directory is found by the shell, as the path may be handed over as it was typed."""
     done = subprocess.run(
         ["make", "-C", str(ROOT), "-n", "run", f"DATA={given}", f"VENV={tmp_path}/venv"],
         capture_output=True, text=True, check=True, timeout=30,
@@ -96,7 +96,7 @@ def make_java(tmp_path: Path, *arguments: str, user: int, has_java: bool, apt_co
 
 @on_debian
 def test_root_of_debian_gets_it_with_a_note(tmp_path: Path) -> None:
-    """With the way out."""
+    """Root of Debian gets an installation, with a note on how to avoid it."""
     out, _, asked = make_java(tmp_path, user=0, has_java=False)
     assert "installing openjdk-17-jre-headless (make test JAVA=skip does not)" in out
     assert asked == "update -q\ninstall -y -q openjdk-17-jre-headless\n"
@@ -104,7 +104,7 @@ def test_root_of_debian_gets_it_with_a_note(tmp_path: Path) -> None:
 
 @on_debian
 def test_others_are_told_the_command(tmp_path: Path) -> None:
-    """And nothing is tried; the suite continues."""
+    """Others are told the command, and nothing is tried; the suite continues."""
     out, err, asked = make_java(tmp_path, user=1000, has_java=False)
     assert (out, asked) == ("", "")
     assert "the tests of Spark are skipped: they need Java 17 or newer." in err
@@ -121,7 +121,7 @@ def test_a_failed_installation_does_not_end_the_suite(tmp_path: Path) -> None:
 @on_debian
 @pytest.mark.parametrize(("arguments", "has_java"), [(["JAVA=skip"], False), ([], True)])
 def test_nothing_is_done_where_nothing_is_to_be_done(tmp_path: Path, arguments: list[str], has_java: bool) -> None:
-    """With JAVA=skip, or with a Java that will do."""
+    """Nothing is installed with JAVA=skip, or with a Java that will do."""
     assert make_java(tmp_path, *arguments, user=0, has_java=has_java) == ("", "", "")
 
 

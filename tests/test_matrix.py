@@ -75,7 +75,9 @@ def test_placeholders_and_other_builds_are_no_interpreters(machine: Path) -> Non
 
 
 def test_named_interpreters_are_taken_as_they_are(machine: Path) -> None:
-    """By a name on PATH or by a path, once each, whatever the classifiers say; this Python answers for itself."""
+    """Interpreters are named on PATH or by a path, and used once each, whatever the classifiers say; this Python answers for
+    itself.
+    """
     write_program(machine / "first/python3.99", answers("3.99.0", machine / "python3.99"))
     found = matrix.chosen(["python3.99", sys.executable, f"{machine}/first/python3.99"])
     assert [one.version for one in found] == [pythons.ask(sys.executable).version, "3.99.0"]

@@ -29,7 +29,7 @@ MAIN = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
     ids=["plugin", "no plugin", "imported before pytest"],
 )
 def test_late_imports_are_not_rewritten(tmp_path: Path, program: str, options: list[str]) -> None:
-    """With the plugin, without it, and where Diamant was imported before pytest."""
+    """Late imports are not rewritten with the plugin, without it, or where Diamant was imported before pytest."""
     (tmp_path / "test_it.py").write_text(TEST)
     command = [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", "-c", "/dev/null", *options, "test_it.py"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)

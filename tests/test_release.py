@@ -66,7 +66,7 @@ def dist(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_same_commit_gives_the_same_bytes(release: Release, dist: Path, tmp_path: Path) -> None:
-    """In another directory, by a user who lets nobody read his files."""
+    """The bytes are the same in another directory, and for a user who lets nobody read his files."""
     subprocess.run(["git", "clone", "-q", ROOT, tmp_path / "elsewhere" / "clone"], check=True, timeout=60)
     again = release._replace(clone=tmp_path / "elsewhere" / "clone").build(tmp_path / "dist", 0o077)
     assert again == {path.name: sha256(path.read_bytes()).hexdigest() for path in dist.iterdir()}
@@ -103,7 +103,7 @@ def test_there_is_a_wheel_for_each_machine_and_the_sources(release: Release, dis
 def test_a_wheel_that_does_not_keep_its_tags_is_refused(
     release: Release, dist: Path, tmp_path: Path, name: str, fault: str
 ) -> None:
-    """Here the right wheel under a wrong name."""
+    """The right wheel under a wrong name is refused."""
     (wheel,) = dist.glob("*manylinux*x86_64.whl")
     tags = name if name.startswith("cp") else f"cp311-abi3-{name}"
     shutil.copy(wheel, tmp_path / f"{wheel.name.partition('-cp311')[0]}-{tags}.whl")
@@ -113,7 +113,9 @@ def test_a_wheel_that_does_not_keep_its_tags_is_refused(
 
 
 def test_kernels_and_engines_pass_their_tests_where_the_wheels_are_installed(release: Release, dist: Path) -> None:
-    """On this machine, and where qemu-user is at hand on an old one and on arm64. What was not tried is printed."""
+    """They pass on this machine and, where qemu-user is at hand, on an old one and on arm64. Cells that were not tried are
+    printed.
+    """
     done = release.run("check", dist)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr

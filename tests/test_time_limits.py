@@ -39,7 +39,7 @@ def test_passes():
 
 @pytest.mark.slow
 def test_a_hanging_test_is_ended(tmp_path: Path) -> None:
-    """By a failure with the stacks of all threads; where that ends nothing, by the end of its worker. What follows is run."""
+    """A hanging test fails with the stacks of all threads, or its worker ends. The tests after it run."""
     (tmp_path / "test_hanging.py").write_text(HANGING)
     command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "tests.time_limits", "-p", "no:cacheprovider"]
     run = subprocess.run(

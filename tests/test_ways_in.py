@@ -137,7 +137,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_the_action_starts_a_broker_for_the_next_steps_and_stops_it(runner: Runner) -> None:
-    """Its addresses are outputs and variables, its command is on PATH, and the stop shows its log."""
+    """The action's addresses are outputs and variables, its command is on PATH, and the stop shows its log."""
     assert runner.use(**LOOPBACK, config="num.partitions=3\n").code == 0
     exported = runner.variables()
     assert (
@@ -161,7 +161,7 @@ def test_the_action_starts_a_broker_for_the_next_steps_and_stops_it(runner: Runn
 
 @pytest.mark.slow
 def test_a_broker_that_cannot_start_ends_the_job_with_its_reason(runner: Runner) -> None:
-    """As an error of the job, which the host shows beside the workflow."""
+    """The reason is an error of the job, which the host shows beside the workflow."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         code, output = runner.use(**LOOPBACK | {"listen": address})
@@ -172,7 +172,7 @@ def test_a_broker_that_cannot_start_ends_the_job_with_its_reason(runner: Runner)
 
 @pytest.mark.slow
 def test_a_broker_that_has_ended_before_its_stop_is_an_error(runner: Runner) -> None:
-    """It did not live as long as the tests that it was for."""
+    """A broker that ended early did not live as long as the tests that it was for."""
     assert runner.use(**LOOPBACK).code == 0
     os.kill(runner.broker, signal.SIGKILL)
     asyncio.run(wait_until(lambda: not is_running(runner.broker)))
@@ -207,7 +207,7 @@ def test_the_action_installs_its_own_sources(runner: Runner) -> None:
     ids=["released", "no date", "another version"],
 )
 def test_a_release_is_of_its_tag_and_has_a_date(tmp_path: Path, tag: str, date: str, told: str) -> None:
-    """Otherwise it ends before anything is built."""
+    """A release whose tag or date is wrong ends before anything is built."""
     (tmp_path / "diamant").mkdir()
     shutil.copy(ROOT / "diamant" / "version.py", tmp_path / "diamant")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n## {__version__} ({date})\n")
@@ -229,7 +229,7 @@ def test_workflows_have_no_more_rights_than_they_say() -> None:
 
 
 def test_the_guide_knows_the_actions_inputs_and_outputs() -> None:
-    """Its tables name all, and its example no other."""
+    """The guide's tables name all inputs and outputs, and its example no other."""
     guide = (ROOT / "docs/how-to/ci.md").read_text()
     listed = re.findall(r"^\| ((?:`[\w-]+`(?:, )?)+) \|", guide, re.MULTILINE)
     assert {name for names in listed for name in re.findall(r"[\w-]+", names)} == {
@@ -245,7 +245,7 @@ def test_the_guide_knows_the_actions_inputs_and_outputs() -> None:
 
 @pytest.mark.slow
 def test_a_devcontainer_starts_its_broker(runner: Runner) -> None:
-    """By the command of the guide, here on a free port. The command ends, the broker does not."""
+    """The devcontainer's command is that of the guide, here on a free port. It ends, the broker does not."""
     runner.link_diamant()
     guide = (ROOT / "docs/how-to/ci.md").read_text()
     (described,) = re.findall(r"^```json\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
@@ -259,7 +259,7 @@ def test_a_devcontainer_starts_its_broker(runner: Runner) -> None:
 
 @pytest.mark.long
 def test_the_class_for_testcontainers_compiles(tmp_path: Path) -> None:
-    """With its test, which is skipped where there is no Docker."""
+    """The class compiles with its test, which is skipped where there is no Docker."""
     if shutil.which("mvn") is None:
         pytest.skip("needs Maven")
     project = shutil.copytree(ROOT / "examples" / "testcontainers", tmp_path / "project")
@@ -273,7 +273,7 @@ def test_the_class_for_testcontainers_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_files_of_a_release_are_built_listed_and_summed_up(tmp_path: Path) -> None:
-    """By the workflow's commands, in a clone. The list has the version, and all packages that requirements.txt pins."""
+    """The workflow's commands run in a clone. The list has the version, and all packages that requirements.txt pins."""
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True, timeout=60)
     job = WORKFLOWS["release"]["jobs"]["files"]["steps"]
@@ -295,7 +295,7 @@ def test_the_files_of_a_release_are_built_listed_and_summed_up(tmp_path: Path) -
 
 @pytest.mark.long
 def test_actionlint_finds_nothing_in_the_workflows(tmp_path: Path) -> None:
-    """It comes by the proxy of Go's modules."""
+    """The tool actionlint comes by the proxy of Go's modules."""
     if shutil.which("go") is None:
         pytest.skip("needs Go")
     wanted = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"

@@ -172,9 +172,8 @@ def wheel(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    """With nothing in any cache and no byte code of ours, what is imported late, in threads, is never rewritten by pytest.
-
-    With --long time after time, and with more workers than processors.
+    """With nothing in any cache and no byte code of ours, modules that are imported late, in threads, are never rewritten by
+    pytest. With --long time after time, and with more workers than processors.
     """
     assert kernels_in(wheel) == {"compiled"}
     python = install(wheel, tmp_path / "environment")
@@ -249,7 +248,7 @@ def test_a_build_requires_a_compiler_from_pypi_where_none_works(sources: Sources
 
 @pytest.mark.long
 def test_pip_installs_kernels_where_no_compiler_is(sources: Sources, tmp_path: Path) -> None:
-    """And no headers of Python are needed: those of ziglang and of Diamant serve."""
+    """The build needs no headers of Python: those of ziglang and of Diamant serve."""
     place = tmp_path / "environment"
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
@@ -267,7 +266,7 @@ def test_pip_installs_kernels_where_no_compiler_is(sources: Sources, tmp_path: P
 def test_an_interpreter_without_a_stable_abi_gets_no_kernels_unasked(
     sources: Sources, tmp_path: Path, kind: str
 ) -> None:
-    """Its extension modules would not load: the build ends, and says how to do without."""
+    """Extension modules would not load in such an interpreter: the build ends, and says how to do without."""
     pretended = {
         "free-threaded": "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1",
         "pypy": "sys.implementation.name = 'pypy'",

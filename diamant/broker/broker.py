@@ -182,7 +182,10 @@ class Broker(Operations):
         return self.node.loop if self._loop is None else self._loop
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T:
-        """Wait in a thread that is not the broker's: ``broker.call(broker.clock.advance("8d"))``. Raises TimeoutError."""
+        """Run a coroutine on the broker's loop and wait for its result, in another thread. Raises TimeoutError.
+
+        ``broker.call(broker.clock.advance("8d"))``
+        """
         return call(self.loop, coroutine, None if timeout is None else seconds_of(timeout))
 
     async def create_topic(

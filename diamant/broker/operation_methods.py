@@ -245,7 +245,7 @@ class BrokersOperations:
         return await perform(self.of, "brokers.shuffle", locals())
 
     async def unclean(self, topic: str, partition: int, broker: int, offset: int) -> UncleanReport:
-        """Let a replica lead that lacks the newest records, which are lost. See `UncleanRequest`."""
+        """Make a replica the leader although it lacks the newest records; those are lost. See `UncleanRequest`."""
         return await perform(self.of, "brokers.unclean", locals())
 
     async def lag(self, broker: int, by: Any) -> OneBroker:

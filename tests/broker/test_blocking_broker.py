@@ -50,7 +50,7 @@ def test_internal_topics_of_a_temporary_broker_are_small(tmp_path: Path) -> None
 
 
 def test_a_directory_that_is_named_stays(tmp_path: Path) -> None:
-    """Only what the broker has made itself is removed."""
+    """A named directory stays: only what the broker has made itself is removed."""
     for _ in range(2):
         with Broker(data_dir=tmp_path) as broker:
             broker.produce("t", "v")
@@ -88,7 +88,7 @@ def test_topics_and_records_by_hand() -> None:
 
 
 def test_records_that_kafka_refuses_are_refused() -> None:
-    """With Kafka's codes, and nothing is stored."""
+    """Such records are refused with Kafka's codes, and nothing is stored."""
     with Broker(auto_create_topics_enable=False) as broker:
         broker.create_topic("users", compact=True)
         for refused, code in (
@@ -115,7 +115,7 @@ async def test_the_same_with_an_event_loop() -> None:
 
 
 def test_a_clock_that_is_moved_in_a_line() -> None:
-    """Its methods wait as the broker's do; `call` takes results as well as coroutines."""
+    """The clock's methods wait as the broker's do; `call` takes results as well as coroutines."""
     with Broker(diamant_clock="manual") as broker:
         broker.clock.freeze()
         before_ms = broker.clock.now_ms()
@@ -136,7 +136,7 @@ def test_a_container_without_docker() -> None:
 
 
 def test_a_container_with_security() -> None:
-    """It takes users, ACLs and TLS as `BrokerConfig` does, and has the configurations of clients."""
+    """A container takes users, ACLs and TLS as `BrokerConfig` does, and has the configurations of clients."""
     container = DiamantContainer(users={"alice": "secret"}, acls=["User:alice ALL topic users"], tls=True)
     with container as kafka:
         config = kafka.client_config("alice")
@@ -152,7 +152,7 @@ def test_dir_shows_what_there_is() -> None:
 
 
 def test_settings_stand_for_a_configuration(tmp_path: Path) -> None:
-    """By the names that a BrokerConfig has; what is wrong is its error, and both at once are none of the two."""
+    """Settings have the names of a BrokerConfig; a wrong one is its error, and both at once are refused."""
     with Broker(listen="127.0.0.1:0", data_dir=tmp_path, num_partitions=3) as broker:
         assert (broker.config.num_partitions, Path(broker.config.data_dir)) == (3, tmp_path)
     with pytest.raises(TypeError, match="did you mean num_partitions"):
@@ -162,7 +162,7 @@ def test_settings_stand_for_a_configuration(tmp_path: Path) -> None:
 
 
 def test_an_address_in_use_is_named(tmp_path: Path) -> None:
-    """With a way out; nothing is left of the start."""
+    """The error names the address and a way out; nothing is left of the start."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -191,7 +191,7 @@ def test_an_error_at_the_start_names_the_file_or_address(error: Exception, said:
 
 
 async def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
-    """By a broker of the same program, too, in a thread or on an event loop: one error for all that keeps it from starting."""
+    """A directory in use by a broker in a thread or on an event loop of the same program is named by one error."""
     async with Broker(listen="127.0.0.1:0", data_dir=tmp_path):
         other = Broker(listen="127.0.0.1:0", data_dir=tmp_path)
         said = f"{tmp_path}/.lock: in use by this process already. Is another broker running on it?"
@@ -203,7 +203,7 @@ async def test_a_directory_in_use_is_named(tmp_path: Path) -> None:
 
 
 async def test_an_error_found_late_in_the_start_names_the_file(tmp_path: Path) -> None:
-    """With the file, also where it is found late in the start."""
+    """The error has the file, also where it is found late in the start."""
     async with Broker(listen="127.0.0.1:0", data_dir=tmp_path):
         pass
     (tmp_path / "meta.properties").write_text("version=7\n")

@@ -76,9 +76,8 @@ with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=directory)):
 
 
 def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path) -> None:
-    """As in a notebook, by Ctrl-C: there is no thread any more, and the directory can be opened again.
-
-    In a process of its own: libraries that other tests use change what Ctrl-C does.
+    """After Ctrl-C, as in a notebook, there is no thread any more, and the directory can be opened again. In a process of its
+    own: libraries that other tests use change what Ctrl-C does.
     """
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_STARTS, tmp_path, CLEAN_SHUTDOWN], capture_output=True, text=True
@@ -257,7 +256,7 @@ async def test_flush_ms_syncs_what_comes_while_a_checkpoint_waits(tmp_path: Path
 
 @pytest.mark.parametrize("flush_ms", ["0", "1000"])
 async def test_flush_ms_leaves_a_log_alone_that_cannot_be_synced(flush_ms: str) -> None:
-    """It refuses writes until the next start: nothing is due for it any more, whatever its flush.ms."""
+    """Such a log refuses writes until the next start: nothing is due for it any more, whatever its flush.ms."""
     clock = SettableClock(1_700_000_000_000)
     env = MemoryEnv(clock)
     async with Broker(config(Path("/data")), env=env) as broker, WireClient(broker.bootstrap_servers) as wire:

@@ -102,8 +102,8 @@ PLACES = [
 
 @ODD
 @pytest.mark.parametrize("place", [*PLACES, *(f"{one}.tmp" for one in PLACES)])
-async def test_a_start_ends_whatever_has_the_name_of_a_file(tmp_path: Path, odd: Odd, place: str) -> None:
-    """It serves, or says which file it cannot read; it reads no more than the limit of such files."""
+async def test_a_start_never_hangs_on_an_odd_file(tmp_path: Path, odd: Odd, place: str) -> None:
+    """The broker serves, or names the file that it cannot read; it reads no more than the limit of such files."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
     path = tmp_path / "data" / place
@@ -153,7 +153,7 @@ def opens(node: ast.AST) -> bool:
 
 
 def test_files_of_a_data_directory_are_opened_by_one_function() -> None:
-    """`open_regular` refuses what is no regular file, and never waits. Spark's own folders apart, all others are listed here."""
+    """`open_regular` refuses anything but a regular file, and never blocks. Other ways to open files are listed here."""
     found = set()
     for folder in ("storage", "cleaner", "broker/erasure", "broker/snapshots", "broker/operations/records"):
         for path in sorted((ROOT / "diamant" / folder).rglob("*.py")):

@@ -18,7 +18,9 @@ from tests.broker.wire import WireClient
 async def test_a_new_directory_is_formatted_for_a_release(
     tmp_path: Path, properties: dict[str, str], level: int
 ) -> None:
-    """By default for Kafka 4.3. Forks and later starts keep the level, whatever the configuration then says."""
+    """A new directory is for Kafka 4.3 by default. Forks and later starts keep the level, whatever the configuration then
+    says.
+    """
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties=properties)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")

@@ -90,7 +90,7 @@ def test_a_stopped_broker_says_so() -> None:
 
 
 def test_a_frozen_clock_stands_still_across_a_stop() -> None:
-    """It continues where it was, however long the broker was away."""
+    """The frozen clock continues where it was, however long the broker was away."""
     with Broker(diamant_clock="manual") as broker:
         broker.clock.freeze()
         broker.clock.advance("8d")
@@ -101,7 +101,7 @@ def test_a_frozen_clock_stands_still_across_a_stop() -> None:
 
 
 def test_a_client_of_before_trusts_and_is_trusted_after() -> None:
-    """With `tls=True` and users, its configuration stays valid: the CA is the same."""
+    """With `tls=True` and users, a client's configuration stays valid: the CA is the same."""
     with Broker(users={"alice": "secret"}, tls=True) as broker:
         client = broker.client_config("alice", certificate="alice")
         broker.stop()
@@ -111,7 +111,7 @@ def test_a_client_of_before_trusts_and_is_trusted_after() -> None:
 
 
 def test_a_fork_can_be_stopped_too(tmp_path: Path) -> None:
-    """Its directory stays, even if the original is started while the fork is away."""
+    """A fork's directory stays, even if the original is started while the fork is away."""
     with Broker(data_dir=tmp_path / "data") as original:
         original.produce("t", "v")
         with original.fork() as fork:
@@ -124,7 +124,7 @@ def test_a_fork_can_be_stopped_too(tmp_path: Path) -> None:
 
 
 def test_kept_state_ends_with_the_broker() -> None:
-    """At the end of `with`, whether it runs or not; and without `with` when nobody has the broker any more."""
+    """Kept state ends with `with`, whether the broker runs or not, and without `with` when nobody has the broker any more."""
     with Broker() as broker:
         broker.stop()
         directory, address = Path(broker.config.data_dir), port_of(broker.bootstrap_servers)

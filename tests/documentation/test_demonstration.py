@@ -156,7 +156,7 @@ def write_segment(data: Path, name: str, codec: int, value: bytes, headers: tupl
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("stage", ["", ".deleted", ".swap", ".cleaned"])
 def test_the_search_of_records_finds_what_is_there(tmp_path: Path, codec: int, stage: str) -> None:
-    """With every codec and in files of every stage: else that it finds nothing would mean nothing."""
+    """Records are found with every codec and in files of every stage; otherwise it would mean nothing that it finds none."""
     write_segment(tmp_path, f"t-1-0/00000000000000000000.log{stage}", codec, b'{"email": "ada@example.com"}')
     (found,) = search_records(tmp_path, ["ada@example.com", "nobody@example.com"])
     assert (found.topic, found.field, found.offset) == ("t-1", "value", 30)
@@ -169,7 +169,7 @@ def test_the_search_of_records_looks_at_headers_and_keys(tmp_path: Path) -> None
 
 
 def test_the_search_of_bytes_reads_every_file(tmp_path: Path) -> None:
-    """Also one of which nobody knows what it is."""
+    """The search of bytes reads files of unknown kinds, too."""
     (tmp_path / "t-0").mkdir()
     for name in ("notes", "t-0/00000000000000000000.index", "t-0/.hidden"):
         (tmp_path / name).write_bytes(b"\0\0ada@example.com\0")
@@ -185,7 +185,7 @@ def plain_teller() -> tuple[Teller, io.StringIO]:
 
 @pytest.mark.slow
 def test_a_claim_that_is_not_so_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With exit code 1, the claim and what was found instead; and nothing is left behind."""
+    """A wrong claim ends the demonstration with exit code 1, the claim and what was found instead; nothing is left behind."""
 
     class Liar:
         def __init__(self, _directory: Path, _broker: object, teller: Teller) -> None:
@@ -204,7 +204,7 @@ def test_a_claim_that_is_not_so_ends_it(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_broker_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With exit code 1 and the reason that it gave."""
+    """A broker that does not start is reported with exit code 1 and the reason that it gave."""
     package = tmp_path / "path" / "diamant"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('no')")

@@ -90,7 +90,7 @@ def run(project: Path, line: str, scratch: Path, timeouts_s: tuple[int, int]) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "line"), TESTS, ids=[name for name, _ in TESTS])
 def test_a_project_passes(name: str, line: str, tmp_path: Path) -> None:
-    """With a broker of its own, by `diamant exec` where no fixture starts it."""
+    """The example's project passes with a broker of its own, by `diamant exec` where no fixture starts it."""
     run(EXAMPLES / "tests" / name, line, tmp_path, (FETCH_TIMEOUT_S, 140))
 
 
@@ -111,7 +111,7 @@ def test_every_project_is_in_the_list(folder: str, projects: list[tuple[str, str
 
 
 def test_a_program_tells_its_version() -> None:
-    """Its libraries are pinned in its own files, and no file names the host of a registry."""
+    """The program's libraries are pinned in its own files, and no file names the host of a registry."""
     files = [path for path in (EXAMPLES / "programs").rglob("*") if path.is_file()]
     assert [path.name for path in files if re.search(r"registry\.|repo1?\.maven|proxy\.golang", path.read_text())] == []
     assert [

@@ -98,5 +98,5 @@ def test_the_reason_of_spark_ends_the_demonstration(tmp_path: Path, monkeypatch:
 
 
 def test_the_page_shows_the_command() -> None:
-    """That one can type."""
+    """The page shows a command that can be typed."""
     assert " ".join(find_command(Path("DATA"), f"'{PATTERN}'")) in PAGE.read_text()

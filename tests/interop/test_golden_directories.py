@@ -82,9 +82,8 @@ def test_everything_in_an_earlier_versions_directory_is_there(archive: Path, tmp
 
 @pytest.mark.parametrize("archive", WITH_ERASURES, ids=name)
 def test_an_earlier_versions_erasures_end_here(archive: Path, tmp_path: Path) -> None:
-    """Its certificates verify; erasures in progress continue, also after a compaction; a second start finds the same.
-
-    A redaction in progress is known, and can be cancelled: it waits for minutes of real time before it looks again.
+    """Certificates of an earlier version verify; erasures in progress continue, also after a compaction; a second start finds the
+    same. A redaction in progress is known, and can be cancelled: it waits for minutes of real time before it looks again.
     """
     golden = Golden(archive, tmp_path)
     is_redacting = "redaction" in archive.name

@@ -147,7 +147,7 @@ def test_no_import_of_a_kernel_ends_in_a_module_that_python_does_not_know(withou
 def test_a_command_that_needs_kernels_is_refused_in_one_line(
     without_kernels: Path, tmp_path: Path, arguments: list[str], what: str
 ) -> None:
-    """With what to do, and no traceback; as JSON if that is asked for."""
+    """The line has the remedy, and no traceback; it is JSON if that is asked for."""
     log = make_log(tmp_path)
     target = log if arguments[0] == "log" else log.parent
     done = run_without(without_kernels, "-m", "diamant", *arguments, target)
@@ -170,7 +170,7 @@ def make_log(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_version_tells_whether_there_are_kernels(without_kernels: Path) -> None:
-    """In words with what to do, and with --json as a fact beside version, engines and libraries."""
+    """The version says it in words with the remedy, and with --json as a fact beside version, engines and libraries."""
     done = run_without(without_kernels, "-m", "diamant", "--version")
     assert done.stdout.splitlines() == [f"diamant, version {__version__}", WITHOUT_KERNELS]
     facts = json.loads(run_without(without_kernels, "-m", "diamant", "--version", "--json").stdout)

@@ -57,12 +57,12 @@ async def test_every_file_of_a_broker_has_a_given_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("state", [VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED, NOT_CERTIFIED])
 @pytest.mark.parametrize("suffix", ["", names.PENDING_SUFFIX, f"{names.PENDING_SUFFIX}.tmp"])
 def test_certificates_of_all_states_have_given_names(state: str, suffix: str) -> None:
-    """Also before they are complete."""
+    """Certificates of all states have such names, also before they are complete."""
     assert is_given(Path(certificate_path("", "0" * 32, state) + suffix).name)
 
 
 def test_names_of_rare_files_are_given() -> None:
-    """They are made by the functions that name these files."""
+    """The names are made by the functions that name these files."""
     rare = [
         names.log_file("users-0", 7) + names.CLEANED_SUFFIX,
         names.snapshot_file("users-0", 7) + names.DELETED_SUFFIX,

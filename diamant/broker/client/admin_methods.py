@@ -293,7 +293,7 @@ class RemoteBrokersOperations:
     def unclean(
         self, topic: str, partition: int, broker: int, offset: int, *, timeout: Duration | None = None
     ) -> JsonObject:
-        """Let a replica lead that lacks the newest records, which are lost."""
+        """Make a replica the leader although it lacks the newest records; those are lost."""
         return self.of.perform("POST /v1/brokers/unclean", locals())
 
     def lag(self, broker: int, by: Any, *, timeout: Duration | None = None) -> JsonObject:

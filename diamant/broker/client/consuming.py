@@ -150,7 +150,7 @@ class TopicReader:
             self.offsets[number] = max(self.offsets[number], header.next_offset)
 
     def _is_shown(self, data: bytes, position: int, header: BatchHeader, aborting: set[int]) -> bool:
-        """Return whether a batch has records for readers. An abort marker ends the aborted transaction of its producer."""
+        """Return whether a batch has records to show. At an abort marker, remove its producer from `aborting`."""
         if header.is_control:
             if any(parse_control_type(record.key) == ABORT for record in iter_records(data, position)):
                 aborting.discard(header.producer_id)

@@ -16,13 +16,13 @@ _OTHERS = (
         "errors.deadletterqueue.group.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether the topic may take the undeliverable records of share groups. Kept and shown; share groups are not served here.",
+        "Whether the topic may take the undeliverable records of share groups. Kept and shown; such records are not copied.",
     ),
     ConfigKey(
         "follower.replication.throttled.replicas",
         ConfigType.LIST,
         [],
-        "Followers whose replication is throttled. Kept and shown; a single node replicates nothing.",
+        "Followers whose replication is throttled. Kept and shown; nothing is replicated.",
         THROTTLED_REPLICAS,
     ),
     ConfigKey(
@@ -37,7 +37,7 @@ _OTHERS = (
         "leader.replication.throttled.replicas",
         ConfigType.LIST,
         [],
-        "Leaders whose replication is throttled. Kept and shown; a single node replicates nothing.",
+        "Leaders whose replication is throttled. Kept and shown; nothing is replicated.",
         THROTTLED_REPLICAS,
     ),
     ConfigKey(

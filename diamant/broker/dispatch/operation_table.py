@@ -489,7 +489,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:UncleanRequest",
         "broker.operations.brokers.brokers:Brokers.unclean",
         lambda services: (services.brokers(),),
-        "Let a replica lead that lacks the newest records, which are lost.",
+        "Make a replica the leader although it lacks the newest records; those are lost.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,

@@ -1,4 +1,4 @@
-"""Certificates of the disks of a Kafka broker: its log directories searched for the key of an erasure, while it runs.
+"""Disk certificates of a running Kafka broker: its log directories are searched for the key of an erasure.
 
 Read-only, and with bounded I/O. The search is the certifying scan of a Diamant's own directory (`cleaner.evidence.scan`). It runs
 where the disks are, with the signing key and the secret of the erasure. `join` puts disk certificates into that of the cluster.

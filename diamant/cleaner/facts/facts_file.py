@@ -1,4 +1,4 @@
-"""Files beside segments with facts about them (mode prompt). Kafka ignores the files, since their names begin with no number.
+"""Files of facts about segments, beside them (mode prompt). Kafka ignores them, as their names do not begin with a number.
 
 Facts belong to one file, identified by size, modification time and birth, since a segment that is cleaned again is another file.
 Facts of larger segments are filed, and collected again if they do not belong to the present segment:

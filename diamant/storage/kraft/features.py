@@ -57,7 +57,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "share.version": (0, 2),
     "streams.version": (0, 1),
 }
-"""The levels with which we open a log: those of Kafka 4.4. Share and streams groups are not served, but a log that allows
+"""The levels with which we open a log: those of Kafka 4.4. Streams groups are not served, but a log that allows
 them is read and continued."""
 
 _FEATURES_OF_4_3: Mapping[str, int] = {
@@ -75,7 +75,7 @@ RELEASES: Mapping[str, Mapping[str, int]] = {
     "4.4": {**_FEATURES_OF_4_3, METADATA_VERSION: 33, "share.version": 2},
 }
 """Features of a new directory, as written by `kafka-storage format` of each release of Kafka; older releases cannot open it.
-Share and streams groups are not served here; they are included for a Kafka that opens the directory.
+Streams groups are not served here; they are included for a Kafka that opens the directory.
 """
 
 _ALWAYS_REGISTERED = (METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION, "kraft.version")

@@ -112,7 +112,7 @@ async def find(wire: WireClient, key: str, kind: int = 0) -> Any:
 
 @pytest.mark.parametrize("kind", [0, 1])
 async def test_the_coordinator_is_the_leader_of_the_internal_partition(kind: int) -> None:
-    """It moves with it, and all brokers name the same one."""
+    """The coordinator moves with the partition's leader, and all brokers name the same one."""
     async with several() as (broker, wires):
         first = [await find(wire, "k", kind) for wire in wires]
         assert {(one.node_id, one.error_code) for one in first} == {(1, 0)}
@@ -122,7 +122,7 @@ async def test_the_coordinator_is_the_leader_of_the_internal_partition(kind: int
 
 
 async def test_other_brokers_are_not_the_coordinator() -> None:
-    """They answer NOT_COORDINATOR, and list only groups of their own."""
+    """Other brokers answer NOT_COORDINATOR, and list only groups of their own."""
     async with several() as (_, wires):
         await find(wires[0], "g")
         beat = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}

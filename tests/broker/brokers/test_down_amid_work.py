@@ -33,7 +33,7 @@ async def coordinator(wire: WireClient) -> int:
 @pytest.mark.parametrize("is_back", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 async def test_an_open_transaction_ends_at_the_new_coordinator(commit: bool, is_back: bool) -> None:
-    """It knows the transaction, with the producer's id and epoch; an old coordinator that is back does not."""
+    """The new coordinator knows the transaction, with the producer's id and epoch; an old one that is back does not."""
     async with several() as (broker, wires):
         await create(wires[0], replicas=[[1, 2, 3]])
         old = await coordinator(wires[0])
@@ -78,7 +78,7 @@ async def test_a_compaction_is_complete_whoever_goes_down(gate: Gate, down: tupl
 
 @pytest.mark.parametrize("stage", ["compacting", SCANNING])
 async def test_an_erasure_is_complete_whoever_goes_down(tmp_path: Path, stage: str) -> None:
-    """Its leader goes in the middle of it; the certificate is valid."""
+    """The leader goes down in the middle of an erasure; the certificate is valid."""
     three = {"diamant.brokers": "3", "default.replication.factor": "3"}
     async with broker_at(tmp_path, **three) as broker:
         await create_with_key(broker, others=5)

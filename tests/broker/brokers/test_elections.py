@@ -68,7 +68,7 @@ async def elect(wire: WireClient, kind: int = PREFERRED, *, is_for_all: bool = F
 
 
 async def test_a_preferred_leader_is_elected() -> None:
-    """If it is in sync; an election of all names only partitions that needed one."""
+    """A preferred leader is elected if it is in sync; an election for all partitions returns only those that needed one."""
     async with several() as (broker, wires):
         await create(wires[0], partitions=2, factor=3)
         assert await elect(wires[0]) == [("t", [ErrorCode.ELECTION_NOT_NEEDED])]
@@ -80,7 +80,7 @@ async def test_a_preferred_leader_is_elected() -> None:
 
 
 async def test_an_unclean_election_takes_a_replica_that_is_not_in_sync() -> None:
-    """It leads alone; before, nothing led."""
+    """The replica that is not in sync leads alone; before the election, nothing led."""
     async with several() as (broker, wires):
         await create(wires[0], replicas=[[2, 3]])
         take_down(broker, 3)

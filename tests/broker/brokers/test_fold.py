@@ -61,7 +61,7 @@ async def test_a_directory_of_one_broker_keeps_one_replica_of_each_partition() -
 
 
 async def test_a_crash_raises_every_leader_epoch() -> None:
-    """As with one broker: other records may take the offsets that unsynced ones had."""
+    """As with one broker, a crash raises all leader epochs: other records may take the offsets of unsynced ones."""
     env = MemoryEnv()
     async with several(env=env) as (broker, wires):
         await create(wires[0], partitions=2, factor=3)

@@ -56,7 +56,7 @@ async def fetch(wire: WireClient, version: int, topic_id: Any = None, rack: str 
 
 @pytest.mark.parametrize("version", [9, 10, 12])
 async def test_a_produce_to_the_wrong_broker_names_the_leader(version: int) -> None:
-    """From version 10 on, with its address; before, only the code (KIP-951)."""
+    """From version 10 on the response names the leader and its address; before, it has only the code (KIP-951)."""
     async with several() as (broker, wires):
         await create(wires[0], factor=3)
         table(broker).move_leader("t", 0, 2)
@@ -74,7 +74,7 @@ async def test_a_produce_to_the_wrong_broker_names_the_leader(version: int) -> N
 
 @pytest.mark.parametrize("code", [NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH])
 async def test_a_fetch_names_the_leader(code: ErrorCode) -> None:
-    """At a broker without a replica, and with an old epoch."""
+    """A fetch at a broker without a replica, or with an old epoch, gets the present leader."""
     async with several() as (broker, wires):
         topic = await create(wires[0], replicas=[[1, 2]])
         table(broker).move_leader("t", 0, 2)
@@ -98,7 +98,7 @@ async def test_followers_serve_fetches_from_version_11_on() -> None:
 
 @pytest.mark.parametrize("selector", [RACK_AWARE, None])
 async def test_the_leader_refers_consumers_to_their_rack(selector: str | None) -> None:
-    """With the rack-aware selector only; not beyond the ISR, and not if the leader is in that rack."""
+    """Consumers are referred only with the rack-aware selector, to members of the ISR, and not if the leader is in their rack."""
     config = {} if selector is None else {"replica_selector_class": selector}
     async with several(**config) as (broker, wires):
         await create(wires[0], factor=3)

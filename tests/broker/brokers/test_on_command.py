@@ -88,7 +88,7 @@ async def test_the_broker_stops_while_clients_wait_for_a_silent_one(three: tuple
 
 
 async def test_a_broker_is_in_sync_again_after_its_lag() -> None:
-    """On the broker's clock; until then it follows, and cannot lead."""
+    """The lag passes on the broker's clock; until then the broker follows, and cannot lead."""
     clock = SettableClock(SystemClock().now_ms())
     async with several(env=MemoryEnv(clock)) as (broker, wires):
         await create(wires[0], replicas=EACH)
@@ -116,7 +116,7 @@ async def test_a_broker_that_goes_down_again_does_not_catch_up() -> None:
 
 
 async def test_a_fenced_broker_answers_that_it_leads_nothing(three: tuple[Broker, list[WireClient]]) -> None:
-    """It is in no ISR, keeps its connections, and can still go down."""
+    """A fenced broker is in no ISR, keeps its connections, and can still go down."""
     broker, wires = three
     assert len((await broker.brokers.fence(2)).moved) == 1
     assert (await wires[1].produce("t", [b"v"], partition=1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -165,7 +165,7 @@ async def test_a_partition_without_a_live_replica_heals() -> None:
 
 
 async def test_a_follower_lags_in_records(three: tuple[Broker, list[WireClient]]) -> None:
-    """Its high watermark is that many records behind; the leader's is not, and it lags nowhere that it leads."""
+    """The follower's high watermark is that many records behind the leader's; where it leads itself, nothing lags."""
     broker, wires = three
     for _ in range(5):
         await wires[0].produce("t", [b"v"])
@@ -179,7 +179,7 @@ async def test_a_follower_lags_in_records(three: tuple[Broker, list[WireClient]]
 
 
 async def test_a_follower_lags_in_time() -> None:
-    """It shows a record after that time on the broker's clock, and wakes a fetch that waits for it."""
+    """The follower shows a record after that time on the broker's clock, and then wakes a fetch that waits for it."""
     clock = SettableClock(SystemClock().now_ms())
     async with several(env=MemoryEnv(clock)) as (broker, wires):
         await create(wires[0], replicas=EACH)
@@ -221,7 +221,7 @@ async def test_the_end_of_a_lag_wakes_a_waiting_fetch(three: tuple[Broker, list[
 
 
 async def test_a_slow_broker_delays_its_requests_only(three: tuple[Broker, list[WireClient]]) -> None:
-    """By a fault with the broker's id, which is replaced by another delay, and removed by 0."""
+    """The delay is a fault with the broker's id; another delay replaces it, and 0 removes it."""
     broker, wires = three
     assert (await broker.brokers.slow(2, "5m")).delay_ms == 300_000
     correlation_id = wires[1].send(METADATA, 12, {"topics": []})
@@ -262,7 +262,7 @@ async def test_an_unclean_leader_lacks_the_end(three: tuple[Broker, list[WireCli
 
 
 async def test_an_unclean_leader_lacks_whole_batches(three: tuple[Broker, list[WireClient]]) -> None:
-    """As when Kafka truncates; the report has the end of the log and the number of lost records."""
+    """Whole batches are lost, as when Kafka truncates; the report has the end of the log and the number of lost records."""
     broker, wires = three
     await wires[0].produce("t", [b"a"])
     await wires[0].produce("t", [b"b", b"c", b"d"])
@@ -321,7 +321,7 @@ async def test_what_an_unclean_leader_lacks_does_not_return(caplog: pytest.LogCa
 async def test_what_cannot_be_is_refused(
     three: tuple[Broker, list[WireClient]], verb: str, arguments: tuple[Any, ...], kind: type[OperationError], text: str
 ) -> None:
-    """With an error that names what was expected; nothing changes."""
+    """Impossible requests get an error that names what was expected; nothing changes."""
     broker, wires = three
     await wires[0].produce("t", [b"a", b"b", b"c"])
     with pytest.raises(kind, match=text):

@@ -32,7 +32,7 @@ async def configs(wire: WireClient, broker_id: int) -> tuple[int, dict[str, str 
 
 
 async def test_each_broker_describes_its_own_configurations() -> None:
-    """With its id, rack and addresses; a broker does not know those of another, as in Kafka."""
+    """A broker describes its own id, rack and addresses; as in Kafka, it does not know those of another."""
     async with several(broker_rack="a,b") as (broker, wires):
         for number, wire in enumerate(wires):
             code, found = await configs(wire, number + 1)
@@ -43,7 +43,7 @@ async def test_each_broker_describes_its_own_configurations() -> None:
 
 
 async def test_a_broker_takes_configurations_for_itself() -> None:
-    """They are kept and described; another broker refuses them."""
+    """A broker's own configurations are kept and described; another broker refuses them."""
     async with several() as (_, wires):
         change = {"name": "log.cleaner.threads", "config_operation": 0, "value": "2"}
         resource = {"resource_type": BROKER, "resource_name": "2", "configs": [change]}
@@ -85,7 +85,7 @@ async def test_the_quorum_is_observed_by_the_other_brokers() -> None:
 
 
 async def test_no_broker_of_the_process_can_be_unregistered() -> None:
-    """All of them are in use."""
+    """UnregisterBroker is refused for every broker of the process, as all of them are in use."""
     async with several() as (_, wires):
         assert (await wires[0].call(UNREGISTER, 0, {"broker_id": 2})).error_code == ErrorCode.INVALID_REQUEST
 
@@ -118,7 +118,7 @@ def test_ports_that_brokers_cannot_have_are_refused(config: dict[str, Any], reas
 
 
 def test_ports_follow_one_another_or_are_listed() -> None:
-    """Those of every listener; free ones stay free."""
+    """The ports of every listener are consecutive or listed; a listener with port 0 gets free ones."""
 
     def ports(**config: Any) -> list[int]:
         return [one.port for one in BrokerConfig(brokers=3, data_dir="/data", **config).all_listeners]
@@ -129,7 +129,7 @@ def test_ports_follow_one_another_or_are_listed() -> None:
 
 
 async def test_free_ports_are_kept_for_the_next_start() -> None:
-    """As for one broker: the same addresses after a stop."""
+    """After a stop, the brokers have the same addresses, as a single broker has."""
     broker = Broker(brokers=3)
     await broker.start()
     before = broker.bootstrap_servers
@@ -163,7 +163,7 @@ async def test_status_and_metrics_name_the_brokers() -> None:
 
 
 async def test_one_broker_names_no_brokers() -> None:
-    """Its status has no such field, its metrics no such samples."""
+    """The status of one broker has no `brokers`, its metrics no `diamant_broker_up`, its certificates no broker ids."""
     async with running(MemoryEnv()) as (broker, _):
         assert "brokers" not in (await broker.status()).to_fields()
         assert samples(broker, "diamant_broker_up") == []

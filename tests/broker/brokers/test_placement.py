@@ -26,5 +26,5 @@ def test_replicas_are_on_different_racks() -> None:
 
 
 def test_a_broker_that_is_down_leads_nothing_new() -> None:
-    """It is the last of the replicas, as Kafka places fenced brokers."""
+    """A broker that is down becomes the last of the replicas, as Kafka places fenced brokers."""
     assert placed(range(3), 3, RACKS, {1, 3}) == [(1, 3, 2), (3, 1, 2), (3, 1, 2)]

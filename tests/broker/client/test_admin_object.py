@@ -127,7 +127,7 @@ def test_a_refusal_is_an_error_with_its_status(admin: Admin) -> None:
 
 
 def test_a_long_call_is_waited_for(broker: BlockingBroker, admin: Admin) -> None:
-    """It runs as a job with progress; the caller gets only the result."""
+    """The call runs as a job with progress; the caller gets only the result."""
     opened = threading.Event()
     hold(broker, opened)
     seen: list[dict[str, Any]] = []
@@ -169,7 +169,7 @@ def hold(broker: BlockingBroker, opened: threading.Event) -> None:
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:
-    """It is given as text or as a file. tests/broker/commands/test_command_errors.py has a missing one."""
+    """The token is given as text or as a file."""
     file = tmp_path / "token"
     file.write_text("0123456789abcdef\n")
     file.chmod(0o600)

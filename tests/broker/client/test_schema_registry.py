@@ -84,7 +84,7 @@ def find(source: SchemaRegistry, schema_id: int) -> SchemaText | None:
 
 
 def test_a_schema_comes_with_its_references(server: ThreadingHTTPServer) -> None:
-    """By id or GUID; names of subjects are quoted."""
+    """Schemas are found by id and by GUID, not by AWS Glue's names; those that they refer to come along."""
     source = registry(server)
     assert find(source, 1) == SchemaText("AVRO", '"string"')
     assert find(source, 2) == SchemaText("PROTOBUF", "message A {}", {"b.proto": "message B {}"})
@@ -120,7 +120,7 @@ def test_an_unusable_registry_counts_as_down(server: ThreadingHTTPServer, schema
 
 
 def test_a_silent_registry_is_waited_for_once(server: ThreadingHTTPServer) -> None:
-    """For a bounded time. One that refuses connections is down at once."""
+    """A silent registry is waited for once, for a bounded time; one that refuses connections is down at once."""
     source = SchemaRegistry(RegistryAddress(f"http://127.0.0.1:{server.server_port}/base"), timeout_s=0.1)
     assert find(source, 11) is None
     assert find(source, 1) is None
@@ -129,6 +129,6 @@ def test_a_silent_registry_is_waited_for_once(server: ThreadingHTTPServer) -> No
 
 @pytest.mark.parametrize("url", ["", "ftp://a", "http://", "registry:8081", "http://ada:secret@a", "http://a?b"])
 def test_a_url_of_another_kind_is_refused(url: str) -> None:
-    """With the expected form, and without what it contains."""
+    """The error names the expected form, and does not quote the URL."""
     with pytest.raises(ValueError, match="expected a URL"):
         RegistryAddress(url)

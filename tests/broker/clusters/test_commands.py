@@ -69,7 +69,7 @@ def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
 def test_another_kafka_is_not_said_to_be_silent(
     cluster: AnyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers, so no other address is suggested: the command is for a Diamant."""
+    """Another Kafka does answer, so the error suggests no other address: it says that the command is for Diamant."""
     put_in(monkeypatch, Mutant(admin_module, "HTTP_ADDRESS_CONFIG", lambda _real: "no.such.config"))
     done = run(cluster, tmp_path, "certificates")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output

@@ -102,7 +102,7 @@ def test_a_record_that_mentions_the_key_stays_and_is_named(cluster: AnyCluster, 
 
 
 def test_a_value_that_is_written_during_the_erasure_is_named(cluster: AnyCluster, register: Register) -> None:
-    """It stays, with its offset in the response; what was there before is gone."""
+    """The new value stays, and the response has its offset; older values are gone."""
     name = cluster.create("written-since")
     cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
 
@@ -137,7 +137,7 @@ def test_an_interruption_puts_everything_back(cluster: AnyCluster, register: Reg
 
 
 def test_an_open_transaction_is_named_and_the_erasure_stays_open(cluster: AnyCluster, register: Register) -> None:
-    """It holds the cleaner. The time limit ends the wait; once the transaction is over, a resumed run closes the erasure."""
+    """An open transaction holds the cleaner until the time limit; once it is over, a resumed run closes the erasure."""
     name = cluster.create("held")
     before = cluster.configs(name)
     with OpenTransaction(cluster.client, name) as transaction:
@@ -243,7 +243,7 @@ def test_a_resumed_run_claims_nothing_about_files_that_wait_for_deletion(
 
 
 def test_a_partition_that_is_added_meanwhile_keeps_the_erasure_open(cluster: AnyCluster, register: Register) -> None:
-    """Its values are found at the end; a resumed run erases them."""
+    """The new partition's values are found at the end; a resumed run erases them."""
     name = cluster.create("grows")
     cluster.produce(name, [(KEY, b"old")], timestamp_ms=OLD_MS)
 

@@ -69,7 +69,7 @@ def test_without_any_one_right_nothing_is_changed(cluster: AnyCluster, register:
 
 
 def test_a_topic_that_a_user_may_not_see_is_refused(cluster: AnyCluster, register: Register) -> None:
-    """As by Kafka's own tools."""
+    """A topic that the user may not see is refused, as by Kafka's own tools."""
     name = filled(cluster, "unseen")
     with logged_in(cluster, "may-nothing") as client, pytest.raises(KafkaRefusal, match="TOPIC_AUTHORIZATION_FAILED"):
         erase(client, b"k", [name], reason="asked", timeout_s=120.0, register=register)

@@ -44,7 +44,7 @@ def test_tombstones_go_at_once(with_transactions: AnyCluster, register: Register
 
 
 def test_a_group_that_is_behind_keeps_them(with_transactions: AnyCluster, register: Register) -> None:
-    """Without an agreement only the values go; the group is listed."""
+    """Without consent only the values are removed; the group that is behind is listed."""
     cluster = with_transactions
     name = filled(cluster, "behind")
     KafkaGroup(cluster.client, "slow").commit({(name, 0): 1})

@@ -28,7 +28,7 @@ def at(address: str, *words: str) -> Result:
 
 
 def test_brokers_that_are_down_come_back_by_the_others_or_by_http(broker: BlockingBroker) -> None:
-    """With the address of one that is down, the error names both ways."""
+    """With the address of a broker that is down, the error names both ways to bring it up."""
     first, second = broker.bootstrap_servers.split(",")
     assert at(first, "broker", "down", "1").exit_code == 0
     alone = at(first, "broker", "up", "1")
@@ -66,7 +66,7 @@ def test_the_state_of_the_broker_is_printed(broker: BlockingBroker) -> None:
 
 
 def test_0_ends_delay_and_lag(broker: BlockingBroker) -> None:
-    """In both verbs; other numbers without a unit are refused."""
+    """0 ends a delay and a lag; other numbers without a unit are refused."""
     for words, unit in (("slow", "30ms"), ("lag", "500ms")):
         assert unit.removesuffix("ms") in run(broker, "broker", words, "2", unit).output
         assert run(broker, "broker", words, "2", "0").exit_code == 0

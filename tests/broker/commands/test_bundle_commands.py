@@ -61,7 +61,9 @@ def test_a_bundle_is_written_and_downloaded(running_broker: Broker, tmp_path: Pa
 
 
 def test_the_public_key_is_printed(running_broker: Broker, tmp_path: Path) -> None:
-    """As PEM and nothing else, so that a redirection makes the file to be pinned; before there is a key, it says so."""
+    """The key is printed as PEM and nothing else, so a redirection makes the file to be pinned; without a key, an error says
+    so.
+    """
     result = CliRunner().invoke(certificates, ["--public-key", *on(running_broker)])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no key yet" in result.stderr

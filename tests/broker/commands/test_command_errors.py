@@ -29,7 +29,9 @@ from tests.ports import ReservedPort
     ids=lambda one: str(one[0]),
 )
 def test_a_command_says_that_its_job_survives_the_broker(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the broker is killed during an erasure or redaction, one line says so and how to list it later."""
+    """If the broker is killed during an erasure or redaction, the command says in a line that the job continues and how to list
+    it.
+    """
     with one_answer(b"") as address:
         monkeypatch.setattr(admin_module, "_find_http_url", lambda *_: f"http://{address}")
         result = CliRunner().invoke(main, command)

@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_erased(
 
 
 def test_a_file_that_cannot_be_written_after_all_stops_nothing(broker: Broker, tmp_path: Path) -> None:
-    """On a full disk the erasure and --now complete, the certificate's path is printed, and the exit code is 1."""
+    """On a full disk the erasure completes, the certificate's path is printed, and the exit code is 1."""
     page = tmp_path / "c.html"
     outputs = ["--certificate", "/dev/full", "--page", str(page)]
     result = run(

@@ -193,21 +193,21 @@ def test_no_answer_is_a_failure(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(OF_TOPICS))
 def test_a_missing_topic_has_one_wording(name: str, broker: BlockingBroker, tmp_path: Path) -> None:
-    """In every command, with the next step."""
+    """Every command has one text for a topic that does not exist, with the next step."""
     found = run(broker, *needed(name, tmp_path))
     assert found.stderr == f"diamant: {no_topic(MISSING)}\n"
 
 
 @pytest.mark.parametrize("name", sorted(OF_PARTITIONS))
 def test_a_missing_partition_has_one_wording(name: str, broker: BlockingBroker) -> None:
-    """In every command, with the partitions that there are."""
+    """Every command has one text for a partition that does not exist, with those that exist."""
     found = run(broker, name, "t", *NEEDED[name][1:], "-p", "7")
     assert (found.exit_code, found.stderr) == (2, f"diamant: {no_partition('t', 7, 1)}\n")
 
 
 @pytest.mark.parametrize("name", ["group describe", "group delete"])
 def test_a_missing_group_has_one_wording(name: str, broker: BlockingBroker) -> None:
-    """With the next step."""
+    """Every command has one text for a group that does not exist, with the next step."""
     assert run(broker, *name.split(), MISSING).stderr == f"diamant: {no_group(MISSING)}\n"
 
 

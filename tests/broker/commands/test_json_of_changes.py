@@ -45,7 +45,7 @@ def broker() -> Iterator[BlockingBroker]:
 
 
 def test_every_command_has_json() -> None:
-    """Also those that only change something."""
+    """Every command has --json, also those that only change something."""
     without = {name for name, command in leaves(main) if not any("--json" in one.opts for one in command.params)}
     assert without == NOT_JSON
 
@@ -113,7 +113,7 @@ def test_every_command_has_json() -> None:
 def test_a_change_is_reported(
     broker: BlockingBroker, tmp_path: Path, words: tuple[str, ...], line: str, fields: Any
 ) -> None:
-    """As a line, or as JSON: one object, and a list of them where a command takes several names."""
+    """A change is reported in a line, or with --json as an object, in a list where a command takes several names."""
     (tmp_path / "password").write_text("secret")
     words = tuple(word.replace("PASSWORD", str(tmp_path / "password")) for word in words)
     with broker.fork(diamant_http_listen="") as other:
@@ -170,14 +170,14 @@ def test_one_failure_of_several_is_reported_beside_the_rest(broker: BlockingBrok
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_an_error_is_one_json_line(broker: BlockingBroker, words: tuple[str, ...], code: int) -> None:
-    """On standard error, with nothing on standard output."""
+    """With --json an error is one JSON line on standard error; nothing is on standard output."""
     told = run(broker, *words, "--json")
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (code, "", 1), told.stderr
     assert json.loads(told.stderr)["exit_code"] == code
 
 
 def test_an_alteration_is_whole_or_nothing(broker: BlockingBroker) -> None:
-    """If the number of partitions is refused, the configurations are as before."""
+    """If the number of partitions is refused, no configuration has changed either."""
     told = run(broker, "topic", "alter", "t", "-c", "retention.ms=5", "-p", "1")
     assert (told.exit_code, told.stdout, "INVALID_PARTITIONS" in told.stderr) == (2, "", True), told.stderr
     assert json.loads(run(broker, "topic", "describe", "t", "--json").stdout)["configs"] == {}
@@ -220,5 +220,5 @@ def test_written_records_are_reported(broker: BlockingBroker) -> None:
 
 
 def test_a_help_names_json() -> None:
-    """In the help of each changing command, too."""
+    """The help of each changing command names --json."""
     assert "--json" in CliRunner().invoke(main, ["topic", "create", "--help"]).stdout

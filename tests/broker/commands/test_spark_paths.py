@@ -29,7 +29,7 @@ def test_a_size_of_one_process_is_stated(
 
 @pytest.mark.parametrize("words", [["stats"], ["find", "--key", "a"]])
 def test_a_directory_of_another_kind_is_refused(tmp_path: Path, words: list[str]) -> None:
-    """As by `diamant log`: names like dbus-1 alone make no log directory."""
+    """`dbus-1` and the like do not make a log directory, as for `diamant log`."""
     (tmp_path / "dbus-1").mkdir()
     found = CliRunner().invoke(main, ["spark", words[0], str(tmp_path), *words[1:]])
     assert (found.exit_code, f"{tmp_path}: not a log directory" in found.stderr) == (2, True)

@@ -160,7 +160,7 @@ def test_the_share_of_a_known_total() -> None:
 
 @pytest.mark.parametrize("file", [StringIO(), Terminal()])
 def test_programs_see_none_of_it(file: StringIO) -> None:
-    """There is no progress line without a terminal, or if output goes to it."""
+    """Progress is printed only to a terminal, and not if the output goes there, too."""
     seconds = [100.0]
     with redirect_stderr(file), LiveProgress(is_shown=not file.isatty(), clock=lambda: seconds[-1]) as progress:
         seconds.append(104.0)
@@ -192,7 +192,7 @@ def test_a_value_with_a_unit(name: str, text: str, hint: str) -> None:
     ("name", "text"), [("segment.ms", "soon"), ("segment.ms", "1MB"), ("segment.ms", "-5"), ("cleanup.policy", "1h")]
 )
 def test_other_values(name: str, text: str) -> None:
-    """Without a clear meaning there is no hint."""
+    """A value without a clear meaning gets no hint."""
     with pytest.raises(ConfigError) as caught:
         TOPIC_CONFIGS[name].parse(text)
     assert with_hint(caught.value) == str(caught.value)

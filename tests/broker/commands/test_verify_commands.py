@@ -134,7 +134,7 @@ def test_a_scan_of_files_tells_how_far_it_is(broker: Broker, issued: Issued, mon
 
 
 def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Broker, issued: Issued) -> None:
-    """Without a broker the error names the options that need none."""
+    """Without a broker, the error names the options that need none."""
     address = on(broker)
     broker.awaited.__exit__(None, None, None)
     result = run(issued, *address)
@@ -148,8 +148,8 @@ def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Br
 
 
 def test_files_that_a_broker_has_are_refused(broker: Broker, issued: Issued, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They change while they are read; once it is stopped they are looked at, and no broker can take them meanwhile, not even
-    between what a scan reads of the lock's own file and its account. Afterwards the directory is as it was.
+    """Files of a running broker change while they are read, so they are refused. Once it is stopped they are scanned under its
+    lock, and nothing changes.
     """
     files = ["--data", issued.data, "--secret", issued.secret, "--where", WHERE]
     result = run(issued, *files)

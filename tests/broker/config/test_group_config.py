@@ -31,7 +31,7 @@ def test_a_value_of_the_group_comes_first() -> None:
 
 @pytest.mark.parametrize(("name", "value", "message"), NEW_IN_4_4["group_values"])
 def test_values_are_accepted_and_refused_as_by_kafka(name: str, value: str, message: str | None) -> None:
-    """With Kafka's text."""
+    """Values are accepted, or refused with Kafka's text."""
     if message is None:
         validate_group_configs({name: value}, BrokerConfig())
         return

@@ -83,7 +83,7 @@ def test_settings_of_tls_pass_with_a_listener_that_has_it() -> None:
     ],
 )
 def test_harmless_security_settings_pass(name: str, value: str) -> None:
-    """These are Kafka's defaults, empty values, and settings of listeners that are not opened."""
+    """Kafka's defaults, empty values, and settings of listeners that are not opened are accepted."""
     BrokerConfig(properties={name: value})
 
 
@@ -158,14 +158,14 @@ def test_users_that_cannot_be_are_refused(text: str, reason: str) -> None:
     ],
 )
 def test_addresses_are_those_of_secured_listeners(settings: dict[str, Any], listeners: list[str]) -> None:
-    """With TLS, users or both; named listeners are unchanged, and passwords are never shown."""
+    """Addresses are secured with TLS, users or both; named listeners are unchanged, and passwords are never shown."""
     config = BrokerConfig(**settings)
     assert [str(one) for one in config.listeners] == listeners
     assert "hush" not in f"{config}{describe_broker(config, {}, '')}"
 
 
 def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
-    """It exits with 2, and the data directory is not created."""
+    """The command names all wrong settings in one line and exits with 2; the data directory is not created."""
     asked = ["ssl.provider=SunJSSE", "sasl.enabled.mechanisms=PLAIN"]
     settings = [word for setting in asked for word in ("--set", setting)]
     result = CliRunner().invoke(main, ["start", "--data", str(tmp_path / "data"), "--listen", "SSL://:0", *settings])
@@ -187,7 +187,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_stored_security_settings_without_effect_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in Kafka, it is stored and does not change a PLAINTEXT listener. Each start logs a warning."""
+    """As in Kafka, the setting is stored and does not change a PLAINTEXT listener. Each start logs a warning."""
     said = (
         ": kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
         "any client can connect to one without TLS and SASL"
@@ -266,7 +266,7 @@ def test_settings_of_an_authorizer_that_there_is_not_are_refused(settings: dict[
 
 
 def test_acls_of_a_configuration_imply_the_authorizer() -> None:
-    """This holds for texts and values. A copy of the broker, such as a fork, has the ACLs, too."""
+    """ACLs as text or as values set the authorizer. A copy of the broker, such as a fork, has them, too."""
     config = BrokerConfig(acls=["User:alice READ topic users", *parse_acls("User:bob ALL topic *")])
     assert config["authorizer.class.name"] == STANDARD_AUTHORIZER
     assert acls_of(str(config["diamant.acls"])) == parse_all(["User:alice READ topic users", "User:bob ALL topic *"])

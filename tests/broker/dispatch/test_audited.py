@@ -90,7 +90,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("key", AUDITED)
 def test_every_audited_api_leaves_a_line(asked: list[dict[str, Any]], key: int) -> None:
-    """For done, attempted and denied changes, with the names of their subjects."""
+    """Changes that were done, attempted or denied leave a line with the names of their subjects."""
     found = [line for line in asked if line["what"] == API_NAMES[key]]
     assert "denied" in {line["outcome"] for line in found if line["who"] == f"User:{ALICE}"}
     assert {line["outcome"] for line in found if line["who"] == f"User:{ADMIN}"} - {"denied"}
@@ -156,7 +156,7 @@ async def changes(wire: WireClient) -> None:
 
 
 async def test_lines_name_what_was_changed_and_no_value(tmp_path: Path) -> None:
-    """Without an authorizer, too. Neither passwords nor values of configurations are logged."""
+    """Lines hold neither passwords nor values of configurations, with and without an authorizer."""
     async with audited_broker(tmp_path, authorizer_class_name="") as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await changes(wire)
@@ -197,7 +197,7 @@ async def test_acls_in_their_short_form(tmp_path: Path) -> None:
 
 
 async def test_reading_and_writing_records_leaves_no_line(tmp_path: Path) -> None:
-    """Only the automatic creation of a topic does, once."""
+    """Of produces and fetches, only the automatic creation of a topic leaves a line, once."""
     async with audited_broker(tmp_path, authorizer_class_name="") as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             for _ in range(2):

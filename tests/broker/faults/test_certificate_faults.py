@@ -20,7 +20,7 @@ def broker() -> Iterator[BlockingBroker]:
 
 @pytest.mark.parametrize(("kind", "reason"), [("expired", "certificate has expired"), ("wrong-host", "not valid for")])
 def test_a_client_that_looks_refuses_it(broker: BlockingBroker, kind: str, reason: str) -> None:
-    """It fires as often as specified, with a record of each firing; the next connection is normal."""
+    """The fault fires as often as specified, and each firing is recorded; the next connection is normal."""
     client = broker.client_config()
     client.check()
     with broker.faults.add(certificate=kind, times=1) as fault:
@@ -41,7 +41,7 @@ def test_a_certificate_fault_excludes_fields_of_requests(broker: BlockingBroker)
 
 
 def test_a_certificate_fault_needs_the_brokers_own_ca(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without TLS it is refused."""
+    """Without TLS, a certificate fault is refused."""
     with Broker(data_dir=tmp_path_factory.mktemp("data"), diamant_http_listen="") as plain:
         with pytest.raises(FaultError, match=r"BrokerConfig\(tls=True\)"):
             plain.faults.add(certificate="expired")

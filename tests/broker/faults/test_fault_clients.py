@@ -151,7 +151,7 @@ def test_a_consumer_gets_what_was_held(
 def test_a_group_waits_for_its_coordinator(
     servers: str, diamant_topic: str, diamant_faults: Faults, client: Client
 ) -> None:
-    """With COORDINATOR_LOAD_IN_PROGRESS, as after a restart, the consumer retries until it joins."""
+    """As after a restart, the consumer gets COORDINATOR_LOAD_IN_PROGRESS and retries until it joins."""
     fault = diamant_faults.add(coordinator_loading=True, times=1)
     found = client.consume(servers, diamant_topic, group=f"group-of-{diamant_topic}", count=3)
     assert [one.value for one in found] == VALUES

@@ -316,7 +316,7 @@ async def test_the_client_is_named_or_a_pattern(
 
 
 async def test_a_client_without_an_id_fits_no_pattern(wire: WireClient, broker: BlockingBroker) -> None:
-    """Not even * matches it."""
+    """A client without an id does not even match *."""
     fault = broker.faults.add(client_id="*", drop=True)
     wire.writer.write(wire.frame(18, 0, b"", client_id=None))
     await wire.receive_frame()
@@ -367,7 +367,7 @@ async def test_a_held_fetch_is_answered_with_what_there_is_then(wire: WireClient
 
 @pytest.mark.parametrize("after_applying", [False, True])
 async def test_a_delay_comes_before_or_after(wire: WireClient, broker: BlockingBroker, after_applying: bool) -> None:
-    """Both delay the response; only with `after_applying` are the records stored at once."""
+    """With or without `after_applying` the response is delayed; only with it are the records stored at once."""
     await wire.create("t")
     fault = broker.faults.add("Produce", delay_ms=60_000, after_applying=after_applying)
     sent = wire.send(PRODUCE, 9, produce_fields("t", 0, batch_of([b"v"])))
@@ -617,7 +617,7 @@ async def test_a_broken_request_is_refused_as_ever(wire: WireClient, broker: Blo
 
 
 def test_a_broker_that_does_not_run_has_no_faults(tmp_path: Path) -> None:
-    """Without a loop no fault can be installed."""
+    """A fault cannot be installed before the broker's loop runs."""
     with pytest.raises(RuntimeError, match="is not running"):
         _ = Broker(BrokerConfig(data_dir=tmp_path)).faults
 

@@ -102,7 +102,7 @@ def test_each_deletion_is_noted_when_its_time_is_over(broker: BlockingBroker) ->
 
 
 def test_an_erased_key_is_not_named(broker: BlockingBroker) -> None:
-    """This holds for an existing ghost, and for a tombstone that the erasure removes."""
+    """An erased key is named neither for an existing ghost nor for a tombstone that the erasure removes."""
     commit(broker, "slow", 3)
     delete(broker, "a")
     for key in ("a", "b"):

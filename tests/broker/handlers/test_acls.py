@@ -75,7 +75,7 @@ async def test_acls_are_made_found_and_removed(wire: WireClient) -> None:
 
 
 async def test_success_has_an_empty_message_but_where_acls_are_removed(wire: WireClient) -> None:
-    """As in Kafka, which sends null in DeleteAcls only; clients may show the text."""
+    """Messages of successes are empty, as in Kafka, and null in DeleteAcls only; clients may show the text."""
     created = await wire.call(CREATE_ACLS, 3, {"creations": [READ_USERS]})
     found = await wire.call(DESCRIBE_ACLS, 3, ANY_FILTER)
     removed = await wire.call(DELETE_ACLS, 3, {"filters": [ANY_FILTER]})
@@ -104,7 +104,7 @@ async def test_an_acl_that_cannot_be_is_an_invalid_request(wire: WireClient, wro
 
 
 async def test_numbers_that_no_kafka_knows_close_the_connection(wire: WireClient) -> None:
-    """As in Kafka, which cannot read such a request."""
+    """A request with a number that Kafka does not know closes the connection, as it cannot be read."""
     wire.send(CREATE_ACLS, 3, {"creations": [READ_USERS | {"operation": 99}]})
     assert await wire.is_closed()
 
@@ -150,7 +150,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
 
 
 def test_confluent(broker: BlockingBroker) -> None:
-    """With filters that match any value."""
+    """The client manages ACLs, with filters that match any value."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined]
         AclBinding,
         AclBindingFilter,
@@ -176,7 +176,7 @@ def test_confluent(broker: BlockingBroker) -> None:
 
 @pytest.mark.slow
 def test_kafka_python(broker: BlockingBroker) -> None:
-    """With the client's own names."""
+    """The client manages ACLs, with its own names."""
     from kafka.admin import (
         ACL,
         ACLFilter,
@@ -221,7 +221,7 @@ RANGES = [
 
 
 async def test_the_host_of_an_acl_can_be_a_range_of_addresses(tmp_path: Path) -> None:
-    """From metadata.version 32 on, as in Kafka: below it is refused, and a stored one keeps it from going down."""
+    """Ranges are accepted from metadata.version 32 on, as in Kafka; a stored one keeps the version from being lowered."""
     update = {"feature": "metadata.version", "max_version_level": 33, "upgrade_type": 1}
     requested = [acl(2, "users", "User:alice", 3) | {"host": host} for host, _ in RANGES]
     refused = [ErrorCode.UNSUPPORTED_VERSION if host else ErrorCode.INVALID_REQUEST for host, _ in RANGES]

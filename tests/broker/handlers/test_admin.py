@@ -107,7 +107,9 @@ def test_each_module_answers_the_api_it_is_listed_for() -> None:
 
 @pytest.mark.parametrize("api_key", TABLE)
 async def test_bodies_that_make_no_sense_close_the_connection(broker: Broker, api_key: int) -> None:
-    """For every API and version: lengths and counts of some 32,000, or of 2 billion, in a request of 200 bytes."""
+    """Lengths and counts of some 32,000, or of 2 billion, in a request of 200 bytes close the connection, in every API and
+    version.
+    """
     for version in range(SERVED[api_key].min, SERVED[api_key].max + 1):
         if not fields(request_class(api_key, version)):
             continue  # has no body, and what follows a request is not looked at
@@ -158,7 +160,7 @@ async def test_create_topics_can_only_validate(wire: WireClient) -> None:
 
 
 async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
-    """By name or id, each with its result; the directory is set aside, and the name can be used again."""
+    """Topics are deleted by name or id, each with its result; the directory is set aside, and the name can be used again."""
     first = (await wire.create("a")).topic_id
     second = (await wire.create("b")).topic_id
     unknown = uuid4()
@@ -314,7 +316,7 @@ async def test_a_thousand_partitions_come_in_time(wire: WireClient) -> None:
 
 
 async def test_lags_of_the_broker_that_cross(wire: WireClient) -> None:
-    """As in Kafka 4.3.1: a topic without own lags is created, by Metadata too; others must resolve the conflict."""
+    """As in Kafka 4.3.1, a topic without own lags is created, by Metadata too; others must resolve the conflict."""
     for name, value in (("max", "1000"), ("min", "100000")):
         changed = await alter(wire, BROKER, "", (f"log.cleaner.{name}.compaction.lag.ms", SET, value))
         assert changed.error_code == ErrorCode.NONE

@@ -79,7 +79,7 @@ def test_answer_is_as_kafkas(answers: dict[str, Any], case: Any) -> None:
 
 @pytest.mark.slow
 async def test_in_a_directory_for_kafka_4_3_only_answers_about_levels_are_those_of_4_3(tmp_path: Path) -> None:
-    """Such directories are made by default."""
+    """In directories for Kafka 4.3, the default, only the answers about levels differ from those of 4.4."""
     found = await answers_of(tmp_path)
     kafkas = GOLDEN | {name: OF_4_3[name] for name in BY_LEVEL}
     assert {name for name in kafkas if shown(found[name]) != shown(kafkas[name])} == set(DEVIATIONS)

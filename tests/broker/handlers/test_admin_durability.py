@@ -133,7 +133,7 @@ async def test_an_entity_is_the_same_in_any_order(broker: Broker, wire: WireClie
 
 
 async def test_a_quota_that_is_no_number_is_refused(broker: Broker, wire: WireClient) -> None:
-    """As in Kafka 4.4; 4.3 accepts NaN, and then compares with it."""
+    """NaN is refused, as in Kafka 4.4; 4.3 accepts it, and then compares with it."""
     user = {"entity_type": "user", "entity_name": "u"}
     assert await set_quota(wire, [user], float("nan")) is ErrorCode.INVALID_REQUEST
     assert broker.node.metadata.image.quotas == {}

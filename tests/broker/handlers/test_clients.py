@@ -35,7 +35,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 def test_a_client_gets_back_what_it_sent(
     diamant_broker: Broker, diamant_topic: str, client: Client, codec: str, idempotent: bool
 ) -> None:
-    """In order, and the batches are stored in the requested codec."""
+    """The client gets its records in order, and the batches are stored in the requested codec."""
     sent = MESSAGES + (WITHOUT_VALUES if isinstance(client, ConfluentKafka) else [])
     servers = diamant_broker.bootstrap_servers
     offsets = client.produce(servers, diamant_topic, sent, codec=codec, idempotent=idempotent)

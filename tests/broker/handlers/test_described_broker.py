@@ -88,7 +88,7 @@ async def test_settings_kept_for_kafka_are_described_as_they_were_set() -> None:
 
 
 async def test_clients_get_the_advertised_listeners() -> None:
-    """If they are not set, too: with the actual port, and the host at which the client reached a listener of every interface."""
+    """If none are advertised, clients get the actual port, and the host at which they reached a listener of every interface."""
     for listen in ("127.0.0.1:0", "0.0.0.0:0"):
         async with running(MemoryEnv(), listen=listen) as (broker, wire):
             port = broker.bootstrap_servers.rpartition(":")[2]
@@ -98,7 +98,9 @@ async def test_clients_get_the_advertised_listeners() -> None:
 
 @pytest.mark.parametrize("version", [1, 4])
 async def test_a_listeners_settings_are_described(version: int) -> None:
-    """With their values, unless they are passwords, and the broker's setting among the synonyms; read-only, as in Kafka."""
+    """A listener's settings have their values, unless they are passwords, and the broker's setting among the synonyms; read-only,
+    as in Kafka.
+    """
     prefix = "listener.name.plaintext."
     async with running(MemoryEnv(), max_connections=70) as (_, wire):
         for name, value in (
@@ -144,7 +146,7 @@ async def test_a_listeners_settings_are_described(version: int) -> None:
 
 
 async def test_a_listeners_settings_of_the_start_are_described(tmp_path: Path) -> None:
-    """Those in server.properties have its source; a password among them is hidden."""
+    """Settings in server.properties have its source; a password among them is hidden."""
     name, password = "listener.name.inside.max.connections", "listener.name.inside.scram-sha-256.sasl.jaas.config"
     protocol = "sasl.mechanism.inter.broker.protocol"
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"

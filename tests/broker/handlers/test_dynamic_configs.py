@@ -61,7 +61,7 @@ async def replace(wire: WireClient, resource_type: int, name: str, **configs: st
     ],
 )
 async def test_values_that_lock_out_or_do_nothing_are_refused(name: str, key: str, value: str, reason: str) -> None:
-    """As Kafka 4.3.1 refuses them; names that begin as ours and are unknown or reserved are refused as well."""
+    """Such values are refused as by Kafka 4.3.1; names that begin as ours and are unknown or reserved are refused as well."""
     async with running(MemoryEnv()) as (_, wire):
         code, message = await alter(wire, (key, value), name=name)
         assert code is INVALID
@@ -92,7 +92,7 @@ async def test_the_cleaners_memory_is_checked_with_what_is_set_elsewhere() -> No
 
 
 def test_a_start_without_any_address_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Kafka; max.connections=0 starts with a warning, since a file can be changed."""
+    """A start without addresses is refused, as in Kafka; max.connections=0 starts with a warning, since a file can be changed."""
     with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip can be set to zero only if"):
         BrokerConfig(max_connections_per_ip=0)
     assert BrokerConfig(max_connections=0).max_connections == 0
@@ -102,7 +102,9 @@ def test_a_start_without_any_address_is_refused(caplog: pytest.LogCaptureFixture
 async def test_a_key_store_of_http_is_read_before_it_is_stored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Even where HTTP has no TLS yet, and where it is off: the next start would open the store, and fail."""
+    """The key store is read even where HTTP has no TLS yet, and where it is off: the next start would open the store, and
+    fail.
+    """
     good, bad = written(tmp_path, of_broker()), tmp_path / "bad.pem"
     bad.write_text("no key")
     data_dir = tmp_path / "data"

@@ -75,7 +75,7 @@ async def test_metrics_are_prometheus_text(broker: Broker) -> None:
 
 
 async def test_health_of_a_running_broker(broker: Broker) -> None:
-    """It is alive and ready, and reports its identity."""
+    """A running broker is alive and ready, and reports its identity."""
     async with WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", 3)
     answer = await get(broker, "/health")
@@ -97,7 +97,7 @@ async def test_health_of_a_running_broker(broker: Broker) -> None:
 
 
 async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
-    """It is alive but not ready: 503 keeps clients away, and the metrics agree."""
+    """A broker that stops is alive but not ready: 503 keeps clients away, and the metrics agree."""
     broker.node.is_stopping = True
     answer = await get(broker, "/health")
     assert (answer.status, answer.json["live"], answer.json["ready"]) == (503, True, False)
@@ -463,13 +463,13 @@ def test_addresses(text: str, listener: Listener | None) -> None:
 
 @pytest.mark.parametrize("text", ["9644", "localhost", "http://localhost:9644", "a:b", "h:65536", "h:-1", "a:1,b:2"])
 def test_addresses_that_are_none(text: str) -> None:
-    """They are refused with the name of the configuration."""
+    """Invalid addresses are refused with the name of the configuration."""
     with pytest.raises(ConfigError, match=r"^diamant\.http\.listen: .* is not host:port"):
         BrokerConfig(diamant_http_listen=text)
 
 
 def test_diamant_start_has_http_on_unless_told_otherwise(tmp_path: Path) -> None:
-    """By default on loopback; the file and --set override it, and an empty --set turns it off."""
+    """HTTP listens on loopback by default; the file and --set override it, and an empty --set turns it off."""
     file = tmp_path / "server.properties"
     file.write_text("diamant.http.listen=:1234\n")
     assert make_config(None, [], [], None)["diamant.http.listen"] == DEFAULT_HTTP_LISTEN

@@ -101,7 +101,7 @@ async def test_writing_by_hand_needs_what_a_client_needs(tmp_path: Path) -> None
 
 
 async def test_a_request_for_no_topic_concerns_all(tmp_path: Path) -> None:
-    """It needs ALTER on the cluster, whatever its principal may do with single topics."""
+    """The request needs ALTER on the cluster, whatever its principal may do with single topics."""
     async with secured(tmp_path) as broker:
         assert broker.node.authorizer is not None
         broker.node.authorizer.add([allow(Operation.DELETE)])
@@ -110,7 +110,7 @@ async def test_a_request_for_no_topic_concerns_all(tmp_path: Path) -> None:
 
 
 async def test_a_request_without_token_is_anonymous(tmp_path: Path) -> None:
-    """It is told to log in where that would help; probes and the page's static files are open."""
+    """An anonymous request is told to log in where that would help; probes and the page's static files are open."""
     async with secured(tmp_path) as broker:
         for path in ("/v1/status", "/metrics", "/v1/faults"):
             assert (await call(broker, None, "GET", path)).status == 401

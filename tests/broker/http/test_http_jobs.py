@@ -48,7 +48,7 @@ def failing(error: Exception) -> Callable[[Progress], Awaitable[dict[str, Any]]]
 
 
 async def test_a_job_tells_how_far_it_is() -> None:
-    """It is running with progress, then done with its result; a wait ends with the job or its timeout."""
+    """A job is running with progress, then done with its result; a wait ends with the job or its timeout."""
     jobs, work = Jobs(), Work()
     job = jobs.begin("POST /v1/compact", work.run)
     await jobs.wait(job, 1)

@@ -273,7 +273,7 @@ async def test_a_body_that_ends_early_leaves_no_trace(broker: Broker, caplog: py
 
 
 async def test_a_body_may_be_left_out(broker: Broker) -> None:
-    """Without required fields, no body is needed."""
+    """A request without required fields needs no body."""
     assert (await ask(broker, "POST", "/v1/clock/freeze")).json["is_frozen"] is True
     assert (await ask(broker, "POST", "/v1/clock/resume", {})).json["is_frozen"] is False
 
@@ -323,7 +323,7 @@ async def test_every_route_is_in_the_pages(broker: Broker) -> None:
 
 
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
-    """Otherwise a request would find it only after another import. Routes that change data are not GET."""
+    """A route that lay elsewhere would be found only after another import. Routes that change data are not GET."""
     routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
     for row in await routes.table.load_all():
         module = routes.table._module_of(row.path)

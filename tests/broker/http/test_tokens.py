@@ -65,7 +65,7 @@ def test_one_token_without_a_name_may_everything(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_file_lets_nobody_in(tmp_path: Path, text: str, problem: str) -> None:
-    """Even its valid tokens are refused; the error has the line, and no token."""
+    """If the file of tokens is faulty, even its valid ones are refused; the error has the line, and no token."""
     tokens = check(tmp_path, text)
     refusal = tokens.refusal(f"Bearer {A}")
     assert refusal is not None

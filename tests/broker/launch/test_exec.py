@@ -122,7 +122,7 @@ def test_an_option_without_effect_is_refused(options: tuple[str, ...], said: str
     ("name", "mode", "code"), [("absent", None, 127), ("file", 0o600, 126), ("script", 0o700, 127)]
 )
 def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | None, code: int) -> None:
-    """It gives a shell's exit codes and one line."""
+    """The exit code is a shell's, and the error is one line."""
     if mode is not None:
         (tmp_path / name).write_text("#!/no/such/program\n")
         (tmp_path / name).chmod(mode)
@@ -209,13 +209,13 @@ def test_a_copy_of_a_directory(tmp_path: Path) -> None:
     ("option", "value"), [("--topic", ":1"), ("--topic", "a:b"), ("--env", "A"), ("--env", "A=b"), ("--set", "x")]
 )
 def test_options_that_make_no_sense(option: str, value: str) -> None:
-    """They are usage errors with exit code 2."""
+    """Meaningless options are usage errors with exit code 2."""
     found = refused(option, value, "--", "true")
     assert (found.exit_code, "expected" in found.stderr) == (2, True)
 
 
 def test_a_number_as_a_seed() -> None:
-    """It is the seed of --any-compaction, and an error without that option."""
+    """The number is the seed of --any-compaction, and an error without that option."""
     found = refused("--seed", "7", "--", "true")
     assert found.exit_code == 2
     assert "--seed 7: expected a file, or one number with --any-compaction" in found.stderr

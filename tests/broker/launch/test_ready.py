@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 @pytest.mark.slow
 def test_one_line_of_json_and_a_file(tmp_path: Path) -> None:
-    """Both have the same line once clients are served. The file is written atomically and removed at the stop."""
+    """Output and file have the same line once clients are served. The file is written atomically and removed at the stop."""
     ready = tmp_path / "ready.json"
     options = (
         f"--listen 127.0.0.1:0 --data {tmp_path}/data --set diamant.http.listen=127.0.0.1:0 --json --ready-file {ready}"

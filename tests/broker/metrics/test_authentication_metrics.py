@@ -42,7 +42,7 @@ async def try_sasl(address: str, *tokens: bytes, context: ssl.SSLContext | None 
 
 
 async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
-    """They count by SASL if it is on, else by TLS. A failed handshake counts for both, a successful one only without SASL."""
+    """Attempts count by SASL if it is on, else by TLS. A failed handshake counts for both, a successful one only without SASL."""
     async with Broker(
         listen=LISTENERS,
         data_dir=tmp_path,

@@ -28,7 +28,7 @@ async def days_left(at: Stage) -> Any:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None:
-    """This holds at any age: the age counts only until a check. A superseding record counts from its own append."""
+    """At any age no deadline is missed: the age counts only until a check. A superseding record counts from its own append."""
     async with stage(tmp_path, broker=BROKER | {"diamant_cleaner_mode": mode}, **LAZY) as at:
         await at.put(*(f"key-{index}=v" for index in range(22)))
         at.clock.advance_ms(20 * DAY_MS)
@@ -47,7 +47,7 @@ async def test_distinct_keys_miss_no_deadline(tmp_path: Path, mode: str) -> None
     "words", [["a=1", "a=2"], ["a=1", "b="], ["only-a-tombstone="]], ids=["value", "tombstone", "alone"]
 )
 async def test_a_superseded_value_past_its_deadline_is_late(tmp_path: Path, words: list[str]) -> None:
-    """This holds for a superseded value and for a tombstone in the uncleaned part."""
+    """A superseded value past its deadline, and a tombstone in the uncleaned part, are late."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put(*words)
         at.clock.advance_ms(31 * DAY_MS)
@@ -84,7 +84,7 @@ async def test_aborted_records_are_late(tmp_path: Path) -> None:
 
 
 async def test_an_unchecked_partition_is_named_and_is_not_late(tmp_path: Path) -> None:
-    """With too many keys or bytes to check: status 200 with its own status text, the partitions, and a metric."""
+    """With too many keys or bytes to check, status is 200 with a text of its own, the partitions, and a metric."""
     async with stage(tmp_path, broker=BROKER, **LAZY) as at:
         await at.put("a=1", "a=2", "b=1")
         at.clock.advance_ms(31 * DAY_MS)

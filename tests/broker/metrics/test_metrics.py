@@ -139,7 +139,7 @@ def test_names_are_those_of_the_jmx_exporter(metric: Metric) -> None:
 
 
 def test_each_row_takes_its_samples_in_one_way() -> None:
-    """From shared figures in any thread, from the broker on its loop, or as latencies of a histogram."""
+    """Samples come from shared figures in any thread, from the broker on its loop, or as latencies of a histogram."""
     ways = {row.name: (row.samples, row.now, row.latencies).count(None) for row in METRICS.values()}
     assert {name for name, missing in ways.items() if missing != 2} == set()
 
@@ -152,7 +152,7 @@ def test_the_page_of_the_docs_is_that_of_the_table() -> None:
 
 
 async def test_every_metric_of_the_table_is_shown_and_no_other(wire: WireClient, broker: Broker) -> None:
-    """With a topic and a cleaner, all rows have samples, with the labels and the type in the table."""
+    """With a topic and a cleaner, every row of the table has samples, with its labels and type, and there are no others."""
     await wire.create("c", cleanup_policy="compact")
     await wire.create("t")
     await wire.produce("t", [b"a"])

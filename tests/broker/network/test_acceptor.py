@@ -33,7 +33,7 @@ async def is_answered(client: WireClient) -> None:
 
 
 async def test_connections_beyond_the_limit_wait(caplog: pytest.LogCaptureFixture) -> None:
-    """They are served in turn as soon as others close. The log names the limit once."""
+    """Connections beyond the limit are served in turn as soon as others close. The log names the limit once."""
     async with serving(echo, max_connections=1) as (server, address):
         async with WireClient(address) as first, WireClient(address) as second, WireClient(address) as third:
             for client in (first, second, third):
@@ -91,7 +91,7 @@ async def two_listeners(limits: ServerLimits) -> AsyncIterator[tuple[Server, str
 
 
 async def test_a_listener_may_have_a_limit_of_its_own() -> None:
-    """It does not delay the other listener; the broker's limit delays both."""
+    """A listener's limit does not delay the other listener; the broker's limit delays both."""
     limits = LIMITS._replace(max_connections=3, max_connections_of={"A": 1})
     async with two_listeners(limits) as (server, a, b):
         async with contextlib.AsyncExitStack() as stack:

@@ -218,8 +218,8 @@ for connection in connections:
 
 @pytest.mark.parametrize("count", [1000, pytest.param(4_000, marks=pytest.mark.slow)])
 async def test_many_connections_that_send_one_byte(target: Target, count: int) -> None:
-    """They are held, at a few KiB each, with more of them than the soft limit of open files the broker was started with;
-    a well-behaved client is served beside them.
+    """Idle connections take a few KiB each, beyond the soft limit of open files of the start; another client is served beside
+    them.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < count + 200:

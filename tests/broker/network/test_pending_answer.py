@@ -65,7 +65,7 @@ async def test_an_error_closes_its_connection_only(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_pending_answer_is_cancelled_with_its_connection() -> None:
-    """It is cancelled once, unless it was given."""
+    """The answer is cancelled once, unless it was given."""
     handler = Handler()
     async with serving(handler) as (server, address):
         for is_given in (False, True):
@@ -121,7 +121,7 @@ async def run_in_one_turn(*callbacks: Callable[[], object]) -> None:
 
 
 async def test_an_answer_alone_is_written_at_once() -> None:
-    """It is not held back if few or no callbacks are due in the turn."""
+    """An answer is not held back if few or no callbacks are due in the turn."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
     outbox.put(written.transport("a"), b"1", 0.0)
@@ -129,7 +129,7 @@ async def test_an_answer_alone_is_written_at_once() -> None:
 
 
 async def test_answers_of_one_turn_go_out_in_their_order_at_its_end() -> None:
-    """They are written before the next turn; responses of the last callbacks are held back, too."""
+    """Answers are written before the next turn; responses of the last callbacks are held back, too."""
     written = Written()
     outbox = Outbox(asyncio.get_running_loop())
     seen: list[int] = []
@@ -179,7 +179,7 @@ async def test_a_flush_writes_what_waits_once() -> None:
 
 
 def test_on_another_loop_every_answer_is_written_at_once() -> None:
-    """This holds for a loop that does not expose its due callbacks."""
+    """On a loop that does not expose its due callbacks, every answer is written at once."""
     written = Written()
     outbox = Outbox(cast(asyncio.AbstractEventLoop, object()))
     for _ in range(3):

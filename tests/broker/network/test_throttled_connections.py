@@ -79,7 +79,7 @@ async def test_a_stop_waits_for_no_throttle() -> None:
 
 
 async def test_a_throttled_client_that_leaves_is_forgotten() -> None:
-    """Its timer is cancelled with its connection."""
+    """The timer of a throttled client is cancelled with its connection."""
     handled = Handled()
     async with serving(handled) as (server, address):
         server.quotas = cast(Quotas, StubQuotas(3_600_000))

@@ -72,7 +72,7 @@ async def test_only_the_last_values_remain(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_larger_log_is_cleaned_by_a_worker(tmp_path: Path) -> None:
-    """In a separate process, which ends with the broker, and leaves the first processor to it."""
+    """The worker is a separate process, which ends with the broker, and leaves the first processor to it."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", min_cleanable_dirty_ratio="1", retention_ms="-1")
         for batch in range(90):
@@ -117,7 +117,7 @@ async def test_internal_topics_are_cleaned_and_the_metadata_log_is_not(tmp_path:
 
 
 async def test_the_cleaner_deletes_old_segments_too(tmp_path: Path) -> None:
-    """With both policies: the broker is told that the log has changed, and removes the files after their delay."""
+    """With both policies the broker is told that the log has changed, and removes the files after their delay."""
     clock = SettableClock()  # begins now: a segment that was emptied is as old as its file
     policies = {"cleanup_policy": "compact,delete", "retention_ms": str(HOUR_MS), "file_delete_delay_ms": "5000"}
     async with Broker(config(tmp_path), env=RealEnv(clock)) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -197,7 +197,7 @@ async def test_a_topic_deleted_while_it_is_cleaned(tmp_path: Path, gate: Gate) -
 
 
 async def test_a_policy_switched_while_the_log_is_cleaned(tmp_path: Path, gate: Gate) -> None:
-    """Without compact, the round ends without changes; switched back, the log is cleaned at once."""
+    """If `compact` is taken away, the round ends without changes; once it is back, the log is cleaned at once."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill(wire, "t", 100)
@@ -259,7 +259,7 @@ def test_a_start_is_refused(tmp_path: Path, properties: dict[str, str], message:
 
 
 async def test_the_cleaner_is_loaded_with_the_first_compacted_topic(tmp_path: Path) -> None:
-    """Only then: by a topic's creation or change of policy, and again by the next start."""
+    """The cleaner is loaded by a compacted topic's creation, by a change of policy, and again by the next start."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("plain")
         assert broker.services.cleaning.status() == CleanerStatus()

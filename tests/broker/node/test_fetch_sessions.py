@@ -134,7 +134,7 @@ async def test_an_incremental_answer_has_only_what_changed(client: SessionClient
 
 
 async def test_a_session_without_partitions_ends(broker: Broker, client: SessionClient) -> None:
-    """When all are forgotten, the answer has no session, and nothing is kept."""
+    """When all partitions are forgotten, the answer has no session, and nothing is kept."""
     await client.fetch({("a", 0): 0})
     answer = await client.fetch({}, {("a", 0): 0})
     assert answer.session_id == 0

@@ -62,7 +62,7 @@ def two_logs(env: MemoryEnv, **config: Any) -> tuple[Log, Log]:
 async def test_a_flush_that_fails_for_whatever_reason(
     error: Exception, env: MemoryEnv, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log refuses appends and keeps its recovery point; the reason is reported; other logs are synced."""
+    """The log whose flush failed refuses appends and keeps its recovery point; the reason is reported; other logs are synced."""
     bad, good = two_logs(env)
     fail_flushes_of(bad, error, env)
     flusher = Flusher(asyncio.get_running_loop())
@@ -93,8 +93,8 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
 async def test_a_batch_sent_again_while_its_fsync_runs(
     error: OSError | None, wire: WireClient, broker: Broker, env: MemoryEnv
 ) -> None:
-    """It is answered together with the first one, and equally: with flush.messages=1 only records on disk are acknowledged, as
-    in Kafka, which flushes inside the append. The fsync is requested during that of another log.
+    """Both are answered together and equally, once the records are on disk, as in Kafka, which flushes inside the append. The
+    fsync is requested during that of another log.
     """
     for topic in "tu":
         await wire.create(topic, 1, flush_messages="1")
@@ -174,7 +174,7 @@ async def test_a_request_repeated_during_the_sync_waits_for_it(
     wire: WireClient,
     env: MemoryEnv,
 ) -> None:
-    """It is answered once all is on disk, whether state or marker is delayed."""
+    """A repeated request is answered once all is on disk, whether state or marker is delayed."""
     async with WireClient(broker.bootstrap_servers) as second:
         txn, again, state = await begun(broker, wire, second)
         log, other = state, broker.node.topics.log("t", 0)

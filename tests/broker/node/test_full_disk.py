@@ -218,7 +218,7 @@ REFUSALS: list[Refuse] = [
 
 @pytest.mark.parametrize("refuse", REFUSALS, ids=["disk", "thread"])
 async def test_checkpoints_that_were_refused(refuse: Refuse) -> None:
-    """They are retried without other events: deleted records do not reappear after a kill."""
+    """Refused checkpoints are retried without other events: deleted records do not reappear after a kill."""
     clock = SettableClock(START_MS)
     env = MemoryEnv(clock)
     async with kept_house(env) as (node, house):

@@ -19,7 +19,9 @@ METRIC = "diamant_future_hold_partitions"
 
 
 async def test_all_views_know_the_held_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """From the append on until retention removes the segment; a topic without retention by time is never held."""
+    """A partition is held from the append on until retention removes the segment; a topic without retention by time is never
+    held.
+    """
     clock = SettableClock(START_MS)
     configs = {"message_timestamp_after_max_ms": str(40 * DAY_MS)}
     async with (

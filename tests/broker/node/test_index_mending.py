@@ -73,7 +73,7 @@ def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a seek reads one header; the files do not change, not even at a clean stop."""
+    """After the first read, a seek reads one header; the files do not change, not even at a clean stop."""
     mender = IndexRepair()
     log.on_index_damaged = mender.request
     files = [Path(segment.offset_index.file.path) for segment in log.segments[:-1]]
@@ -135,7 +135,7 @@ async def test_bounds(log: Log) -> None:
 
 
 async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
-    """By the next read of that segment."""
+    """The next read of that segment tries the file again."""
     errors = [OSError(24, "Too many open files")]
 
     def entries(*arguments: Any) -> Any:

@@ -11,7 +11,7 @@ THREADS = 4
 
 
 def test_a_part_is_made_with_its_first_use() -> None:
-    """Only once; asking for `made` does not create it."""
+    """A part is made once; asking for `made` does not create it."""
     made: list[object] = []
 
     def make() -> object:

@@ -48,7 +48,7 @@ def test_somebody_s_own_directory_is_left_as_it_is(tmp_path: Path, foreign: str)
 
 @pytest.mark.parametrize("foreign", ["lost+found", "to-delete"])
 async def test_a_data_directory_with_something_else_in_it(tmp_path: Path, foreign: str) -> None:
-    """As in Kafka it is refused, with a remedy, and unchanged, including its clean shutdown file."""
+    """Such a directory is refused, as in Kafka, with a remedy, and unchanged, including its clean shutdown file."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         pass
     (tmp_path / foreign).mkdir()

@@ -94,7 +94,7 @@ async def test_waits_that_end_together_share_a_timer() -> None:
     ("wait_ms", "at_most_later_s"), [(1, 0.001), (25, 0.001), (250, 0.01), (60_000, 0.02), (2**31 - 1, 0.02)]
 )
 async def test_a_wait_is_little_longer_than_it_was_asked_for(wait_ms: int, at_most_later_s: float) -> None:
-    """By a millisecond for short waits, by 20 ms for long ones."""
+    """A wait is longer by at most a millisecond if it is short, by 20 ms if it is long."""
     loop = SettableLoop()
     loop.now_s += 0.0123
     parked(Purgatory(cast(asyncio.AbstractEventLoop, loop)), logs(1), wait_ms)
@@ -131,7 +131,7 @@ async def test_waits_that_end_early_leave_no_timer() -> None:
 
 
 async def test_a_fetch_that_cannot_be_answered_keeps_no_other_from_its_answer() -> None:
-    """Neither at a common deadline nor at a common wake."""
+    """One fetch that fails delays no other, neither at a common deadline nor at a common wake."""
 
     class Broken(CountingWaiter):
         def encode(self) -> bytes:

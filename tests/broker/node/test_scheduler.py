@@ -37,7 +37,7 @@ async def test_a_periodic_job_follows_the_clock() -> None:
 
 
 async def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Until the job succeeds: a full disk is one line, not one per retry. Only errors other than OSError have a traceback."""
+    """Until the job succeeds, a full disk is one line, not one per retry. Only errors other than OSError have a traceback."""
     clock = SettableClock(0)
     scheduler = Scheduler(clock)
     outcomes: list[Exception | None] = [OSError("full"), OSError("full"), None, OSError("full"), ValueError("bug")]
@@ -110,7 +110,7 @@ async def scheduler() -> AsyncIterator[Scheduler]:
 
 
 async def test_every_job_looks_whatever_its_interval(scheduler: Scheduler) -> None:
-    """It runs once, and its next time is an interval from now."""
+    """Every job runs once, and its next time is an interval from now."""
     runs: list[str] = []
 
     async def run() -> None:
@@ -143,7 +143,7 @@ async def test_a_job_made_due_by_another_is_waited_for(scheduler: Scheduler) -> 
 
 
 async def test_a_job_that_fails_is_named_and_not_waited_for(scheduler: Scheduler) -> None:
-    """It stays due, and the others have run."""
+    """A failed job stays due, and the others have run."""
     runs: list[str] = []
 
     async def fail() -> None:
@@ -189,7 +189,7 @@ async def test_a_stop_cancels_who_waits() -> None:
 
 
 async def test_timers_run_out_when_they_are_advanced() -> None:
-    """In the order of their deadlines; the others get closer; timers set by a callback count from now."""
+    """Timers end in the order of their deadlines; the others get closer; timers set by a callback count from now."""
     timers = Timers(asyncio.get_running_loop())
     fired: list[str] = []
 

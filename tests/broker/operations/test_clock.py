@@ -119,7 +119,7 @@ async def test_moves_wait_for_each_other() -> None:
 
 
 def test_another_thread_and_another_loop_may_move_it(tmp_path: Path) -> None:
-    """With a broker in its own thread, by `call` or awaited in the caller's loop."""
+    """A broker in its own thread has its clock moved by `call`, or awaited in the caller's loop."""
     with manual(tmp_path) as broker:
         before_ms = broker.clock.now_ms()
         broker.call(broker.clock.freeze())
@@ -177,7 +177,7 @@ async def test_a_move_stops_where_something_is_due() -> None:
 
 
 async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
-    """It has no known deadlines, but eligible logs are cleaned when the move returns."""
+    """Mode kafka has no known deadlines, but eligible logs are cleaned when the move returns."""
     async with frozen(diamant_cleaner_mode="kafka") as (broker, wire):
         lag = {"max_compaction_lag_ms": str(DAY_MS), "min_cleanable_dirty_ratio": "1", "segment_ms": "1000"}
         await wire.create("t", 1, **{"cleanup_policy": "compact", **lag})
@@ -323,7 +323,7 @@ async def test_members_survive_eight_days() -> None:
 
 
 async def test_a_fetch_that_waits_continues_waiting() -> None:
-    """It has a minute of real time: eight days of the clock do not answer it, a record does."""
+    """The fetch has a minute of real time: eight days of the clock do not answer it, a record does."""
     async with frozen() as (broker, wire):
         await wire.create("t")
         async with WireClient(broker.bootstrap_servers) as reader:

@@ -61,7 +61,7 @@ async def test_with_other_configurations_and_validation_only() -> None:
 
 @pytest.mark.parametrize("value", ["soon", "", "-1", "9" * 15 + "d"])
 async def test_nonsense_is_refused(value: str) -> None:
-    """With a text that states the problem; the clock stays."""
+    """Invalid moves are refused with a text that states the problem; the clock stays."""
     async with frozen(node_id=1) as (broker, wire):
         code, message = await advance(wire, value)
         assert code == ErrorCode.INVALID_CONFIG
@@ -86,7 +86,7 @@ async def test_alter_configs_passes_it_over() -> None:
 
 
 async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
-    """It is refused, with the necessary flag, and no entry is shown."""
+    """The page's attempt to move the system's clock is refused, with the flag that would allow it, and no entry is shown."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, node_id=1)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             code, message = await advance(wire, "1d")

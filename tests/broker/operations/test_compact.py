@@ -50,7 +50,7 @@ async def test_compact_and_read(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_all_partitions_or_one(broker: Broker, wire: WireClient) -> None:
-    """Without a partition all are compacted, each with its report; with one that one."""
+    """Without a partition all are compacted, each with its report; with one, only that one."""
     await wire.create("t", 3, cleanup_policy="compact")
     report = await broker.compact("t")
     assert [one.partition for one in report.partitions] == [0, 1, 2]
@@ -232,7 +232,7 @@ PAGE = (ROOT / "docs/how-to/compact-on-demand.md").read_text()
 
 @pytest.mark.slow
 def test_the_examples_of_the_guide(tmp_path: Path) -> None:
-    """They are tests, and pass."""
+    """The examples of the guide are run as tests."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     (tmp_path / "test_guide.py").write_text("\n\n".join(blocks))
     command = [sys.executable, "-m", "pytest", "-q", *("-p", "no:cacheprovider", "-p", "no:xdist"), "test_guide.py"]

@@ -48,7 +48,7 @@ async def test_the_answer_comes_when_it_is_done(broker: Broker, wire: WireClient
 
 
 async def test_validate_only_does_nothing(broker: Broker, wire: WireClient) -> None:
-    """But it reports refusals."""
+    """With validate_only nothing is compacted, but refusals are reported."""
     await fill(wire)
     await wire.create("d")
     assert (await alter(wire, TOPIC, "t", COMPACT, validate_only=True)).error_code == ErrorCode.NONE
@@ -146,7 +146,7 @@ async def test_other_connections_continue_meanwhile(broker: Broker, wire: WireCl
 
 
 async def test_a_topic_deleted_meanwhile(broker: Broker, wire: WireClient, gate: Gate) -> None:
-    """Its compaction ends with UNKNOWN_TOPIC_OR_PARTITION."""
+    """The compaction of a topic that is deleted ends with UNKNOWN_TOPIC_OR_PARTITION."""
     await fill(wire)
     call = asyncio.ensure_future(alter(wire, TOPIC, "t", COMPACT))
     await wait_until(gate.begun.is_set)
@@ -262,7 +262,7 @@ async def test_describe_configs_shows_the_figures_of_the_topic(
 
 
 async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) -> None:
-    """With the partition and the offset from which nothing is cleaned."""
+    """An open transaction is shown with the partition and the offset from which nothing is cleaned."""
     from diamant.protocol.batches.batch_records import build_batch
     from diamant.protocol.batches.header import Record
 
@@ -276,7 +276,7 @@ async def test_an_open_transaction_is_shown(broker: Broker, wire: WireClient) ->
 
 
 async def test_describe_configs_omits_figures_where_they_do_not_apply(broker: Broker, wire: WireClient) -> None:
-    """Not for topics that are not compacted, not if the request omits it, and not with diamant.describe=false."""
+    """Figures are omitted for topics that are not compacted, for requests without them, and with diamant.describe=false."""
     await fill(wire)
     await wire.create("d")
     assert await figures(wire, "d") == {}

@@ -43,7 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Spark if it works, else by the fallback; status and report name the runner, settings reach it."""
+    """Spark runs the round if it works, else the fallback; status and report name the runner, settings reach it."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",
@@ -87,7 +87,7 @@ async def test_a_topic_is_compacted_by_the_runner_that_was_asked_for(
 
 
 async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
-    """It may hold credentials: neither DescribeConfigs nor the log shows it, as with Kafka's passwords."""
+    """The URI may hold credentials: neither DescribeConfigs nor the log shows it, as with Kafka's passwords."""
     name, uri = "diamant.cleaner.spark.staging", "s3://user:s3cr3t@bucket/x"
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, properties={name: uri})
     assert config.diamant_cleaner_spark_staging == uri
@@ -100,7 +100,7 @@ async def test_the_staging_uri_is_shown_to_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_start_removes_what_a_killed_run_has_left_at_the_staging_place(tmp_path: Path) -> None:
-    """Without any compaction: leftovers may hold values of topics deleted since."""
+    """A start removes leftovers without any compaction: they may hold values of topics deleted since."""
     properties = {"diamant.cleaner.spark.staging": (tmp_path / "staging").as_uri()}
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path / "data", properties=properties)
     async with Broker(config) as broker:

@@ -13,7 +13,9 @@ from diamant.broker.cli import main
 
 
 def test_the_transaction_that_holds_records_back_is_named_first() -> None:
-    """In the report, the command's first line and the explanation; none of it once the transaction is over."""
+    """The transaction is named in the report, in the command's first line and in the explanation, and no longer once it is
+    over.
+    """
     with Broker(listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0") as broker:
         broker.create_topic("ledger", 1, compact=True)
         for number in range(6):

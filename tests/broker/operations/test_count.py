@@ -204,7 +204,7 @@ async def test_viewed_topics_are_counted_in_the_background(broker: Broker) -> No
 
 
 async def test_a_count_ends_when_nobody_looks(broker: Broker) -> None:
-    """Its partial result is dropped; the next view begins again."""
+    """The partial result is dropped when nobody looks; the next view begins again."""
     counts = broker.services.background_counts()
     counts.look([])
     counts.check_wanted()
@@ -234,7 +234,7 @@ async def test_a_partition_that_cannot_be_counted_is_left_alone_for_a_while(brok
 
 
 async def test_a_large_partition_is_counted_on_request(broker: Broker) -> None:
-    """Not automatically; a request for all has a job with progress."""
+    """A large partition is not counted automatically; a request for all has a job with progress."""
     figures = broker.services.segment_figures()
     figures.unasked_bytes = 100
     large = logs_of(broker)[0]
@@ -247,7 +247,7 @@ async def test_a_large_partition_is_counted_on_request(broker: Broker) -> None:
 
 
 async def test_a_count_is_cancelled(broker: Broker) -> None:
-    """As by ending its job: nothing is kept, and the next one can run."""
+    """The count's job ends: nothing is kept, and the next one can run."""
     figures = broker.services.segment_figures()
     log = logs_of(broker)[0]
     is_reading, may_end = asyncio.Event(), threading.Event()

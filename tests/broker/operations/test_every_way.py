@@ -40,7 +40,7 @@ def test_both_classes_have_the_methods_of_each_row() -> None:
 
 
 def test_segments_are_counted(broker: BlockingBroker, admin: Admin) -> None:
-    """By partition and segment, with the records of each kind."""
+    """Segments are counted by partition, with the records of each kind."""
     found = broker.segments("users", all=True)
     assert found == admin.segments("users", all=True)
     (segment,) = found["partitions"][0]["segments"]
@@ -58,7 +58,7 @@ def test_configurations_are_altered(broker: BlockingBroker, admin: Admin) -> Non
 
 
 def test_offsets_are_reset(broker: BlockingBroker, admin: Admin) -> None:
-    """Those of one group in a topic, with the offsets before and after."""
+    """The offsets of one group in a topic are reset; the report has those before and after."""
 
     async def commit_once() -> None:
         async with WireClient(broker.bootstrap_servers) as wire:
@@ -75,7 +75,7 @@ def test_offsets_are_reset(broker: BlockingBroker, admin: Admin) -> None:
 
 
 def test_a_record_is_produced(broker: BlockingBroker, admin: Admin) -> None:
-    """Its value may be text, bytes or nothing; its headers are by name."""
+    """A record's value may be text, bytes or nothing; its headers are by name."""
     broker.create_topic("t")
     for offset, options in enumerate(
         ({"value": "v", "key": b"\xff"}, {"key": "k", "tombstone": True}, {"headers": {"h": "1", "none": None}})

@@ -100,7 +100,7 @@ def test_the_oldest_sample_gives_way() -> None:
 
 @pytest.mark.parametrize(("counts", "expected"), [((99, 1), 0.1), ((98, 2), 0.25), ((0, 0), None)])
 def test_the_99th_percentile(counts: tuple[int, int], expected: float | None) -> None:
-    """It is the upper bound of its bucket, over the requests since the last sample."""
+    """The 99th percentile is the upper bound of its bucket, over the requests since the last sample."""
     before = [5] * 17
     now = [5 + counts[0], 5 + counts[1], *before[2:]]
     found = figure_history._p99_ms(before, now)

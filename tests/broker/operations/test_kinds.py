@@ -18,7 +18,9 @@ from diamant.cleaner.spark.analyses import stats_rows as spark_stats
 
 
 def test_names_are_the_same_everywhere(tmp_path: Path) -> None:
-    """In answers of a broker, in JSON of `log stats`, in columns on Spark, in pictures, and as reasons of removal."""
+    """The names are the same in a broker's answers, in JSON of `log stats`, in Spark's columns, in pictures, and as reasons of
+    removal.
+    """
     with Broker(data_dir=str(tmp_path), diamant_http_listen="127.0.0.1:0") as broker:
         broker.create_topic("t", compact=True, delete_retention_ms=0)
         broker.produce("t", "v", key="k")

@@ -38,7 +38,7 @@ async def view(broker: BlockingBroker, **options: Any) -> list[tuple[int, str, s
 
 
 async def test_a_view_is_of_what_is_committed_and_not_deleted(tmp_path: Path) -> None:
-    """From the log start to the last stable offset, with tombstones if asked for; a compaction changes nothing."""
+    """The view goes from the log start to the last stable offset, with tombstones if asked for; a compaction changes nothing."""
     async with stage(tmp_path, min_cleanable_dirty_ratio="1") as at:
         await at.play("a=1 b=1 c=1 d=1 | roll | a=2 b=")
         at.log.delete_records(3)

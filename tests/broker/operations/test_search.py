@@ -47,7 +47,7 @@ def values(items: list[PlacedRecord | PlacedDamage]) -> list[int]:
 
 
 async def test_records_come_newest_first_over_all_partitions(broker: Broker) -> None:
-    """All of them, or the newest ones; matching ones in the same order."""
+    """All records come newest first, or only the newest ones; matching ones have the same order."""
     assert values(await found(broker)) == list(range(599, -1, -1))
     assert values(await found(broker, most=50)) == list(range(599, 549, -1))
     assert values(await found(broker, Wanted.key(b"k3"))) == list(range(598 - 598 % 7 + 3 - 7 * (598 % 7 < 3), -1, -7))

@@ -38,7 +38,7 @@ async def texts(at: Stage) -> tuple[str, str]:
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_overdue_partitions_name_the_transaction_that_holds_them(tmp_path: Path, is_known: bool) -> None:
-    """With the command that aborts it; one whose transaction holds only the active segment, or has ended, names none."""
+    """The transaction is named with the command that aborts it, unless it holds only the active segment, or has ended."""
     broker = HTTP | {"transaction_state_log_num_partitions": "1"}
     async with stage(tmp_path, broker=broker, max_compaction_lag_ms="1000", segment_ms="1000000") as at:
         producer_id, extra, expected = 5, None, "abort --topic t --partition 0 --start-offset 1"

@@ -75,7 +75,7 @@ EXPECTED = [number for number in range(COUNT) if not is_adas(number)]
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_reads_to_the_end(broker: BlockingBroker, client: Client, codec: str) -> None:
-    """It gets the remaining records with their offsets, across emptied batches, in small fetches, and reaches the end."""
+    """The client gets the remaining records with their offsets, across emptied batches, in small fetches, and reaches the end."""
     filled(broker, **{"compression.type": codec})
     assert redact(broker).removed == COUNT - len(EXPECTED)
     found = client.consume(broker.bootstrap_servers, TOPIC, fetch_bytes=1000)

@@ -104,7 +104,7 @@ async def verified(broker: Broker, certificate: dict[str, Any], where: str | Non
 
 
 async def test_records_that_match_are_gone_from_every_file(broker: Broker) -> None:
-    """In all partitions and codecs; other records keep their offsets, and the certificate lists the removed offsets."""
+    """Records are gone in all partitions and codecs; others keep their offsets, and the certificate lists the removed ones."""
     await create(broker, partitions=3)
     removed = {}
     for partition, codec in ((0, 0), (1, 4), (2, 2)):
@@ -173,7 +173,7 @@ async def test_how_far_it_is_is_reported(broker: Broker) -> None:
 
 
 async def test_a_condition_without_matches_is_certified_so(broker: Broker) -> None:
-    """Its outcome says that nothing was found, which proves no removal."""
+    """The certificate's state says that nothing matched, which proves no removal."""
     await create(broker)
     write(broker, b"one", b"two")
     nothing = await redact(broker, 'key == "nobody"')
@@ -219,7 +219,7 @@ async def test_on_a_compacted_topic_no_older_value_comes_back(broker: Broker) ->
 
 
 async def test_values_that_are_no_json_are_reported_and_stay(broker: Broker) -> None:
-    """They are undecidable; the same bytes in other topics are listed, too."""
+    """Such values are undecided; the same bytes in other topics are listed, too."""
     await create(broker)
     await create(broker, "mails")
     write(broker, ORDER)
@@ -240,7 +240,7 @@ async def test_values_that_are_no_json_are_reported_and_stay(broker: Broker) -> 
 
 
 async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
-    """Both are certified and verified: removed ones may not come back, kept ones are listed and refuse nothing."""
+    """Both are certified and verified: removed records may not come back, kept ones are listed and refuse nothing."""
     await create(broker)
     write(broker, ORDER, OTHER)
     odd = write(broker, ORDER + b" and something else")
@@ -264,7 +264,7 @@ async def test_undecided_records_go_or_stay_as_is_asked(broker: Broker) -> None:
 
 
 async def test_records_above_the_last_stable_offset_are_not_certified(broker: Broker) -> None:
-    """It is removed automatically once the transaction has ended, and then certified."""
+    """Such a record is removed automatically once the transaction has ended, and then certified."""
     await create(broker)
     write(broker, ORDER, OTHER)
     producer = Producer(broker, "orders", 0, 5)
@@ -317,7 +317,9 @@ async def test_an_open_transaction_without_a_match_is_no_obstacle(broker: Broker
 async def test_a_redaction_that_was_interrupted_continues_at_the_next_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, operation: str, path: str
 ) -> None:
-    """At any point; the intent is encrypted with mode 0600 and finally removed. No log line contains data."""
+    """A redaction continues at any point; the intent is encrypted with mode 0600 and finally removed. No log line contains
+    data.
+    """
     caplog.set_level(logging.DEBUG, "diamant")
     async with broker_at(tmp_path) as broker:
         await create(broker, partitions=2)
@@ -475,7 +477,7 @@ async def test_mistakes_change_nothing(
 
 
 async def test_a_certificate_is_verified_against_the_broker_and_its_files(broker: Broker, tmp_path: Path) -> None:
-    """With the condition, the records are checked again; another one, an altered certificate or a backup is reported."""
+    """Verification with the condition checks the records again, and reports another one, an altered certificate or a backup."""
     await create(broker)
     write(broker, OTHER, ORDER)
     backup = (data_of(broker) / "orders-0" / f"{0:020d}.log").read_bytes()
@@ -523,7 +525,7 @@ async def test_bytes_that_may_be_of_the_topic_are_searched(broker: Broker) -> No
 
 
 async def test_a_half_written_intent_is_removed(tmp_path: Path) -> None:
-    """As for erasures: nothing had changed by then."""
+    """A half-written intent is removed, as one of an erasure: nothing had changed by then."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "diamant-redaction-abc.intent.tmp").write_bytes(b"x")
     async with broker_at(tmp_path) as broker:

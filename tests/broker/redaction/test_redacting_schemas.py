@@ -45,7 +45,7 @@ async def found(broker: Broker, where: str) -> list[int]:
 
 
 async def test_a_search_and_a_redaction_look_into_avro(broker: Broker) -> None:
-    """Both find the record by a field of its value. The certificate says that it is gone, and is confirmed afterwards."""
+    """Both find the record by a field of its value. The certificate says that it is gone, and verification confirms it."""
     assert await found(broker, WHERE) == [0]
     assert await found(broker, "value.id == 1") == [1]
     redaction = await broker.redact("customers", where=WHERE, reason="asked for")

@@ -84,7 +84,7 @@ async def test_a_redaction_that_turns_out_to_match_everything_ends(broker: Broke
 
 
 async def test_a_confirmed_redaction_of_all_records_continues(broker: Broker) -> None:
-    """It also continues if an earlier run left other records: then not everything matched."""
+    """A confirmed redaction also continues if an earlier run left other records: then not everything matched."""
     await make(broker)
     producer = hold_up(broker)
     assert (await redact(broker, yes_all=True)).state == "not-certified"
@@ -143,7 +143,7 @@ async def test_an_intent_that_is_gone_is_not_gone_on_with(broker: Broker, caplog
 
 @pytest.mark.parametrize("is_recreated", [False, True])
 async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker, *, is_recreated: bool) -> None:
-    """It waited for a transaction and ends with a reason; from a new topic of that name it removes nothing."""
+    """The redaction waited for a transaction and ends with a reason; from a new topic of that name it removes nothing."""
     await make(broker)
     hold_up(broker)
     redaction = await redact(broker)
@@ -164,7 +164,7 @@ async def test_a_topic_that_is_deleted_ends_its_redaction(broker: Broker, *, is_
 
 
 async def test_a_partition_that_is_added_meanwhile_is_named(broker: Broker) -> None:
-    """It is out of scope; its matching records were written after the request."""
+    """The new partition is out of scope; its matching records were written after the request."""
     await make(broker)
     write(broker, (b"another", b"two"), topic="orders")
     producer = hold_up(broker)

@@ -40,7 +40,7 @@ def put_copy(directory: Path, key: bytes | None, value: bytes | None) -> Path:
 async def test_a_copied_record_lets_nothing_be_certified(
     broker: Broker, where: str, key: bytes, value: bytes | None
 ) -> None:
-    """Even if it is only the sought text; each partition names the file. Without the copy the claim is certified."""
+    """A copy of only the sought text is enough; each partition names the file. Without the copy the claim is certified."""
     await create(broker, partitions=2)
     write(broker, OTHER, value, key=key)
     write(broker, OTHER, key=b"other")
@@ -80,7 +80,7 @@ async def test_a_text_in_a_file_of_nobody_is_listed_and_no_obstacle(broker: Brok
 
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
-    """With or without such records."""
+    """Another topic of the same name is not certified, with or without such records."""
     await create(broker)
     write(broker, ORDER, OTHER)
     certificate = (await redact(broker)).certificate

@@ -125,8 +125,8 @@ def test_it(diamant_broker): ...
 
 
 def test_wrong_consumers_are_found_and_right_ones_pass(tmp_path: Path) -> None:
-    """In twenty examples: one that keeps what is deleted, one that wants every offset, one that reads once. Each run has its own
-    fixtures, whatever the test is.
+    """Wrong consumers are found in twenty examples: one that keeps what is deleted, one that wants every offset, one that reads
+    once.
     """
     (tmp_path / "readers.py").write_text(READERS)
     found = run(tmp_path, TESTS)
@@ -163,7 +163,9 @@ def test_a_schedule_is_repeated(tmp_path: Path) -> None:
 
 
 def test_the_page_is_right(tmp_path: Path) -> None:
-    """Its examples pass. Its reader that reads once fails with the text on the page, and passes without late compactions."""
+    """The page's examples pass. Its reader that reads once fails with the text on the page, and passes without late
+    compactions.
+    """
     page = (Path(__file__).resolve().parents[3] / "docs/how-to/any-compaction.md").read_text()
     text = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
     once = text.replace("read_until_stable(diamant_broker)", "read_table(diamant_broker)")
@@ -201,7 +203,7 @@ def exec_(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_command_under_any_compaction(tmp_path: Path) -> None:
-    """It works for any language: a wrong command fails with its exit code and the schedule as text, a right one passes."""
+    """A command in any language that is wrong fails with its exit code and the schedule as text; a right one passes."""
     python = ("--", sys.executable, "readers.py")
     wrong = exec_(tmp_path, "--any-compaction", "20", *python, "reads_once")
     assert wrong.returncode == 1
@@ -213,7 +215,7 @@ def test_a_command_under_any_compaction(tmp_path: Path) -> None:
 
 
 def test_a_consumer_that_waits_for_the_last_offset_passes(tmp_path: Path) -> None:
-    """In a topic that no transactional producer writes to, the last record is at the last offset under every schedule."""
+    """A consumer of a topic without transactional producers finds the last record at the last offset under every schedule."""
     found = exec_(tmp_path, "--any-compaction", "12", "--", sys.executable, "readers.py", "waits_for_the_last_offset")
     assert (found.returncode, found.stderr) == (
         0,

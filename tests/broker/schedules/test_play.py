@@ -115,7 +115,7 @@ async def test_a_retry_of_a_divided_batch_is_recognized() -> None:
 
 
 async def test_everything_but_the_last_batch_is_compacted_before_the_first_fetch() -> None:
-    """As in Kafka, which cleans no active segment. Nothing is appended, so the last record is at the last offset."""
+    """As in Kafka, the active segment is not cleaned. Nothing is appended, so the last record is at the last offset."""
     async with playing(Schedule((Compaction(),), batch_records=1)) as (log, history):
         append(log, *TABLE, ("k4", "y"), ("k4", "z"))
         assert texts(read_all(log, 8)) == ["1 k2=a", "3 k1=b", "4 k3=-", "6 k4=y", "7 k4=z"]
@@ -131,7 +131,7 @@ async def test_everything_but_the_last_batch_is_compacted_before_the_first_fetch
 
 
 async def test_a_single_batch_is_left_alone() -> None:
-    """Its segment takes appends; after another batch it does not."""
+    """The segment of a single batch takes appends; after another batch it does not."""
     async with playing(Schedule((Compaction(), Compaction(1)))) as (log, _):
         append(log, *TABLE)
         assert len(read_all(log, 6)) == len(TABLE)
@@ -190,7 +190,7 @@ async def test_a_topic_is_transactional_in_all_partitions(is_known: bool) -> Non
 
 
 async def test_a_tombstone_goes_between_two_fetches() -> None:
-    """It is removed after its value was fetched: the consumer never sees it, and the history says so."""
+    """The tombstone is removed after its value was fetched: the consumer never sees it, and the history says so."""
     async with playing(Schedule((Compaction(3, is_late=True),), 1, is_one_batch_per_fetch=True)) as (log, history):
         append(log, *TABLE)
         assert texts(read_all(log, 6)) == ["0 k1=a", "1 k2=a", "2 k3=a", "3 k1=b", "5 k4=x"]
@@ -202,7 +202,7 @@ async def test_a_tombstone_goes_between_two_fetches() -> None:
 
 
 async def test_a_part_of_the_segments_is_compacted() -> None:
-    """It is a share of their number, rounded up; later segments are unchanged."""
+    """The part is a share of the segments' number, rounded up; later segments are unchanged."""
     async with playing(Schedule((Compaction(share=50),), batch_records=1, segment_records=1)) as (log, _):
         append(log, ("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5"), ("a", "6"))
         assert texts(read_all(log, 6)) == ["2 a=3", "3 a=4", "4 a=5", "5 a=6"]

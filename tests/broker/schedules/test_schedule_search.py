@@ -66,7 +66,7 @@ def test_each_schedule_is_tried_once_and_the_same_seed_tries_the_same() -> None:
 
 
 def test_a_schedule_is_written_as_it_is_made() -> None:
-    """Its text has the arguments that differ from the default; invalid ones are refused."""
+    """A schedule's text has the arguments that differ from the default; invalid ones are refused."""
     schedule = Schedule((Compaction(fetches=2, is_late=True), Compaction()), is_one_batch_per_fetch=True)
     text = "Schedule(compactions=(Compaction(fetches=2, is_late=True), Compaction()), is_one_batch_per_fetch=True)"
     assert repr(schedule) == text

@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 
 async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
-    """Both have the original data, and neither has the other's later changes. The copy is removed with its broker."""
+    """Fork and source have the original data, and neither has the other's later changes. The copy is removed with its broker."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         async with await broker.fork() as fork:
@@ -55,7 +55,7 @@ async def test_a_fork_of_a_fork(tmp_path: Path) -> None:
 
 
 async def test_a_fork_needs_no_recovery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its directory is in the state of an orderly stop: nothing is scanned, and leader epochs are unchanged."""
+    """A fork's directory is in the state of an orderly stop: nothing is scanned, and leader epochs are unchanged."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         async with await broker.fork() as fork:
@@ -152,7 +152,7 @@ async def test_a_start_removes_the_forks_of_a_killed_process(tmp_path: Path) -> 
 
 
 async def test_an_erasure_in_a_fork(tmp_path: Path) -> None:
-    """Its certificate is about the fork's files. The source keeps the record and has no certificate."""
+    """The certificate is about the fork's files. The source keeps the record and has no certificate."""
     async with Broker(certifying(tmp_path)) as broker:
         await create_with_key(broker, others=30)
         source = data_of(broker)

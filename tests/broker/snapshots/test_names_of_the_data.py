@@ -88,7 +88,7 @@ async def test_snapshots_are_found_by_every_name(tmp_path: Path, name: Callable[
 
 @NAMES
 async def test_snapshots_made_under_another_name_are_found(tmp_path: Path, name: Callable[[Path], str]) -> None:
-    """They lie beside the real directory, too."""
+    """Snapshots lie beside the real directory, whatever name the broker was started with."""
     async with Broker(config(tmp_path)) as broker:
         await make_topic(broker)
     async with started(tmp_path, name(tmp_path)) as broker:
@@ -99,7 +99,7 @@ async def test_snapshots_made_under_another_name_are_found(tmp_path: Path, name:
 
 
 async def test_snapshots_of_a_moved_directory_are_found(tmp_path: Path) -> None:
-    """They stay where the directory was, and the error names that place; a copy of the directory has none."""
+    """Snapshots stay where the directory was, and the error names that place; a copy of the directory has none."""
     async with Broker(config(tmp_path)) as broker:
         await make_topic(broker)
         snapshot = await broker.snapshot()

@@ -44,7 +44,7 @@ async def test_a_reset_puts_topics_records_and_offsets_back(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seamless", [False, True])
 async def test_connections_at_a_reset(tmp_path: Path, seamless: bool) -> None:
-    """They are closed, as by a restart. With `seamless` they stay open, and the next response is from the new state."""
+    """Connections are closed, as by a restart. With `seamless` they stay open, and the next response is from the new state."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         snapshot = await broker.snapshot()
@@ -70,7 +70,7 @@ async def test_the_manual_clock_goes_back(tmp_path: Path) -> None:
 
 
 async def test_snapshots_stay_until_they_are_deleted(tmp_path: Path) -> None:
-    """They are listed after a restart. An unknown id is refused. Deleting the last one removes the directory."""
+    """Snapshots are listed after a restart. An unknown id is refused. Deleting the last one removes the directory."""
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         first, second = await broker.snapshot(), await broker.snapshot()
@@ -87,7 +87,7 @@ async def test_snapshots_stay_until_they_are_deleted(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_erased_while_there_are_snapshots(tmp_path: Path) -> None:
-    """They keep the value, so no certificate is possible. The error names them and the command that deletes them."""
+    """Snapshots keep the value, so no certificate is possible. The error names them and the command that deletes them."""
     async with Broker(config(tmp_path)) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:
             await wire.create("t", cleanup_policy="compact")

@@ -75,7 +75,7 @@ async def test_a_classic_group_in_a_rebalance(tmp_path: Path) -> None:
 
 
 async def test_a_compaction(tmp_path: Path, gate: Gate) -> None:
-    """Its caller gets an error. The records are those of the snapshot, and another compaction cleans them."""
+    """The caller of a compaction gets an error. The records are those of the snapshot, and another compaction cleans them."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)
         await fill_keyed(wire, "t", 100)
@@ -94,7 +94,9 @@ async def test_a_compaction(tmp_path: Path, gate: Gate) -> None:
 
 @pytest.mark.parametrize("is_known", [True, False])
 async def test_an_open_transaction(tmp_path: Path, is_known: bool) -> None:
-    """Its records are gone. The producer gets errors that make clients start over, and can use its id again."""
+    """The records of the transaction are gone. Its producer gets errors that make clients start over, and can use its id
+    again.
+    """
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")
         producer = TxnProducer(wire, "x")

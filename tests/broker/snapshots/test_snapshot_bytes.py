@@ -60,7 +60,7 @@ def test_no_work_of_the_broker_changes_a_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_broker(tmp_path: Path) -> None:
-    """Neither repairs after SIGKILL, nor a redaction after the snapshot was moved, change any file of it."""
+    """Neither repairs after SIGKILL, nor a redaction after the snapshot was moved, change any file of the snapshot."""
     with Broker(config(tmp_path)) as broker:
         fill(broker)
         snapshot = broker.snapshot()

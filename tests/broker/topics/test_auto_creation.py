@@ -58,7 +58,9 @@ async def test_metadata_creates_the_internal_topics_that_are_kept_here(wire: Wir
 
 
 async def test_a_first_metadata_is_answered_before_the_disk_is() -> None:
-    """It waits for no file; the second one, in the same packet or from another client, waits until the topic can be used."""
+    """The first answer waits for no file; the second, in the same packet or from another client, waits until the topic can be
+    used.
+    """
     env = MemoryEnv()
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as broker:
         may_go_on = threading.Event()

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 
 async def test_a_topic_in_creation_is_neither_made_twice_nor_grown() -> None:
-    """Its name is reserved at once. It can be used and grown after all of its partitions are created."""
+    """The topic's name is reserved at once. It can be used and grown after all of its partitions are created."""
     env = MemoryEnv()
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as broker:
         topics = broker.node.topics

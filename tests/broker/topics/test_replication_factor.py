@@ -39,7 +39,9 @@ async def replicas_of(wire: WireClient, name: str) -> list[tuple[Any, ...]]:
 
 
 async def test_factors_up_to_the_maximum_are_accepted_with_one_replica() -> None:
-    """By number, by default and by assignment, in new topics, added partitions and reassignments; the topic says one replica."""
+    """Factors are accepted by number, by default and by assignment, in new topics, added partitions and reassignments; one
+    replica is made.
+    """
     async with running(MemoryEnv(), diamant_replication_factor_max=3, default_replication_factor=3) as (_, wire):
         for name, factor in (("three", 3), ("two", 2), ("default", -1)):
             created = await create(wire, name, factor)
@@ -62,7 +64,7 @@ async def test_factors_up_to_the_maximum_are_accepted_with_one_replica() -> None
 
 
 async def test_a_replication_factor_above_the_maximum_is_refused_with_the_remedy() -> None:
-    """And so are assignments to a broker twice, to none, and to one with a negative id."""
+    """Assignments to a broker twice, to none, and to one with a negative id are refused as well."""
     async with running(MemoryEnv(), diamant_replication_factor_max=3) as (_, wire):
         refused = await create(wire, "four", 4)
         assert refused.error_code == ErrorCode.INVALID_REPLICATION_FACTOR

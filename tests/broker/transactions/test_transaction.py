@@ -174,14 +174,14 @@ def introduce(
 
 @pytest.mark.parametrize("state", sorted(IDLE), ids=lambda state: state.label)
 def test_a_producer_that_starts_gets_the_next_epoch(state: TransactionState) -> None:
-    """With its own timeout; the producer with the previous epoch is fenced."""
+    """A producer gets its own timeout and the next epoch; the producer with the previous epoch is fenced."""
     txn = introduce(in_state(state))
     assert (txn.state, txn.identity, txn.last_producer_epoch, txn.timeout_ms) == (EMPTY, (10, 4), -1, 30_000)
     assert code_of(lambda: introduce(txn, expected=(10, 3))) == "PRODUCER_FENCED"
 
 
 def test_a_producer_that_raises_its_own_epoch() -> None:
-    """It may retry after a lost answer, but not with an older epoch (KIP-360)."""
+    """The producer may retry after a lost answer, but not with an older epoch (KIP-360)."""
     txn = introduce(in_state(EMPTY), expected=(10, 3))
     assert (txn.identity, txn.last_producer_epoch) == ((10, 4), 3)
     assert introduce(txn, expected=(10, 3)).identity == (10, 4)

@@ -220,7 +220,7 @@ async def test_requests_while_the_state_is_read() -> None:
 
 
 async def test_records_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
-    """They are logged and skipped; all other ids are loaded."""
+    """Senseless records are logged and skipped; all other ids are loaded."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         await started(wire)
@@ -260,8 +260,8 @@ async def test_producer_ids_run_out() -> None:
 
 
 async def test_answers_wait_for_the_disk() -> None:
-    """With `flush.messages` a producer gets its id once the state is synced, even if a new block of ids was needed; a
-    Produce that begins a transaction waits for the state and for its own records.
+    """With `flush.messages` a producer gets its id once the state is synced, even if a new block of ids was needed; a Produce
+    that begins a transaction waits for the state and for its own records.
     """
     env = MemoryEnv()
     async with running(env, log_flush_interval_messages=1) as (broker, wire):
@@ -298,7 +298,7 @@ async def test_a_state_too_large_for_a_record() -> None:
 
 
 async def test_list_transactions() -> None:
-    """By state, producer id, age and pattern; unknown states are named."""
+    """Transactions are listed by state, producer id, age and pattern; unknown states are named."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         other = TxnProducer(wire, "other")

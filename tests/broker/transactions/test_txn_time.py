@@ -32,7 +32,7 @@ async def wait_for(broker: Broker, state: str, transactional_id: str = "id") -> 
 
 @pytest.mark.parametrize("version", [9, 12], ids=["tv1", "tv2"])
 async def test_a_transaction_left_open_is_aborted(clock: SettableClock, version: int) -> None:
-    """At the check after its timeout: readers continue, offsets are dropped, and its producer is fenced everywhere."""
+    """At the check after its timeout readers continue, offsets are dropped, and its producer is fenced everywhere."""
     async with running(MemoryEnv(clock)) as (broker, wire):
         txn = await started(wire, timeout_ms=30_000)
         if version == 9:

@@ -114,7 +114,7 @@ async def test_without_verification() -> None:
 
 
 async def test_a_batch_of_an_old_epoch_is_refused_by_its_partition() -> None:
-    """Without the coordinator, even for a transactional id that it does not know."""
+    """The partition refuses such a batch without the coordinator, even for a transactional id that it does not know."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         assert await txn.produce("t", 0, version=12) == "NONE"

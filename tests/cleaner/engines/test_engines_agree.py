@@ -291,7 +291,7 @@ def test_batches_larger_than_the_buffer_and_than_a_block(engine: Engine, mode: s
     "place", ["length", "timestamp", "offset", "key", "value", "null", "count", "header", "header null"]
 )
 def test_a_single_odd_integer_is_rewritten(engine: Engine, place: str) -> None:
-    """It is encoded as by Kafka; copying the record's bytes would keep the odd encoding."""
+    """The integer is encoded as by Kafka; copying the record's bytes would keep the odd encoding."""
 
     def integer(name: str, value: int) -> bytes:
         return odd_varint(value, 2 + (name == place)) if value > 40 else odd_varint(value, 1 + (name == place))
@@ -315,7 +315,7 @@ def test_a_single_odd_integer_is_rewritten(engine: Engine, place: str) -> None:
 @pytest.mark.parametrize("map_memory_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("first_dirty", [0, 200])
 def test_a_batch_superseded_as_a_whole_is_not_read_again(mode: str, map_memory_bytes: int, first_dirty: int) -> None:
-    """It is not throttled either. The statistics are the same, even with a spilled map and other batches in between."""
+    """Such a batch is not throttled either. The statistics are the same, even with a spilled map and other batches in between."""
     history = SegmentHistory()
     for number in range(200):
         keys = [b"key-%d" % number] if number % 9 == 0 else [b"a", b"b", b"c"]
@@ -544,7 +544,7 @@ def test_batches_out_of_order_are_refused(engine: Engine, first: int, delta: int
 
 @pytest.mark.parametrize(("first", "next_offset"), [(3, 4), (2, 6)], ids=["beyond", "before"])
 def test_a_batch_outside_of_its_segment(engine: Engine, first: int, next_offset: int) -> None:
-    """It is cleaned as by Kafka. Spark puts parts together by the offsets of their segments, so a job of several refuses it."""
+    """Kafka cleans such a batch. Spark puts parts together by the offsets of their segments, so a job of several refuses it."""
     history = SegmentHistory()
     history.batch([(b"a", b"1")])
     history.offset = 3
@@ -563,7 +563,7 @@ def test_a_batch_outside_of_its_segment(engine: Engine, first: int, next_offset:
 
 @pytest.mark.parametrize("name", ["inline", "compiled", "in parts"])
 def test_a_dirty_record_of_a_clean_batch(name: str) -> None:
-    """As Kafka's map, the round ends after the last record added, also where its batch lies below the dirty range."""
+    """As with Kafka's map, the round ends after the last record added, also where its batch lies below the dirty range."""
     history = SegmentHistory()
     history.append(disordered([(0, b"a", b"1"), (10, b"b", None)], 0))
     history.offset = 10

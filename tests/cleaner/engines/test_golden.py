@@ -107,7 +107,7 @@ def test_a_pass_does_what_kafka_4_3_does(name: str, number: int, engine: Engine)
 
 @pytest.mark.parametrize("name", sorted(PASSES.keys() - set(DIFFERS)))
 def test_other_passes_are_the_same_in_kafka_4_3(name: str) -> None:
-    """By one engine, since all have the plan's offset from the same place."""
+    """One engine is enough for the comparison, since all take the plan's offset from the same place."""
     case = case_of(name, KAFKA_4_3)
     for number, step in enumerate(case.steps, 1):
         check(case, number, *run(case, step, ENGINES["compiled"]))

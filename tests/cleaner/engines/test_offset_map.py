@@ -109,7 +109,7 @@ def test_the_map_keeps_the_last_offset_of_each_key(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 20), st.integers(1, 9))
 def test_a_map_with_a_greatest_size_stops_as_kafkas_does(keys: list[int], limit: int, at_once: int) -> None:
-    """It stops before the first tuple after it is full, even if that key is in the map."""
+    """The map stops before the first tuple after it is full, even if that key is in the map."""
     pairs = pairs_of(keys, 5, [1] * len(keys))
     expected = []
     seen: set[bytes] = set()
@@ -161,7 +161,7 @@ def test_pages_are_given_back_as_a_table_grows() -> None:
 
 
 def test_the_spill_file_has_no_name() -> None:
-    """It is unlinked at once, as is a leftover of an earlier crash. This works on a real disk, too."""
+    """The spill file is unlinked at once, as is a leftover of an earlier crash. This works on a real disk, too."""
     env = new_env()
     env.create_new(f"{DIRECTORY}/offset-map-{os.getpid()}.deleted").close()
     file = offset_map.open_spill_file(env, DIRECTORY)
@@ -259,7 +259,7 @@ def test_windows_hold_no_more_than_they_must() -> None:
     ("first", "second", "common"), [(0, 0, 0), (3000, 0, 0), (0, 3000, 0), (3000, 3000, 2900), (5000, 9000, 0)]
 )
 def test_the_keys_of_a_map_are_moved_to_another(first: int, second: int, common: int) -> None:
-    """They are moved in hash order. The other map grows for its new keys only, not for those that it has."""
+    """Keys are moved in hash order. The other map grows for its new keys only, not for those that it has."""
     rng = np.random.default_rng(first + second)
     hashes = rng.integers(0, 2**64, (first + second, 3), np.uint64)
     older, newer = hashes[:first].copy(), hashes[first - common : first - common + second].copy()

@@ -196,7 +196,7 @@ def test_offsets_that_do_not_ascend_end_a_run() -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_frame_that_grows_beyond_the_room_is_left_alone(codec: int) -> None:
-    """For any size of its output, declared or not."""
+    """A frame that grows beyond the room is left alone, whatever size of its output it declares."""
     batch = build_batch([Record(0, NOW_MS, b"k", bytes(3_000_000))], codec=codec)
     undeclared = with_payload(batch, compress_like_kafka(codec, compression.decompress(codec, bytes(batch[61:]))))
     for data in (batch, undeclared):

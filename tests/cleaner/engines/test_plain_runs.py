@@ -56,7 +56,7 @@ def test_nothing_is_read_twice() -> None:
 @pytest.mark.parametrize("codec", [compression.NONE, compression.ZSTD])
 @pytest.mark.parametrize(("count", "key_bytes"), [(1, 0), (3, 0), (700, 0), (1, 8000), (3, 8000)])
 def test_a_chunk_takes_no_more_than_it_says(codec: int, count: int, key_bytes: int) -> None:
-    """Even with the smallest records, or with extreme compression; and never more than the room given."""
+    """A chunk stays within its size even with the smallest records or extreme compression, and within the room given."""
     history = SegmentHistory()
     while history.offset < 700:
         history.batch([(b"%d" % number + bytes(key_bytes), b"") for number in range(count)], codec=codec)
@@ -128,7 +128,7 @@ def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = P
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fields", [{}, {"producer": 1}, {"producer": 1, "is_transactional": True}, {"codec": 4}])
 def test_of_plain_batches_no_record_is_decoded(mode: str, fields: dict[str, Any]) -> None:
-    """Even if only a part of a batch is kept, or nothing. A marker's record is decoded, for its type and because it stays."""
+    """Of plain batches only a marker's record is decoded, for its type and because it stays."""
     history = SegmentHistory()
     markers = set()
     for first in range(50):
@@ -144,7 +144,7 @@ def test_of_plain_batches_no_record_is_decoded(mode: str, fields: dict[str, Any]
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_packed_batch_is_decompressed_once_for_its_key(codec: int) -> None:
-    """For both passes together."""
+    """A packed batch is decompressed once for both passes together."""
     history = SegmentHistory()
     for number in range(20):
         history.batch([(b"key-%d" % (number % 7), b"value")], codec=codec)

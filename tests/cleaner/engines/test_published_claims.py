@@ -54,7 +54,7 @@ def fruit_prices() -> CleanerLog:
 
 
 def test_a_segment_is_closed_by_an_append_more_than_a_week_after_its_first() -> None:
-    """At seven days exactly it is not."""
+    """The segment is not closed at seven days exactly, but a millisecond later."""
     log = CleanerLog()
     log.data("a", timestamp=START_MS)
     log.data("a", timestamp=START_MS + WEEK_MS)
@@ -186,7 +186,7 @@ def test_the_bound_with_timestamps_that_differ_from_the_clock() -> None:
 
 
 def test_the_estimate_of_a_segments_age_is_its_first_batchs_greatest_timestamp() -> None:
-    """Not its first record's."""
+    """The greatest timestamp of the segment's first batch counts, not its first record's."""
     log = CleanerLog(max_compaction_lag_ms=100)
     log.data("a", "b", timestamp=START_MS)
     log.roll()
@@ -202,7 +202,7 @@ def test_lags_in_bytes_and_messages_never_came() -> None:
 
 
 def test_a_segment_without_timestamps_is_closed_by_its_age() -> None:
-    """By an append, once segment.ms has gone by since the segment was made."""
+    """Without timestamps, an append closes the segment once segment.ms has gone by since it was made."""
     log = CleanerLog()
     log.data("a", timestamp=-1)
     log.now_ms += WEEK_MS
@@ -259,7 +259,9 @@ def test_only_the_last_offset_counts(mode: str) -> None:
 
 
 def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
-    """By size never below the limit, by time by the newest record, below the log start only if the next begins there."""
+    """Retention never goes below the limit by size, goes by the newest record by time, and below the log start only if the next
+    segment begins there.
+    """
     log = CleanerLog(cleanup_policy=frozenset({"delete"}), retention_bytes=150, retention_ms=-1)
     for key in "abcd":
         log.data(f"{key}=1")

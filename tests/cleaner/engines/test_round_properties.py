@@ -177,7 +177,7 @@ def test_the_part_that_is_not_cleanable_stays(history: list[Any]) -> None:
 @quickly
 @given(histories)
 def test_a_restart_finds_producers_and_the_end_as_before(history: list[Any]) -> None:
-    """Even without a snapshot: the batches alone give each producer's epoch and last sequence, and the log's end."""
+    """Without a snapshot, the batches alone give each producer's epoch and last sequence, and the log's end."""
     log = play(history)
     log.clean()
 
@@ -205,7 +205,7 @@ def test_a_restart_finds_producers_and_the_end_as_before(history: list[Any]) -> 
 @quickly
 @given(plain_histories, limits)
 def test_a_second_round_at_the_same_time_changes_nothing(history: list[Any], segment_bytes: int) -> None:
-    """Without transactions, byte for byte."""
+    """Without transactions, a second round changes no byte."""
     log = play(history, segment_bytes=segment_bytes)
     log.clean()
     once = [batch.data for batch in log.stored()]

@@ -51,7 +51,7 @@ def test_the_last_record_of_each_key_stays(new_log: NewLog) -> None:
 
 
 def test_a_result_names_its_engine() -> None:
-    """As `runner`; the fast path for plain batches has no name of its own."""
+    """The result names the engine as `runner`; the fast path for plain batches has no name of its own."""
     env, plan = SegmentHistory().stored()
     found = {name: engine(env, plan).runner for name, engine in ENGINES.items()}
     compiled = dict.fromkeys(("compiled", "in parts"), "compiled")
@@ -81,7 +81,7 @@ def test_keyless_records_go_and_are_counted(new_log: NewLog) -> None:
 
 
 def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
-    """Even at a key that it has already; later records stay. Mode prompt takes any number of keys."""
+    """The map may be full at a key that it has already; later records stay. Mode prompt takes any number of keys."""
     for mode, end_offset, offsets in ((KAFKA, 2, [1, 2, 3]), (PROMPT, 4, [2, 3])):
         log = new_log("a b b a | roll")
         assert log.clean(max_keys=2, mode=mode).end_offset == end_offset
@@ -103,7 +103,7 @@ def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
 
 
 def test_the_life_of_a_tombstone(new_log: NewLog) -> None:
-    """It outlives its value, gets a horizon in the first round, and is removed by a round at the horizon."""
+    """A tombstone outlives its value, gets a horizon in the first round, and is removed by a round at the horizon."""
     log = new_log("1 | 1= | roll | 2 | roll", delete_retention_ms=1000)
     start = log.now_ms
     log.clean()
@@ -206,7 +206,7 @@ def with_old_messages(new_log: NewLog, *messages: bytes, end: int, **config: int
 
 @pytest.mark.parametrize(("retention_ms", "stays"), [(999, False), (1000, False), (1001, True)])
 def test_old_tombstones_go_by_the_age_of_the_clean_files(new_log: NewLog, retention_ms: int, stays: bool) -> None:
-    """They expire by the last clean segment's time less the retention; a kept one gets a horizon at once."""
+    """Old tombstones expire by the last clean segment's time less the retention; a kept one gets a horizon at once."""
     log = with_old_messages(
         new_log, make_message(1, 0, b"a", None, timestamp=1), end=1, delete_retention_ms=retention_ms
     )
@@ -250,7 +250,7 @@ def test_groups_are_handed_over_one_by_one(new_log: NewLog) -> None:
 
 
 def test_an_emptied_group_leaves_an_empty_segment(new_log: NewLog) -> None:
-    """It merges with its neighbours in a later round."""
+    """The empty segment merges with its neighbours in a later round."""
     log = new_log(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
@@ -349,7 +349,7 @@ def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray
 def test_broken_batches_fail_the_round(
     new_log: NewLog, change: Callable[[bytearray], bytes], reason: str, mode: str
 ) -> None:
-    """They never count as the end of the segment, and are not rebuilt with a new checksum; no files remain."""
+    """Broken batches never count as the end of the segment, and are not rebuilt with a new checksum; no files remain."""
     log = new_log()
     position = damaged(log, change)
     before = log.files()
@@ -402,7 +402,9 @@ def test_an_output_that_outgrows_its_group_is_cut_in_mode_prompt(new_log: NewLog
 
 
 def test_a_source_that_outgrows_a_segment_is_named_in_mode_prompt(engine: Engine) -> None:
-    """So the round can be repeated without it. In mode kafka the round fails as in Kafka. The log is unchanged in both."""
+    """In mode prompt the round can be repeated without that source. In mode kafka it fails as in Kafka. The log is unchanged in
+    both.
+    """
     limited = partial(CleanerLog, engine=partial(engine, limits=EngineLimits(output_bytes=500)))
     for mode, error in ((KAFKA, OutputOverflow), (PROMPT, CorruptLog)):
         # Each old message becomes a batch of its own: the segment is more than twice as large then.
@@ -457,7 +459,7 @@ def test_a_record_above_the_limit_of_a_compressed_batch_ends_the_round(engine: E
 def test_a_record_above_the_limit_in_a_compressed_set_of_an_old_format_ends_the_round(
     engine: Engine, magic: int
 ) -> None:
-    """Its size is that of the whole message after offset and size. Plain messages are exempt."""
+    """A record's size is that of the whole message after offset and size. Plain messages are exempt."""
     largest = (14 if magic == 0 else 22) + 101
     for codec, limit in ((0, largest - 1), (1, largest - 1), (1, largest)):
         history = SegmentHistory()

@@ -200,7 +200,7 @@ def test_the_compiled_engine_makes_them() -> None:
 
 
 def test_a_large_segment_is_not_merged_with_the_tombstone() -> None:
-    """It only loses the key, also from its filter. The tombstone goes to its small neighbour, which then grows."""
+    """The large segment only loses the key, also from its filter. The tombstone goes to its small neighbour, which then grows."""
     log = CleanerLog()
     for number in range(10):
         log.data(f"a{number}={'x' * (key_filter.MIN_LOG_BYTES // 8)}")

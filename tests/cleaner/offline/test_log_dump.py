@@ -280,7 +280,7 @@ def test_a_file_whose_broker_runs_is_refused() -> None:
 
 
 def test_records_of_the_metadata_log_are_decoded(tmp_path: Path) -> None:
-    """In the snapshot of a new directory, whose batches count from 0."""
+    """Records are decoded in the snapshot of a new directory, whose batches count from 0."""
     env = RealEnv()
     format_directory(env, str(tmp_path))
     items = list(dump_file(env, str(tmp_path / "bootstrap.checkpoint"), with_records=True))

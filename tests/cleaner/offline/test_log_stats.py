@@ -268,8 +268,8 @@ with_and_without_kernels = pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_census_counts_the_same_with_any_memory(
     sources: list[list[tuple[int, bool]]], max_bytes: int, is_compiled: bool
 ) -> None:
-    """Strategy: records of few and of many keys from several sources. Invariant: the counts of a dict, in memory and through
-    files, with and without kernels.
+    """Strategy: records of few and of many keys from several sources. Invariant: the counts equal a dict's, in memory
+    and through files, with and without kernels.
     """
     latest: dict[tuple[int, int], bool] = {}
     with KeyCensus(len(sources), max_bytes=max_bytes, is_compiled=is_compiled) as census:

@@ -45,7 +45,7 @@ def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields:
 
 
 def test_a_dirty_log_is_cleaned_and_closed() -> None:
-    """Its checkpoint is updated beside those of others, old files are removed at once, and a start needs no recovery."""
+    """The log's checkpoint is updated beside those of others, old files are removed at once, and a start needs no recovery."""
     log = closed_log("ab", "ac")
     write_offset_checkpoint(log.env, CLEANER, {("other", 3): 9})
     report = clean(log)

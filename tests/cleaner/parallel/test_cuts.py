@@ -54,7 +54,7 @@ def cut(env: MemoryEnv, plan: CleanPlan, start: DirtyStart, processes: int, piec
 
 
 def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> None:
-    """Even within a segment. Their sizes differ by at most a batch, and they cover the log."""
+    """Shares end at indexed batches within a segment, too. Their sizes differ by at most a batch, and they cover the log."""
     env, plan = stored
     index_every_batch(env, plan)
     batch = plan.segments[0].size // BATCHES
@@ -77,7 +77,7 @@ def test_shares_end_at_indexed_batches(stored: tuple[MemoryEnv, CleanPlan]) -> N
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_a_part_of_the_log_is_cut_into_pieces(stored: tuple[MemoryEnv, CleanPlan], processes: int) -> None:
-    """They follow the first share, and are not smaller than asked for; a log that is too small for one has none."""
+    """The pieces follow the first share, and are not smaller than asked for; a log that is too small for one has none."""
     env, plan = stored
     index_every_batch(env, plan)
     batch = plan.segments[0].size // BATCHES

@@ -49,14 +49,14 @@ def test_bytes_of_a_child_fill_memory() -> None:
 
 
 async def test_a_child_that_is_dismissed_ends() -> None:
-    """And is no zombie afterwards."""
+    """A dismissed child ends, and is no zombie afterwards."""
     fork = Fork(lambda answering: signal.pause())
     fork.dismiss()
     await wait_until(lambda: not os.path.exists(f"/proc/{fork.pid}"))
 
 
 def test_a_child_is_waited_for_if_there_is_no_thread_for_it() -> None:
-    """In a process that has reached its memory limit, for example."""
+    """Without a thread, as in a process that has reached its memory limit, the caller waits."""
     fork = Fork(lambda answering: signal.pause())
     before = threading.stack_size(1 << 47)  # more than there are addresses
     try:
@@ -86,7 +86,7 @@ def test_a_child_that_raises_or_is_killed_has_failed() -> None:
 
 
 def test_the_wait_for_a_child_can_be_stopped_and_closing_ends_it() -> None:
-    """Even while it is working."""
+    """The wait ends even while the child is working."""
     fork = Fork(lambda answering: signal.pause())
 
     def stop() -> None:
@@ -101,7 +101,7 @@ def test_the_wait_for_a_child_can_be_stopped_and_closing_ends_it() -> None:
 
 
 async def test_a_child_ends_with_its_parent() -> None:
-    """Even if the parent is killed: the child could write into a directory that belongs to another broker."""
+    """The child ends even if the parent is killed: it could write into a directory that belongs to another broker."""
 
     def parent(answering: Connection) -> None:
         grandchild = Fork(lambda answering: signal.pause())

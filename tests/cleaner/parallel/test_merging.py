@@ -63,7 +63,7 @@ def shares_and_expected(count: int) -> tuple[list[Keys], dict[tuple[int, int], i
 @pytest.mark.parametrize(("shares", "processes"), [(1, 1), (3, 2), (5, 3), (4, 20)])
 @pytest.mark.parametrize("kind", [list, ParentsShares])
 def test_each_key_has_its_last_offset(work: RoundWork, shares: int, processes: int, kind: type[list[Keys]]) -> None:
-    """With any number of processes, and even if all but this one fail."""
+    """The merged map is the same with any number of processes, even if every child fails and the parent does all."""
     given, expected = shares_and_expected(shares)
     found = {}
     for partition, keys in enumerate(merged(work, kind(given), processes) or ()):

@@ -129,7 +129,7 @@ def test_pieces_are_mapped_by_whoever_is_ready(tmp_path: Path, mode: str, count:
 def test_a_map_that_might_be_full_is_filled_by_one_process(
     history: SegmentHistory, tmp_path: Path, entries: int
 ) -> None:
-    """It ends at the same offset as without shares."""
+    """One process fills the map, which ends at the same offset as without shares."""
     plan = plan_of(history, tmp_path, mode=KAFKA, map_max_entries=entries)
     found = parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan)
     remove_cleaned(plan)
@@ -200,7 +200,7 @@ def test_this_process_does_the_work_of_failed_children(
 
 
 def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_path: Path) -> None:
-    """Neither its own nor those of children."""
+    """Neither the round's own files nor those of its children stay."""
     plan = plan_of(history, tmp_path)
 
     def check_done() -> None:

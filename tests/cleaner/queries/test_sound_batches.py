@@ -74,7 +74,7 @@ def test_one_damaged_batch_costs_one_batch(tmp_path: Path, damaged: int, at: int
 
 
 def test_records_that_cannot_be_read_under_a_right_checksum(tmp_path: Path) -> None:
-    """They are damage as well; neighbouring damage is one item."""
+    """Such records are damage as well; neighbouring damage is one item."""
     parts = batches()
     parts[1][HEADER_SIZE] ^= 0x7F
     update_crc(parts[1], 0)

@@ -116,14 +116,14 @@ def test_the_ratio_counts_bytes_of_whole_segments() -> None:
 
 
 def test_a_segment_that_is_partly_clean_counts_twice() -> None:
-    """As in Kafka."""
+    """As in Kafka, a segment that is partly clean counts as clean and as dirty."""
     found = cleanable_range(make_log(0, 10, 20, 30), 15, NOW_MS)
     assert (found.clean_bytes, found.cleanable_bytes) == (200, 200)
 
 
 @pytest.mark.parametrize(("ratio", "is_due"), [(0.4999, True), (0.5, False), (0.0, True), (1.0, False)])
 def test_a_log_is_due_above_the_ratio(ratio: float, is_due: bool) -> None:
-    """At exactly the ratio it is not."""
+    """At exactly the ratio the log is not due."""
     log = make_log(0, 10, 20, min_cleanable_dirty_ratio=ratio)
     assert cleanable_range(log, 10, NOW_MS).is_eligible == is_due
 

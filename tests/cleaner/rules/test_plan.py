@@ -78,7 +78,7 @@ def test_a_plan_survives_json() -> None:
 
 
 def test_a_stored_plan_without_a_high_watermark_keeps_the_end_of_its_round() -> None:
-    """As Kafka until 4.3, and as the broker that made the plan."""
+    """Such a plan follows the rule of Kafka until 4.3, as the broker that made it."""
     plan = make_plan(segments(0, 50), high_watermark=60)
     fields = json.loads(plan.to_json())
     del fields["high_watermark"]
@@ -128,14 +128,14 @@ def test_segments_are_merged_up_to_the_topics_size() -> None:
 
 
 def test_a_segment_that_stays_apart_is_a_group() -> None:
-    """Its neighbours are merged without it."""
+    """The neighbours of such a segment are merged without it."""
     some = segments(*range(0, 60, 10))
     assert grouped(make_plan(some, apart=frozenset({20}))) == [[0, 10], [20], [30, 40]]
     assert grouped(make_plan(some, apart=frozenset({0, 40}))) == [[0], [10, 20, 30], [40]]
 
 
 def test_segments_are_merged_up_to_the_indexes_size() -> None:
-    """Both indexes count."""
+    """Both indexes count toward the size."""
     some = segments(0, 10, 20, 30, 40, index=80, time_index=12)
     assert grouped(make_plan(some, segment_index_bytes=160)) == [[0, 10], [20, 30]]
     some = segments(0, 10, 20, 30, 40, index=8, time_index=120)
@@ -174,7 +174,7 @@ def test_the_tombstones_of_old_formats_go_by_the_clean_sections_age() -> None:
 
 
 def test_aborted_transactions_come_from_a_segment_and_the_later_ones() -> None:
-    """Neither from earlier ones, nor with markers below the log start, nor with data from the upper bound on."""
+    """None come from earlier segments, nor with markers below the log start, nor with data from the upper bound on."""
     entries = [AbortedTxn(1, 0, 4, 5), AbortedTxn(1, 6, 12, 13), AbortedTxn(2, 3, 22, 23), AbortedTxn(3, 21, 32, 33)]
     some = [
         replace(one, aborted=(entry,)) for one, entry in zip(segments(0, 10, 20, 30), entries, strict=False)

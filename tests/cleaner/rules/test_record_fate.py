@@ -31,19 +31,19 @@ def test_a_superseded_record_goes() -> None:
 
 
 def test_nothing_past_the_map_goes_for_its_key() -> None:
-    """Neither without a key, nor superseded, nor as an expired tombstone."""
+    """Past the map nothing goes for its key: neither without a key, nor superseded, nor as an expired tombstone."""
     assert fate(101, has_key=False) == KEEP
     assert fate(101, mapped_offset=200) == KEEP
     assert fate(101, has_value=False, is_expired=True) == KEEP
 
 
 def test_a_record_without_a_key_goes() -> None:
-    """At or below the map's end."""
+    """A record without a key goes at or below the map's end."""
     assert fate(100, has_key=False) == FATE_KEYLESS
 
 
 def test_an_expired_tombstone_goes() -> None:
-    """Only a tombstone, and only when expired; superseded counts first."""
+    """Only an expired tombstone goes; superseded counts first."""
     assert fate(has_value=False, is_expired=True) == FATE_TOMBSTONE
     assert fate(has_value=False) == KEEP
     assert fate(is_expired=True) == KEEP
@@ -52,7 +52,7 @@ def test_an_expired_tombstone_goes() -> None:
 
 @pytest.mark.parametrize(("now_ms", "is_expired"), [(999, False), (1000, True)])
 def test_a_horizon_is_over_when_it_is_reached(now_ms: int, is_expired: bool) -> None:
-    """For tombstones and for markers alike."""
+    """At the horizon, tombstones and markers may go."""
     facts = {"has_horizon": True, "horizon_ms": 1000, "now_ms": now_ms}
     assert record_fate.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts) == is_expired
     assert record_fate.drops_all_records(may_drop=True, is_control=True, **facts) == is_expired
@@ -79,7 +79,7 @@ def test_data_of_an_aborted_transaction_goes_at_once() -> None:
 
 
 def test_a_marker_whose_data_is_there_stays() -> None:
-    """Even after its horizon."""
+    """A marker stays even after its horizon while its data is there."""
     assert not record_fate.drops_all_records(may_drop=False, is_control=True, has_horizon=True, horizon_ms=0, now_ms=9)
 
 

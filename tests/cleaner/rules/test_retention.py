@@ -22,7 +22,7 @@ def make_log(**config: object) -> CleanerLog:
 
 
 def test_a_segment_that_the_cleaner_emptied_does_not_hold_back_the_rest() -> None:
-    """By size it is removed even without excess, and the ones after it with the excess."""
+    """Such a segment is removed by size even without excess, and the ones after it with the excess."""
     log = make_log()
     log.write("a | roll")
     log.clean(segment_bytes=1)

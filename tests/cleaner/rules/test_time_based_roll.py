@@ -36,7 +36,7 @@ def is_on_disk(log: CleanerLog, value: bytes) -> bool:
 
 
 def test_a_quiet_segment_is_closed_when_its_first_append_is_older_than_the_limit() -> None:
-    """At the limit it is not, a millisecond later it is; appends in between change nothing."""
+    """At the limit the segment is not closed, a millisecond later it is; appends in between change nothing."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.now_ms += 5
     log.data("a")
@@ -70,7 +70,7 @@ def test_the_limit_is_the_shorter_of_two(segment_ms: int, lag_ms: int, limit_ms:
     ],
 )
 def test_other_logs_are_not_closed(config: dict[str, int]) -> None:
-    """Those that are not compacted, and those without a limit."""
+    """Logs that are not compacted, and those without a limit, are not closed."""
     log = CleanerLog("a", **config)
     log.now_ms += 1000 * WEEK_MS
     assert roll_due_ms(log.log, log.now_ms) is None
@@ -85,7 +85,7 @@ def test_a_log_that_refuses_writes_is_not_closed() -> None:
 
 
 def test_jitter_takes_less_than_the_limit() -> None:
-    """Even jitter drawn under a longer limit. Otherwise every append would close a segment."""
+    """Jitter is limited even if it was drawn under a longer limit. Otherwise every append would close a segment."""
     log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.log.active.jitter_ms = 10
     assert roll_due_ms(log.log, log.now_ms) == START_MS + HOUR_MS - 10 + 1
@@ -103,7 +103,7 @@ def test_jitter_takes_less_than_the_limit() -> None:
 @pytest.mark.parametrize("knows_births", [True, False])
 @pytest.mark.parametrize("timestamp", [START_MS + 400 * DAY_MS, -1])
 def test_daily_restarts_do_not_postpone_the_deadline(knows_births: bool, timestamp: int) -> None:
-    """Neither with timestamps in the future or none at all, nor with daily appends, nor without birth times."""
+    """Timestamps in the future or none at all, daily appends, and missing birth times do not postpone it either."""
     log = CleanerLog(max_compaction_lag_ms=WEEK_MS)
     log.env.knows_births = knows_births
     log.write("first | roll")
@@ -161,7 +161,9 @@ def test_without_a_noted_time_a_segment_is_as_old_as_its_file(content: bytes) ->
 
 
 def test_a_noted_time_is_that_of_the_present_content() -> None:
-    """Not if the file was last written before, as one from a backup was; a segment cut to nothing begins with the next append."""
+    """A time noted before the file was last written, as that of a backup, does not count; a segment cut to nothing begins with
+    the next append.
+    """
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.now_ms += DAY_MS
     log.data("a")
@@ -200,7 +202,7 @@ def test_a_clock_that_was_set_back_makes_no_age_negative() -> None:
 
 
 def test_a_log_cut_to_nothing_has_no_age() -> None:
-    """Its next append is its first."""
+    """The next append to a log cut to nothing is its first."""
     log = CleanerLog("a", max_compaction_lag_ms=HOUR_MS)
     log.log.active.truncate_bytes(0)
     assert roll_due_ms(log.log, log.now_ms) is None
@@ -244,7 +246,7 @@ def test_clean_segments_are_never_overdue() -> None:
 
 
 def test_the_active_segment_counts_for_the_metrics() -> None:
-    """Its records have the same age, cleanable or not; Kafka's gauge ignores it."""
+    """Records of the active segment have the same age, cleanable or not; Kafka's gauge ignores it."""
     log = CleanerLog(max_compaction_lag_ms=HOUR_MS)
     log.data("a", timestamp=5)
     now_ms = START_MS + 2 * HOUR_MS

@@ -43,7 +43,7 @@ def test_an_abort_marker_stays_as_long_as_there_is_data() -> None:
 
 
 def test_an_abort_marker_without_data_may_go() -> None:
-    """Its index entry goes at once."""
+    """The marker's index entry goes at once."""
     tracker = TransactionTracker()
     tracker.add_aborted([AbortedTxn(1, 0, 9, 10)])
     assert tracker.drops_control(9, 1, ABORT) == (True, None)

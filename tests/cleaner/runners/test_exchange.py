@@ -268,7 +268,7 @@ async def test_a_partition_deleted_and_recreated_meanwhile(
 async def test_a_task_that_is_cancelled_leaves_nothing_half_done(
     log: Log, runner: Watched, blocking: ThreadPoolExecutor
 ) -> None:
-    """As at the end of a loop and its tasks: an exchange that has begun is completed, by the broker if necessary."""
+    """An exchange that has begun is completed, by the broker if necessary."""
     before, count = latest(log), len(log.segments)
     tasks: set[asyncio.Task[object]] = set()
 

@@ -143,7 +143,7 @@ async def test_facts_come_with_the_outputs(runner: ProcessRunner, tmp_path: Path
 
 
 async def test_a_worker_files_the_facts_of_a_segment(log: Log, runner: ProcessRunner) -> None:
-    """As a thread does. A stopped task leaves no partial file, and the worker remains for the next one."""
+    """A worker files facts as a thread does. A stopped task leaves no partial file, and the worker remains for the next one."""
     segment = log.segments[0]
     task = FactsTask(log.path, segment.base_offset, segment.size, bytes(16), 1e9)
     path = facts_path(log.path, segment.base_offset)
@@ -219,7 +219,7 @@ async def test_a_worker_killed_together_with_its_broker_leaves_garbage_that_a_st
 @slowly
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_round_that_is_ended_leaves_the_worker(log: Log, runner: ProcessRunner, is_cancelled: bool) -> None:
-    """By `check_done`, or with its task: the worker writes nothing more, and is kept for the next round."""
+    """If `check_done` or the task ends the round, the worker writes nothing more, and is kept for the next round."""
     swap = Swapper(log)
 
     def check_done() -> None:
@@ -289,7 +289,7 @@ def test_the_memory_limit_follows_the_plan(log: Log) -> None:
 
 
 async def test_another_error_in_a_worker_is_reported(log: Log, runner: ProcessRunner) -> None:
-    """As a failure of the worker."""
+    """Another error is reported as a failure of the worker."""
     with pytest.raises(RunnerFailed, match="the worker failed"):
         await runner.run(replace(plan_of(log), delete_retention_ms="all"), on_output=Swapper(log))  # type: ignore[arg-type]
     assert not leftovers(log)
@@ -350,7 +350,9 @@ def session_niceness(pid: int) -> int | None:
 @pytest.mark.slow
 @LINUX
 async def test_a_worker_gives_way(log: Log, runner: ProcessRunner) -> None:
-    """It has low CPU priority, as a process and as a session, low disk priority, a high OOM score, and its own process group."""
+    """A worker has low CPU priority, as a process and as a session, low disk priority, a high OOM score, and its own process
+    group.
+    """
     await runner.run(plan_of(log), on_output=Swapper(log))
     pid = runner.worker_pid
     assert pid is not None

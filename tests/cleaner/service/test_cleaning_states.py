@@ -204,7 +204,7 @@ def test_tries_come_later_each_time() -> None:
 
 
 def test_a_change_brings_the_next_try_at_once() -> None:
-    """It is shown until a round succeeds, and the waits start again at a minute."""
+    """The error is shown until a round succeeds, and the waits start again at a minute."""
     states = PartitionStates()
     for _ in range(5):
         states.mark_uncleanable(TP, "broken", START_MS, is_retried=True)

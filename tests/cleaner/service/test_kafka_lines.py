@@ -58,7 +58,7 @@ def test_a_round_is_reported_in_kafkas_words(caplog: pytest.LogCaptureFixture) -
 
 
 def test_an_empty_round_has_figures_without_meaning(caplog: pytest.LogCaptureFixture) -> None:
-    """As Java prints them; nothing is divided by zero here."""
+    """Figures without meaning are printed as by Java; nothing is divided by zero here."""
     plan = plan_of(0, 10)
     with caplog.at_level(logging.INFO):
         log_round(

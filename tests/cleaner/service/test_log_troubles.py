@@ -102,7 +102,7 @@ async def test_retention_of_the_others_continues(
 async def test_a_bug_in_the_look_at_one_log_stops_no_other(
     logs: SeveralLogs, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
-    """It is logged once, with its traceback."""
+    """The bug is logged once, with its traceback."""
     logs.filthy("bad", 30).producers = None  # type: ignore[assignment]
     logs.filthy("good", 20)
     with caplog.at_level(logging.WARNING):

@@ -54,7 +54,7 @@ async def test_writing_and_cleaning_in_turns(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_when_nothing_is_due_it_looks_again_after_the_backoff(logs: SeveralLogs, mode: str) -> None:
-    """Not a millisecond sooner, by the clock of the Env."""
+    """The cleaner looks again not a millisecond sooner, by the clock of the Env."""
     log = logs.add("t", **ONCE)
     await logs.settled(mode=mode, backoff_ms=15_000)
     logs.fill(log, 5)
@@ -175,7 +175,7 @@ def test_settings_have_kafkas_defaults() -> None:
 
 
 async def test_status(logs: SeveralLogs) -> None:
-    """It has Kafka's gauges and, per partition, the removed records and the rounds by runner."""
+    """Status has Kafka's gauges and, per partition, the removed records and the rounds by runner."""
     logs.filthy("t", 20)
     logs.filthy("deleted", 20, cleanup_policy=frozenset({"delete"}))
     service = await logs.settled(mode=KAFKA)
@@ -218,7 +218,7 @@ async def test_overdue_is_shown(logs: SeveralLogs, mode: str) -> None:
 async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_over(
     logs: SeveralLogs, mode: str, lag_ms: int
 ) -> None:
-    """With and without a longest lag, and in the active segment, too. Records that a round has covered have no lag."""
+    """With and without a longest lag, and in the active segment, too, only records that no round has covered have a lag."""
     log = logs.add("t", max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
     service = await logs.settled(mode=mode)
     assert service.status().partitions[0].compaction_lag_ms == 0

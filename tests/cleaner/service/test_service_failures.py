@@ -110,7 +110,7 @@ async def test_a_corrupt_segment_restored_with_another_size_stays_left_out(
 async def test_larger_records_than_now_allowed_keep_a_log_from_being_cleaned_until_the_limit_is_raised(
     logs: SeveralLogs, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is uncleanable, with the sizes and the remedy in its reason, and is not tried before. Nothing is in quarantine."""
+    """The log is uncleanable, with the sizes and the remedy in its reason, and is not tried before. Nothing is in quarantine."""
     log = logs.add("t", **ONCE)
     for _ in range(3):
         log.append_as_leader(memoryview(make_batch("k=" + "v" * 100, codec=1, timestamp=logs.clock.now_ms())))
@@ -152,7 +152,7 @@ async def test_a_missing_index_is_no_hindrance(logs: SeveralLogs, mode: str, suf
 
 
 async def test_a_segment_without_a_readable_beginning_is_left_out(logs: SeveralLogs) -> None:
-    """Not even its age is known."""
+    """Without a readable beginning, not even the segment's age is known."""
     log = logs.filthy("t", 20, max_compaction_lag_ms=HOUR_MS)
     corrupt(logs, log, 1)
     for segment in log.segments:
@@ -275,7 +275,7 @@ async def test_a_log_that_changes_all_the_time_is_not_tried_for_ever(logs: Sever
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_worker_that_was_killed_is_replaced_at_once(logs: SeveralLogs, held: HeldRunner, mode: str) -> None:
-    """Only once: if the next worker is killed, too, the round has failed, and the log waits for its retry."""
+    """A killed worker is replaced once: if the next one is killed, too, the round has failed, and the log waits for its retry."""
     log = logs.filthy("t", 20)
     held.failures = [RunnerFailed("worker 7 was killed by signal 9") for _ in range(3)]
     held.go_on.set()

@@ -44,7 +44,7 @@ async def test_a_request_cleans_what_is_not_due(logs: SeveralLogs) -> None:
 
 
 async def test_a_request_for_a_log_that_is_not_compacted(logs: SeveralLogs) -> None:
-    """It is not cleaned, and the report has the reason."""
+    """Such a log is not cleaned, and the report has the reason."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"delete"}))
     before = logs.values(log)
     service = await logs.start()

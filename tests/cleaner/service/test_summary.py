@@ -36,7 +36,7 @@ def result_of(end_offset: int = 3000, runner: str = "inline", outputs: int = 1, 
 
 
 def test_the_summary_of_a_round() -> None:
-    """It has log, runner and section, sizes, rates, shares of the time, the map's use and the reduction."""
+    """The summary has log, runner and section, sizes, rates, shares of the time, the map's use and the reduction."""
     result = result_of(
         runner="process",
         start_s=100.0,
@@ -107,7 +107,7 @@ def test_a_map_that_is_full_between_segments() -> None:
 
 
 def test_a_map_that_took_everything() -> None:
-    """There is no message."""
+    """If the map took everything there is no message."""
     assert offset_map_full(plan_of(0, 1000, 2000), 2000) is None
 
 
@@ -136,7 +136,7 @@ def test_an_uncleanable_partition(reason: object, retry_in_ms: int | None, text:
 
 
 def test_records_without_a_key() -> None:
-    """They are counted in a warning; without any there is none."""
+    """Records without a key are counted in a warning; without any there is none."""
     plan = plan_of(0, 10)
     assert invalid_messages(plan, result_of()) is None
     line = invalid_messages(plan, result_of(invalid_messages_read=1))

@@ -142,7 +142,7 @@ def test_a_float_has_the_fewest_digits(number: float) -> None:
     ],
 )  # fmt: skip
 def test_logical_types(schema: Any, data: bytes, expected: Any) -> None:
-    """They are what they mean. An unknown, ill-fitting or unrepresentable one is its plain value."""
+    """Logical types are what they mean. An unknown, ill-fitting or unrepresentable one is its plain value."""
     found = decoded(schema, data)
     assert found == expected
     assert type(found) is type(expected)

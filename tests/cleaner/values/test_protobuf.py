@@ -94,7 +94,9 @@ EMPTY = {"id": 0, "level": "BASIC", "addresses": [], "amounts": {}, "numbers": [
     ],
 )
 def test_fields_of_every_kind(message: bytes, expected: dict[str, Any]) -> None:
-    """Also defaults that readers see, a message in parts, unknown fields, and an Any with and without its type."""
+    """Fields are decoded with defaults that readers see, a message in parts, unknown fields, and an Any with and without its
+    type.
+    """
     assert read(message) == {**EMPTY, **expected}
 
 

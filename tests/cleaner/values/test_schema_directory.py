@@ -30,6 +30,6 @@ def test_files_are_found_by_id_and_by_topic(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It has no schemas, and ends no search."""
+    """A missing directory has no schemas, and does not end the search for one."""
     assert SchemaDirectory(RealEnv(), str(tmp_path / "none")).find((ID, 7), "orders", "value") is None
     assert "none" in caplog.text

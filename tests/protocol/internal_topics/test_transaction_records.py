@@ -61,7 +61,7 @@ def test_both_versions_keep_everything(version: int, partitions: tuple[Transacti
 
 
 def test_values_with_every_field_of_kafka_survive() -> None:
-    """Those that Kafka's own classes wrote, byte for byte, also the field that no coordinator uses yet."""
+    """Values that Kafka's own classes wrote survive byte for byte, also the field that no coordinator uses yet."""
     values = [value for _, value in takewhile(lambda record: record[1], from_kafka("__transaction_state")) if value]
     assert [encode_value(parse_value(value), value[1]) for value in values] == values
     assert {parse_value(value).next_producer_epoch for value in values} == {-1, 27}

@@ -28,7 +28,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Env, str]:
 
 
 def test_without_a_file_there_is_nothing_to_lock(place: tuple[Env, str]) -> None:
-    """Without a lock file there is no lock, and no file is created."""
+    """Without a lock file there is no lock, and none is created."""
     env, path = place
     assert env.lock_for_reading(path) is None
     assert not env.exists(path)

@@ -160,7 +160,7 @@ def test_a_directory_that_kafka_has_formatted_and_not_started(env: RealEnv, tmp_
 
 
 def test_a_directory_that_a_newer_kafka_has_formatted(memory: MemoryEnv) -> None:
-    """It is refused by the name of its level, before anything is written to it."""
+    """The error names the level; nothing is written to the directory."""
     format_directory(memory, DATA, features={**FEATURES_OF_4_4, "metadata.version": 34})
     before = memory.list_dir(METADATA)
     with pytest.raises(

@@ -163,7 +163,7 @@ def test_a_log_is_served_once_the_batch_is_cut_off_by_hand(memory: MemoryEnv) ->
 
 
 def test_an_old_message_with_a_wrong_checksum_is_cut_off(memory: MemoryEnv) -> None:
-    """Its offset is no sign that it was ever whole."""
+    """The offset of such a message is no sign that it was ever whole."""
     write(memory, PATH, {0: [old(7), old(6)[:-1] + b"?"]})
     log = load_one(memory)
     assert (log.log_end_offset, logs(memory)) == (8, {0: old(7)})

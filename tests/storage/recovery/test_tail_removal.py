@@ -53,7 +53,7 @@ def state(log: Log) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_shortened_log_equals_one_that_was_never_longer(env: RealEnv, tmp_path: Path, seed: int) -> None:
-    """In its files, indexes, producers, transactions and epochs; also for later appends, and after a restart."""
+    """The log is equal in its files, indexes, producers, transactions and epochs; also for later appends, and after a restart."""
     choice = random.Random(seed)
     options = {"index_interval_bytes": choice.choice((64, 400, 4096))}
     kept, removed = choice.randrange(30), choice.randrange(1, 30)

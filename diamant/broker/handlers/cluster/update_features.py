@@ -4,7 +4,7 @@ Behaviour: all or nothing; present levels are accepted without effect. After the
 under a higher epoch.
 Versions: 0 has "allow downgrade", 1 the type of upgrade and validate_only; up to 1, the results per feature are empty, as
 the error is at the top level.
-Levels of share.version and streams.version are kept for a Kafka that opens the directory.
+The level of streams.version is kept for a Kafka that opens the directory.
 Deviation: kraft.version cannot be raised.
 
 Source: FeatureControlManager.updateFeatures, QuorumFeatures.reasonNotLocallySupported,

@@ -15,7 +15,7 @@ from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, e
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.broker.topics.leader_epoch import check_leader
+from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.broker.topics.leader_epoch import check_leader
+from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.list_offsets import (
     ListOffsetsPartitionResult,

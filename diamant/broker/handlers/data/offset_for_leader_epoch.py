@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.broker.topics.leader_epoch import check_leader
+from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from diamant.broker.node.purgatory import Purgatory
 from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
-from diamant.broker.topics.leader_epoch import NotLeader, check_leader
+from diamant.broker.topics.leader_check import NotLeader, check_leader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.fetch import (

@@ -23,7 +23,7 @@ from uuid import UUID
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.broker.topics.leader_epoch import NotLeader, check_leader
+from diamant.broker.topics.leader_check import NotLeader, check_leader
 from diamant.protocol.batches.header import HEADER_SIZE, NO_PRODUCER_ID, PRODUCER_ID
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.messages.produce import (

@@ -160,7 +160,10 @@ class Brokers:
         return self._one(request.broker)
 
     async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
-        """Let a replica lead that lacks the batches from an offset on. They are lost. NotFound, NotPossible, BadArgument."""
+        """Make a replica the leader although it lacks the batches from an offset on; those are lost.
+
+        NotFound, NotPossible, BadArgument.
+        """
         table, name, index = self._table, request.topic, request.partition
         now, name_of_partition = table.partition(name, index), f"{name}-{index}"
         table.check_known(request.broker)

@@ -45,7 +45,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Add another file of the directory if the log has released it. Other files with records are only counted."""
+        """Add a file that the log has released. Any other file that may hold records is only counted."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):

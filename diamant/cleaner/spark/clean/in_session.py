@@ -38,7 +38,7 @@ def whole_bytes(sizes: Sequence[int], cores: int) -> int:
 
 
 def size_of(plan: CleanPlan) -> int:
-    """Return the bytes of a plan's segments."""
+    """Return the total size of a plan's segments, in bytes."""
     return sum(segment.size for segment in plan.segments)
 
 

@@ -111,7 +111,7 @@ def test_administrators_are_those_whom_nothing_denies_it() -> None:
     ],
 )
 def test_denied_addresses_count_together(allowed: str, denied: list[str], is_left: bool) -> None:
-    """Only if at least one address of an ALLOW is left, its principal can change ACLs; what is denied to all counts, too."""
+    """A principal can change ACLs only if an address of its ALLOW is left; what is denied to all counts, too."""
     texts = [f"User:a ALTER cluster from {allowed}"]
     texts += [f"User:{'*' if n else 'a'} DENY ALL cluster from {host}" for n, host in enumerate(denied)]
     assert bool(administrators(parse_all(texts))) == is_left

@@ -112,7 +112,9 @@ def test_a_group_with_a_member(
     group_type: str,
     owned: list[int],
 ) -> None:
-    """It is listed with its type, and described with ends, lags and owners. A reset waits for the member to leave."""
+    """A group with a member is listed with its type, and described with ends, lags and owners. A reset waits for the member to
+    leave.
+    """
     assert run(broker, "group", "reset", group, "-t", "users:1", "--to", "2").output == "users-1: - → 2\n"
     with joined(connection, group) as member:
         listed = json.loads(run(broker, "group", "list", "--json").output)
@@ -140,7 +142,7 @@ def test_a_group_with_a_member(
 def test_a_member_without_partitions_and_a_topic_that_is_gone(
     broker: BlockingBroker, connection: KafkaConnection, group: str
 ) -> None:
-    """Such a member has its own row; a deleted topic's offsets are gone, as in Kafka."""
+    """A member without partitions has a row of its own; offsets of a deleted topic are gone, as in Kafka."""
     run(broker, "topic", "create", "dropped", "-p", "1")
     run(broker, "group", "reset", group, "-t", "dropped", "--to", "start")
     run(broker, "topic", "delete", "dropped")
@@ -215,7 +217,7 @@ def test_a_group_continues_after_what_was_printed(broker: BlockingBroker, group:
 
 
 def test_a_group_without_commits_starts_at_the_given_offset(broker: BlockingBroker, group: str) -> None:
-    """It starts at --offset, as for a committed offset out of range, and commits that offset."""
+    """A group without commits starts at --offset, as for a committed offset out of range, and commits it."""
     with KafkaClient(broker.bootstrap_servers, timeout_s=TIMEOUT_S) as client:
         KafkaGroup(client, group).commit({("users", 1): 99})
     assert run(broker, "consume", "users", "-e", "-g", group, "-o", "end").output == ""

@@ -103,7 +103,7 @@ def test_a_command_answers_in_lines(tmp_path: Path, case: str, command: str) -> 
 @pytest.mark.parametrize("case", [f"{case}, in a transaction" for case in CONTROLS])
 @pytest.mark.parametrize("command", ["stats", "find"])
 def test_an_unreadable_control_record_is_named_once(tmp_path: Path, command: str, case: str) -> None:
-    """With file and position; the transaction counts as open."""
+    """The record is named with file and position; its transaction counts as open."""
     directory = tmp_path / "t-0"
     write(RealEnv(), str(directory), HOSTILE[case])
     result = run(command, directory)

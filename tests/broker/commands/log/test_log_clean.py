@@ -51,7 +51,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_clean_works_in_place(partition: Path) -> None:
-    """The output has one line of findings, one of results, and the sizes."""
+    """Clean prints findings and removals, writes the checkpoint, releases the lock; a second run has nothing to clean."""
     result = run(partition, "--mode", "kafka")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "offsets 0 to 5, dirty from 0, cleanable up to 5" in result.output
@@ -215,12 +215,12 @@ def test_settings_have_no_minimum() -> None:
 
 
 def test_every_setting_of_the_broker_has_a_default() -> None:
-    """Its text is accepted."""
+    """The text of every default is accepted as a value."""
     assert all(parse_settings([f"{name}={BROKER_CONFIGS[name].default}"], KAFKA) for name in BROKER_SETTINGS)
 
 
 def test_the_version_of_kafka_decides_what_the_end_of_a_round_leaves(tmp_path: Path) -> None:
-    """By default, nothing of an emptied batch with others behind it, and with 4.3 its header; in mode prompt nothing."""
+    """By default nothing stays of an emptied batch with others behind it, with 4.3 its header; in mode prompt nothing."""
     left = {}
     for version, mode in (("4.3", KAFKA), ("4.4", KAFKA), (None, KAFKA), ("4.3", PROMPT)):
         log = CleanerLog("a")

@@ -211,7 +211,7 @@ def test_stats_as_json(data: Path) -> None:
 
 
 def test_problems_exit_with_1(tmp_path: Path) -> None:
-    """They are on standard error, one per line; records that can be read are printed."""
+    """Problems are on standard error, one per line, with exit code 1; readable records are printed."""
     history = History()
     history.batch("k=1")
     history.segments[0] += b"torn"
@@ -241,7 +241,7 @@ def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:
 
 
 def test_stats_fold_empty_partitions_of_internal_topics(tmp_path: Path) -> None:
-    """They are one line, unless --all is given or one is named."""
+    """Empty partitions of internal topics are one line, unless --all is given or one is named."""
     env = RealEnv()
     history = History()
     history.batch("k=1")

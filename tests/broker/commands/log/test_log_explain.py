@@ -192,7 +192,7 @@ def test_damage_in_the_active_segment_is_named(partition: Path) -> None:
 def test_an_assumed_policy_is_told_first(
     partition: Path, topics: dict[str, dict[str, str]] | None, options: tuple[str, ...], assumed: str | None
 ) -> None:
-    """In the first line, unless the policy is known or given."""
+    """The policy is told in the first line, unless it is known or given."""
     if topics is not None:
         write_metadata(partition.parent, topics)
     line = run(partition, "--mode", "kafka", *options).stdout.splitlines()[0]
@@ -242,7 +242,9 @@ def test_without_topics_that_can_be_read_defaults_count(partition: Path) -> None
 
 
 def test_a_topic_that_the_metadata_log_does_not_have(partition: Path) -> None:
-    """It counts as compacted, as for `log clean` and `log whatif`, even if other topics are in the metadata log."""
+    """A topic that is not in the metadata log counts as compacted, as for `log clean` and `log whatif`, even beside others that
+    are.
+    """
     write_metadata(partition.parent, {"other": {"cleanup_policy": "delete"}})
     found = run(partition, "-k", "customer-42", "--json")
     (told,) = json.loads(found.stdout)["partitions"]

@@ -162,7 +162,7 @@ def test_the_totals(data: Path) -> None:
 
 
 def test_empty_partitions_of_internal_topics_are_not_told_of(data: Path, tmp_path: Path) -> None:
-    """They are counted, and listed with --all, as in `stats`; those with records are listed."""
+    """Empty partitions of internal topics are counted, and listed only with --all; those with records are listed."""
     data = Path(shutil.copytree(data, tmp_path / "copy"))
     directories = [data / f"__transaction_state-{index}" for index in range(3)]
     for index, directory in enumerate(directories):
@@ -190,7 +190,7 @@ def test_settings_of_the_topic_count(data: Path) -> None:
 
 
 def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
-    """That holds if the metadata log has the topic."""
+    """A topic without a policy is not compacted if the metadata log has the topic."""
     write_metadata(data, {"t": {}})
     assert forecasts(data, *NOW, "--set", "retention.ms=-1")[0]["waits_for"] == ["policy"]
 

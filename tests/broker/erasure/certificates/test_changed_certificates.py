@@ -134,7 +134,7 @@ async def test_a_damaged_certificate_hides_no_other(broker: Broker) -> None:
 
 @pytest.mark.parametrize("clock", ["yesterday", {"issued_ms": "yesterday"}, None])
 async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker, clock: object) -> None:
-    """Without an issue time it was altered; certificates with one count as later."""
+    """A certificate without an issue time counts as altered; certificates with one count as later."""
     await create_with_key(broker)
     erasure = await erase(broker)
     (path,) = certificates_of(broker, "values-gone")
@@ -144,7 +144,9 @@ async def test_a_certificate_that_does_not_say_when_it_was_issued(broker: Broker
 
 
 async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_end(tmp_path: Path) -> None:
-    """Its scan may be outdated: the last certificate is that of the cancellation, also after a start."""
+    """The scan of a certificate whose intent stayed may be outdated: the last certificate is that of the cancellation, also after
+    a start.
+    """
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -161,7 +163,9 @@ async def test_one_whose_intent_could_not_be_removed_gets_no_name_after_another_
 
 
 async def test_a_certificate_is_looked_into_once_for_lists(broker: Broker) -> None:
-    """It is parsed once, until its bytes change, even with the same size and time; odd ones are listed by file name."""
+    """A certificate is parsed once, until its bytes change, even with the same size and time; unreadable ones are listed by file
+    name.
+    """
     await create_with_key(broker)
     erasure = await erase(broker)
     checked: list[str] = []

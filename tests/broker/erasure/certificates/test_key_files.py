@@ -77,7 +77,7 @@ async def test_a_key_beside_the_data_directory_is_used(tmp_path: Path) -> None:
 
 
 async def test_a_user_without_a_home_is_asked_for_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an id without an account, as in containers, no key is made in a directory called ~."""
+    """For an id without an account, as in containers, no key is made in a directory called ~."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "~")
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
@@ -143,7 +143,7 @@ def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:
 
 
 async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> None:
-    """It is refused before any change, unless a short-lived key is allowed, or the key exists."""
+    """In a container an erasure is refused before any change, unless a short-lived key is allowed or the key exists."""
     root, data = CONTAINER.splitlines()[0], CONTAINER.splitlines()[3]
     mounts = f"{root}\n{data.replace(' /data ', f' {tmp_path}/data ')}\n"
 
@@ -169,7 +169,7 @@ async def test_an_erasure_makes_no_key_in_a_containers_layer(tmp_path: Path) -> 
 async def test_an_unfinished_erasure_waits_for_its_key_files(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If their disk is not mounted at a start, the log names the missing files and no key is made; it resumes with them."""
+    """If the disk of the keys is not mounted, a start logs the missing files and makes no key; the erasure resumes with them."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         await erase(broker)

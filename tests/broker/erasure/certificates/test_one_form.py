@@ -60,7 +60,7 @@ def test_another_encoding_is_refused(signed: dict[str, Any], encoding: str) -> N
 
 @pytest.mark.parametrize("other", [b"-0", b"NaN", b"00", b"+0", b"0x0", b'0, "zero": 0'])
 def test_another_form_of_a_number_is_refused(signed: dict[str, Any], other: bytes) -> None:
-    """As are names that are given twice."""
+    """Another spelling of a number is refused, as are names that are given twice."""
     text = json.dumps(signed).encode()
     assert text.count(b'"zero": 0') == 1
     with pytest.raises(CertificateError, match="not JSON"):
@@ -82,7 +82,7 @@ FORMS: list[Callable[[str], str]] = [str.upper, " ".join, lambda one: f" {one}",
 def test_another_form_of_the_signature_is_not_valid(
     signed: dict[str, Any], name: str, form: Callable[[str], str]
 ) -> None:
-    """It is in lower-case hexadecimal digits, without blanks."""
+    """The signature is in lower-case hexadecimal digits without blanks; any other form is not valid."""
     other = {**signed, "signature": {**signed["signature"], name: form(signed["signature"][name])}}
     assert check_signature(other, public(signed)) == INVALID
 

@@ -36,7 +36,7 @@ async def filled(broker: Broker, key: bytes = MAIL.encode(), value: bytes = PERS
 
 @pytest.mark.parametrize("texts", [(TEXT, ""), ("GDPR", TEXT)])
 async def test_a_text_that_holds_the_key_is_refused(broker: Broker, texts: tuple[str, str]) -> None:
-    """It would stay in the certificate. The error says what to write instead, and does not quote it."""
+    """The text would stay in the certificate, so it is refused. The error says what to write instead, and does not quote it."""
     await filled(broker)
     with pytest.raises(BadArgument, match=REFUSED) as raised:
         await broker.erase(MAIL.encode(), ["users"], reason=texts[0], reference=texts[1])
@@ -56,7 +56,7 @@ async def test_a_text_that_holds_a_value_is_refused_before_anything_is_changed(b
 
 
 async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> None:
-    """Neither the key nor a value, nor the text of a redaction; the job continues."""
+    """The reason must contain neither the key nor a value, nor the text of a redaction; if it does, the job continues."""
     await filled(broker, value=b"Anna Schmidt, Bern")
     erasure = await erase(broker, MAIL.encode())
     await redacting.create(broker)
@@ -75,7 +75,7 @@ async def test_the_reason_of_a_cancellation_must_not_hold_it(broker: Broker) -> 
 
 
 async def test_the_texts_of_a_redaction_must_not_hold_what_it_is_about(broker: Broker) -> None:
-    """Neither a text of its condition nor the value of a matching record."""
+    """Reason and reference must contain neither a text of the condition nor the value of a matching record."""
     await redacting.create(broker)
     redacting.write(broker, redacting.ORDER, redacting.OTHER)
     for where, reason in (

@@ -78,7 +78,7 @@ async def test_later_writes_and_values_that_come_back_are_distinguished(broker: 
 
 
 async def test_a_changed_certificate_is_refused(broker: Broker) -> None:
-    """With any field changed, or truncated."""
+    """A certificate with any field changed, or truncated, is not valid."""
     await create_with_key(broker)
     erasure = await erase(broker)
     changes: tuple[dict[str, Any], ...] = ({"state": "key-gone"}, {"claims": []}, {"is_evidence": True}, {"extra": 1})

@@ -60,7 +60,7 @@ async def check_certified(broker: Broker) -> None:
 async def test_a_producer_that_never_rests(
     broker: Broker, meanwhile: list[Callable[[], Any]], policy: str, busy: str
 ) -> None:
-    """In the same or another topic, a segment is rolled before each listing of the directory."""
+    """While a producer writes to this or another topic, a segment is rolled before each listing of the directory."""
     await create(broker, "clicks", policy=policy)
     await create_with_key(broker, others=5)
     numbers = iter(range(10_000))
@@ -78,7 +78,7 @@ async def test_a_producer_that_never_rests(
 
 
 async def test_another_topic_is_cleaned_meanwhile(broker: Broker, meanwhile: list[Callable[[], Any]]) -> None:
-    """Its segments are replaced during the scan."""
+    """The segments of another topic are replaced during the scan."""
     await create(broker, "accounts")
     await create_with_key(broker, others=5)
     rounds = iter(range(4))
@@ -121,7 +121,9 @@ async def test_one_that_is_held_up_does_not_have_the_others_compacted_again(brok
 async def test_a_certificate_names_the_transaction_that_keeps_the_values(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its producer and offset, since an id may contain what is erased. Lists show it in place of the next attempt alone."""
+    """A transaction is named by producer and offset, since its id may contain what is erased. Lists show it in place of the next
+    attempt.
+    """
     await create_with_key(broker)
     producer = hold_up(broker)
     with pytest.raises(TimedOut):

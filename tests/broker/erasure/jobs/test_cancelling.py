@@ -60,7 +60,7 @@ async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
 
 
 async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broker) -> None:
-    """Its last certificate says so and claims nothing; the intent is removed, and nothing more is done."""
+    """The last certificate says that it was cancelled and claims nothing; the intent is removed."""
     await create_with_key(broker, 2)
     damage(broker, partition=1)
     erasure = await erase(broker)
@@ -88,7 +88,7 @@ async def test_an_erasure_that_can_never_be_certified_is_cancelled(broker: Broke
 
 
 async def test_one_that_waits_for_its_horizon_is_cancelled(broker: Broker) -> None:
-    """At once, whatever runs; the tombstone stays like any other, and the earlier certificate beside the last one."""
+    """The erasure is cancelled at once; the tombstone stays like any other, and the earlier certificate beside the last one."""
     erasure_id = await waiting_erasure(broker)
     async with broker.services.erasures().queue.attempts.lock:
         await asyncio.wait_for(broker.cancel(erasure_id, reason="asked in vain"), 60)
@@ -117,7 +117,7 @@ async def test_a_caller_of_a_cancelled_erasure_gets_an_error_after_its_end(broke
 
 
 async def test_a_cancellation_that_fails_is_reported_as_such(broker: Broker) -> None:
-    """On a full disk the erasure continues, and both the canceller and the waiting call learn that."""
+    """On a full disk the erasure continues, and both the canceller and the waiting caller learn that."""
     erasure_id, call = await held_call(broker)
     env_of(broker).fail("write_atomically", "*.pending", errno.ENOSPC)
     with pytest.raises(EraseFailed, match="could not be cancelled, it continues"):

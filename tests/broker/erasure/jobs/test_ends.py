@@ -34,7 +34,7 @@ def _broken_renames(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("_broken_renames")
 async def test_a_last_certificate_that_could_not_get_its_name_gets_it_by_the_next_attempt(broker: Broker) -> None:
-    """Its intent is removed by then, so nothing else is left to do. Then the job counts as done."""
+    """The intent is removed by then, so only the name is left to give. Then the job counts as done."""
     await create_with_key(broker)
     with pytest.raises(EraseFailed, match="Input/output error"):
         await erase(broker, now=True)
@@ -73,7 +73,7 @@ async def wait_held(broker: Broker, count: int) -> None:
 async def test_an_error_that_nobody_expects_is_tried_again_like_others(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It counts and is retried with growing pauses; the log states its location, not its text, which may hold a key."""
+    """An unexpected error is retried with growing pauses; the log states its location, not its text, which may hold a key."""
     await create_with_key(broker)
     await erase(broker)
 
@@ -100,7 +100,7 @@ async def test_an_error_that_nobody_expects_is_tried_again_like_others(
 
 
 async def test_a_disk_that_is_full_before_the_intent_leaves_everything_as_it_is(broker: Broker) -> None:
-    """If the intent cannot be written, nothing else is."""
+    """If the intent cannot be written, nothing else is written either."""
     await create_with_key(broker)
     env_of(broker).fail("rename", "*.intent.tmp", errno.ENOSPC)
     with pytest.raises(OperationError, match="No space left"):
@@ -189,7 +189,7 @@ async def test_a_failing_erasure_is_retried_ever_later(broker: Broker, obstacle:
 
 
 async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Broker) -> None:
-    """Neither a waiting call nor a resume by a moved clock runs in between."""
+    """Neither a waiting call nor a resume by a moved clock runs between an attempt and the count of its failure."""
     await create_with_key(broker)
     erasure = await erase(broker)
     env_of(broker).before("read_bytes", "*.intent", stopped)

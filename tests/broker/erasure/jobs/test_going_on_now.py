@@ -172,7 +172,9 @@ async def test_one_with_now_ends_the_others_of_its_key(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("_committed")
 async def test_an_erasure_is_counted_once_at_its_end(broker: Broker) -> None:
-    """Not with the certificate for values, nor on a refused `erase_now`; at the end as done, or as failed if cancelled."""
+    """The metric counts an erasure at its end, as done, or as failed if cancelled; not with the certificate for values, nor on a
+    refused `erase_now`.
+    """
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     assert await erasures_counted(broker) == {"done": 0, "failed": 0, "held": 0}

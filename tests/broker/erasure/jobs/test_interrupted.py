@@ -220,7 +220,7 @@ async def test_an_erasure_that_takes_longer_than_its_next_try_is_not_begun_twice
 
 @pytest.mark.parametrize("stage", [LOCATING, "compacting", SCANNING])
 async def test_an_erasure_that_was_interrupted_continues_at_the_next_start(tmp_path: Path, stage: str) -> None:
-    """In any phase. The intent is readable by its owner only, and reveals nothing without the secret."""
+    """An erasure continues in any phase. Its intent is readable by its owner only, and reveals nothing without the secret."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker, others=30)
         with pytest.raises(EraseFailed):

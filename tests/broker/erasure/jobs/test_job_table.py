@@ -11,7 +11,7 @@ JOB = "0" * 32
 
 
 async def test_a_job_that_came_due_while_it_was_held_is_resumed_when_the_hold_ends(broker: Broker) -> None:
-    """Its due time alone would wake nothing again."""
+    """The end of the hold resumes the job, since its due time alone would wake nothing again."""
     table = broker.services.erasures().table
     table.hold(JOB)
     table.schedule(JOB, START_MS)

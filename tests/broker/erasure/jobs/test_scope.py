@@ -55,7 +55,7 @@ async def test_a_key_that_was_nowhere_and_is_written_while_it_is_looked_for_is_n
 
 
 async def test_a_record_between_the_search_and_the_tombstone_is_erased_too(broker: Broker) -> None:
-    """It is below the tombstone, which supersedes it; the claim ends after the tombstone."""
+    """The record is below the tombstone, which supersedes it; the claim ends after the tombstone."""
     await create_with_key(broker)
     before_tombstones(broker, lambda: write(broker, (KEY, PERSON)))
     erasure = await erase(broker)
@@ -69,7 +69,7 @@ async def test_a_record_between_the_search_and_the_tombstone_is_erased_too(broke
 
 
 async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broker: Broker) -> None:
-    """It is out of scope; its records of the key are listed, and stay."""
+    """The new partition is out of scope; its records of the key are listed, and stay."""
     await create_with_key(broker)
     assert (await erase(broker)).state == "values-gone"
     await add_partitions(broker.node.topics, "users", 2)
@@ -83,7 +83,7 @@ async def test_a_partition_that_is_added_before_the_horizon_is_no_obstacle(broke
 
 
 async def test_a_partition_that_is_opened_later_is_searched_then(broker: Broker) -> None:
-    """At first it gets no claim; once its log is open, the erasure covers it and keeps the other claims."""
+    """The partition gets no claim at first; once its log is open, the erasure covers it and keeps the other claims."""
     await create_with_key(broker, 2)
     evidence = broker.services.evidence()
     logs = evidence.logs

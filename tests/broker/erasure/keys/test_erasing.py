@@ -87,8 +87,8 @@ async def test_a_certificate_of_mode_kafka_names_its_version(tmp_path: Path) -> 
 
 
 async def test_a_certificate_that_found_nothing_is_not_valid_but_said_to_have_found_nothing(broker: Broker) -> None:
-    """It has its own outcome; a later value below the claim breaks it all the same. A certificate of an earlier version, with
-    `key-gone` in that case, stays valid.
+    """The certificate has a state of its own; a later value below the claim breaks it all the same. One of an earlier version
+    with `key-gone` stays valid.
     """
     await create(broker)
     fill(broker)
@@ -171,7 +171,7 @@ async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -
 
 
 async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """Only digests appear there."""
+    """Logs and certificates have only digests of the key and the values."""
     with caplog.at_level(logging.DEBUG):
         await create_with_key(broker)
         erasure = await erase(broker)
@@ -232,7 +232,7 @@ async def test_many_segments_are_hashed_before_anything_is_compacted(broker: Bro
 
 @pytest.mark.slow
 async def test_the_worker_of_the_round_starts_while_the_key_is_located(tmp_path: Path) -> None:
-    """In a broker without traffic, for a log that is too large for a thread."""
+    """In a broker without traffic, the worker starts during the search if the log is too large for a thread."""
     async with broker_at(tmp_path) as broker:
         await create(broker, segment_bytes=10_000_000)
         write(broker, (KEY, PERSON))

@@ -30,7 +30,9 @@ SEGMENT = "users-0/00000000000000000000.log"
 async def test_a_tombstone_that_says_what_it_deletes_is_superseded(
     broker: Broker, *, has_value: bool, is_transactional: bool
 ) -> None:
-    """By another one: its headers may hold anything. A second erasure finds the new tombstone and writes no other."""
+    """Another tombstone supersedes it, since its headers may hold anything. A second erasure finds the new one and writes
+    none.
+    """
     await create(broker)
     if has_value:
         write(broker, (KEY, PERSON))
@@ -85,7 +87,7 @@ def tombstones(count: int, header: Header) -> bytes:
 async def test_a_copy_of_a_tombstone_with_headers_lets_nothing_be_certified(
     broker: Broker, place: str, count: int
 ) -> None:
-    """In any place, after any number without headers: its headers may hold a value."""
+    """The headers of such a tombstone may hold a value: nothing is certified, in any place, after any number without headers."""
     await create(broker)
     fill(broker)
     path = data_of(broker) / place

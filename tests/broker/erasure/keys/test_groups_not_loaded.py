@@ -91,7 +91,7 @@ async def test_now_waits_until_the_groups_are_loaded(tmp_path: Path, monkeypatch
 
 
 async def test_groups_that_cannot_be_loaded_refuse_now(tmp_path: Path) -> None:
-    """Even with confirmation, as they cannot be listed. The error names the partition and the remedy."""
+    """Groups that cannot be listed are refused even with confirmation. The error names the partition and the remedy."""
     await have_a_group_behind(tmp_path)
     damage(tmp_path)
     async with restarted(tmp_path) as broker:
@@ -173,7 +173,7 @@ async def test_many_partitions_are_reported_in_few_words(tmp_path: Path, monkeyp
 
 
 def test_the_command_does_not_say_that_nobody_is_behind(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says that the groups are unknown."""
+    """Without known groups, the command says that they are unknown."""
     assert _is_agreed({"groups_behind": {}, "groups_not_known": [NOT_LOADED + "why"]}, is_asked=False)
     assert capsys.readouterr().err == f"groups that may be behind are not known: {NOT_LOADED}why\n"
     assert _is_agreed({"groups_behind": {}, "groups_not_known": []}, is_asked=False)

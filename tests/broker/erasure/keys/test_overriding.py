@@ -105,7 +105,7 @@ async def test_groups_that_miss_a_tombstone_are_on_disk_before_it_goes(broker: B
 async def test_behind_a_tombstone_that_was_there_already_is_who_has_not_passed_it(
     broker: Broker, offset: int, is_refused: bool
 ) -> None:
-    """Not groups behind the log end, where the claim ends."""
+    """A group is behind if it has not passed the tombstone; the log end, where the claim ends, does not matter."""
     commit(broker, (offset, "reader"))
     await create_with_key(broker)
     write(broker, (KEY, None))
@@ -127,7 +127,7 @@ async def advice(broker: Broker, topic: str = "users", **what: Any) -> list[tupl
 
 @pytest.mark.parametrize("key", [KEY, b"\x00\xff"])
 async def test_the_explanation_names_the_erasure_of_the_record(broker: Broker, key: bytes) -> None:
-    """By key, by offset, and as one of the tombstones."""
+    """The erasure is named for a key, for an offset, and for one of the tombstones."""
     await create(broker)
     write(broker, (key, PERSON))
     erasure = await erase(broker, key)
@@ -201,7 +201,7 @@ async def test_a_topic_of_the_same_name_is_another_one(broker: Broker) -> None:
 
 
 async def test_once_it_is_over_nothing_is_kept_of_its_key(broker: Broker) -> None:
-    """Neither digest nor suggestion, whether cancelled or done."""
+    """An erasure that is cancelled or done leaves neither digest nor suggestion."""
     await create_with_key(broker)
     erasure = await erase(broker)
     assert broker.services.erasures().pending("users") is not None

@@ -66,7 +66,7 @@ async def test_a_tombstone_over_a_lowered_limit_is_reported_once_and_written_whe
 
 
 async def test_a_partition_that_refuses_writes_holds_no_other_up(broker: Broker) -> None:
-    """It needs manual repair, and is retried at least once an hour."""
+    """The partition needs manual repair, and is retried at least once an hour."""
     await filled(broker)
     broker.node.topics.log("orders", 0).write_failure = OSError(errno.EIO, os.strerror(errno.EIO), "somewhere")
     erasure = await erase(broker, KEY, TOPICS)
@@ -96,7 +96,7 @@ async def test_a_start_is_a_reason_to_try_again_at_once(tmp_path: Path) -> None:
 
 
 async def test_tombstones_of_others_are_removed_at_once_although_one_partition_refuses_writes(broker: Broker) -> None:
-    """Its segment cannot be closed, which is reported; the erasure continues."""
+    """The partition's segment cannot be closed, which is reported; the erasure continues."""
     await filled(broker)
     erasure = await erase(broker, KEY, TOPICS)
     assert erasure.state == "values-gone"

@@ -116,7 +116,7 @@ async def test_two_at_the_same_time_are_both_refused(broker: Broker, first: Ask)
 @ALL
 @FIRST
 async def test_one_after_many_that_were_cancelled_is_refused(broker: Broker, first: Ask, ask: Ask) -> None:
-    """Each of them inherits what the one before it was looking for, and one file on disk keeps it."""
+    """Each inherits what the one before it was looking for, in one file on disk; beyond the limit the next is refused."""
     await with_copy(broker)
     for _ in range(3):
         await broker.cancel((await first(broker)).id, reason="asked in vain")
@@ -169,7 +169,7 @@ async def test_another_topic_is_redacted_all_the_same(broker: Broker) -> None:
 
 
 async def test_a_copy_seen_elsewhere_prevents_the_other_topics_erasure(broker: Broker) -> None:
-    """Its certificate lists the copy as seen elsewhere; an erasure from that other topic is not certified beside it."""
+    """The certificate lists the copy as seen elsewhere; an erasure from that other topic is not certified beside it."""
     await create(broker, "orders")
     await with_copy(broker, "orders-0/notes.txt")
     asked = await ask_erase_now(broker)
@@ -192,7 +192,7 @@ async def test_a_deleted_topics_values_are_looked_for(broker: Broker) -> None:
 
 
 async def test_an_unreadable_intent_prevents_a_claim(broker: Broker) -> None:
-    """Then nothing is certified, and the reason names the file."""
+    """An unreadable intent lets nothing be certified, and the reason names the file."""
     await create(broker)
     write(broker, (KEY, VALUE))
     await broker.services.evidence().keys.key()
@@ -267,7 +267,7 @@ async def test_a_copy_that_is_cut_off_from_a_waiting_erasure_by_a_stop_stops_the
 
 
 async def test_an_erasure_that_found_nothing_but_a_file_with_the_key_is_refused_at_once(broker: Broker) -> None:
-    """Only tombstones have a horizon to wait for; `values-gone` would state an erasure that did not happen."""
+    """Only tombstones have a horizon to wait for; `values-gone` would state an erasure that did not happen, so it is refused."""
     await create(broker)
     write(broker, (LONG_KEY, VALUE), (BOBS_KEY, BOBS_VALUE))
     fill(broker)

@@ -105,7 +105,7 @@ async def test_a_file_of_another_form_prevents_a_claim(broker: Broker, file: str
 
 
 async def test_a_redacted_value_may_be_a_topics_name(tmp_path: Path) -> None:
-    """As for erasures."""
+    """A redacted value may be a topic's name, as an erased key may."""
     async with broker_at(tmp_path) as broker:
         await redacting.create(broker)
         await create(broker, TOPIC)

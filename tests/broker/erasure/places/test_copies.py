@@ -46,7 +46,7 @@ PLACES = ["users-0/00000000000000099999.log", "users-0/0.log", "users-0/copy.log
 
 @pytest.mark.parametrize("place", [*PLACES, *(f"{directory}/{0:020d}.log" for directory in NOBODYS)])
 async def test_a_copy_lets_nothing_be_certified(broker: Broker, place: str) -> None:
-    """For erasures and redactions alike; the certificate names the file. tests/cleaner/evidence/scan has the other names."""
+    """For erasures and redactions alike, a copy lets nothing be certified; the certificate names the file."""
     await create_with_key(broker, others=30, codec=1)
     await create(broker, "clicks")
     path = data_of(broker) / place
@@ -62,7 +62,7 @@ async def test_a_copy_lets_nothing_be_certified(broker: Broker, place: str) -> N
 
 
 async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_use(broker: Broker) -> None:
-    """Its files may change at any time, so one that changed during the scan is read again."""
+    """The files of such a directory may change at any time, so one that changed during the scan is read again."""
     await create_with_key(broker)
     path = data_of(broker) / "users-00" / Path(SEGMENT).name
     path.parent.mkdir()
@@ -123,7 +123,7 @@ def without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
-    """With or without the key in it, nothing is confirmed. Certificates without ids use names."""
+    """With or without the key in it, another topic of the same name confirms nothing. Certificates without ids use names."""
     await create_with_key(broker, others=30)
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]
@@ -143,7 +143,7 @@ async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker:
 
 
 async def test_a_partition_that_does_not_say_whose_it_is_confirms_nothing(broker: Broker) -> None:
-    """Its log may be any log; a value that is back there counts all the same."""
+    """The log of such a partition may be any log; a value that is back there counts all the same."""
     await create_with_key(broker)
     old = (data_of(broker) / "users-0" / "00000000000000000000.log").read_bytes()
     certificate = (await erase(broker)).certificate
@@ -240,7 +240,9 @@ async def test_directories_of_deleted_topics_are_no_obstacle(broker: Broker) -> 
 
 @pytest.mark.parametrize("partition", [0, 5])
 async def test_a_redaction_is_not_certified_either(broker: Broker, partition: int) -> None:
-    """For a text of any length; each refusal names the file, and an earlier certificate is not confirmed."""
+    """A redaction for a text of any length is refused; the refusal names the file, and an earlier certificate is not
+    confirmed.
+    """
     await orders.create(broker)
     orders.write(broker, orders.OTHER, b'{"id": 7}')
     done = await orders.redact(broker, "value.id == 7")
@@ -259,7 +261,7 @@ TWIN = LONG[:-1] + "x"
 
 
 async def test_doomed_directories_of_a_topic_with_a_long_name_go_at_once(broker: Broker) -> None:
-    """Even if it may belong to a topic with the same beginning: that one awaits deletion as well."""
+    """The directory goes even if it may belong to a topic with the same beginning: that one awaits deletion as well."""
     await create(broker, LONG)
     write(broker, (KEY, PERSON), topic=LONG, codec=4)
     fill(broker, topic=LONG)

@@ -123,7 +123,7 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
 @shows_open_files
 @pytest.mark.usefixtures("no_patience")
 async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tmp_path: Path) -> None:
-    """Its directory is a link; the file is named as it would be without one."""
+    """The partition's directory is a link; the file is named as it would be without one."""
     await create_with_key(broker, others=30)
     directory = data_of(broker) / "users-0"
     shutil.move(directory, tmp_path / "elsewhere")
@@ -137,7 +137,7 @@ async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tm
 
 @shows_open_files
 async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They usually finish soon."""
+    """The erasure waits for readers, since they usually finish soon."""
     await create_with_key(broker, others=30)
     slices = [broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices]
     real, looks = evidence.removed_but_open, []
@@ -156,7 +156,7 @@ async def test_readers_are_waited_for(broker: Broker, monkeypatch: pytest.Monkey
 @shows_open_files
 @pytest.mark.usefixtures("no_patience")
 async def test_a_deleted_topic_that_nobody_reads_is_closed_at_once(broker: Broker) -> None:
-    """Its log object may live on, its files are closed; readers of other topics do not matter."""
+    """The topic's log object may live on, but its files are closed; readers of other topics do not matter."""
     await create(broker, "another")
     write(broker, (KEY, PERSON), topic="another")
     slices = broker.node.topics.log("another", 0).read(0, 100, isolation_level=0, min_one_message=True).slices

@@ -166,7 +166,7 @@ async def test_nothing_that_is_called_gone_is_found_a_thousand_times(tmp_path: P
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_the_scanner_finds_what_is_there(tmp_path: Path, codec: int) -> None:
-    """In a batch at any position of a file with any name, and nowhere else."""
+    """The scanner finds a value in a batch at any position of a file with any name, and nowhere else."""
     secret = b"a secret of some length"
     batch = bytes(build_batch([Record(0, 1, b"k", secret * 3)], codec=codec))
     (tmp_path / "deep").mkdir()

@@ -91,7 +91,7 @@ async def test_a_scan_that_trusts_a_stale_filter_certifies_nothing(
 async def test_a_scan_that_does_not_see_certifies_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, is_redaction: bool
 ) -> None:
-    """It counts its reads correctly but finds nothing, not even the known positives: that is reported."""
+    """A scan that counts its reads correctly but finds nothing, not even the known positives, is reported."""
     await create_with_key(broker, others=30)
     put_in(monkeypatch, Mutant(FileSearch, "_look_at_record", returns(frozenset())))
     if is_redaction:

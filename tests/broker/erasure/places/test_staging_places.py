@@ -111,7 +111,7 @@ async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker:
     ids=["record", "bytes"],
 )
 async def test_leftovers_of_a_deleted_topic_prevent_a_claim(broker: Broker, data: bytes, file: str) -> None:
-    """Its owner is unknown, so no partition is certified."""
+    """The owner of leftovers is unknown, so no partition is certified."""
     await create_with_key(broker)
     path = put(broker, name_of(broker, "deleted-0"), data, file)
     certificate = (await erase(broker)).certificate
@@ -178,7 +178,7 @@ async def test_a_disk_that_is_not_mounted_keeps_its_partition_from_being_certifi
 
 
 async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path: Path) -> None:
-    """Only while a copy may exist there: without killed jobs, the data directory has no note of it."""
+    """The place is remembered only while a copy may exist there: without killed jobs, the data directory has no note of it."""
     old = Location(str(tmp_path / "old"))
     old.make_directory()
     async with Broker(config(tmp_path), env=env_at()) as broker:
@@ -194,7 +194,7 @@ async def test_a_staging_place_that_is_configured_no_more_is_remembered(tmp_path
 
 
 async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_beside(broker: Broker) -> None:
-    """It has another owner's name, but its note moved with the directory."""
+    """The place has another owner's name, but its note moved with the directory, so nothing is certified."""
     await create_with_key(broker)
     moved = f"{ANOTHER[:33]}{staging.partition_part('users-0')}-{RUN}"
     write_note(broker.env, str(data_of(broker)), Location(str(root_of(broker))).child(moved))
@@ -206,7 +206,7 @@ async def test_a_place_of_before_the_data_directory_was_moved_is_not_certified_b
 
 
 async def test_a_staging_place_that_cannot_be_listed_lets_nothing_be_certified(broker: Broker) -> None:
-    """It may hold anything: every partition states that."""
+    """Such a staging place may hold anything: every partition states that."""
     await create_with_key(broker)
     env_of(broker).fail("list_dir", str(root_of(broker)), errno.EACCES)
     certificate = (await erase(broker)).certificate
@@ -295,7 +295,7 @@ async def test_an_object_store_that_does_not_answer_lets_nothing_be_certified(re
 
 @pytest.mark.slow
 def test_listing_is_done_by_a_child_process(tmp_path: Path) -> None:
-    """It lists the places or states its error, and ends when no caller waits any more, or after a timeout."""
+    """The child process lists the places or states its error, and ends when no caller waits any more, or after a timeout."""
     (tmp_path / "one").mkdir()
     assert staging_sweep.list_elsewhere(tmp_path.as_uri(), bool) == ["one"]
     assert staging_sweep.list_elsewhere((tmp_path / "missing").as_uri(), bool) == []

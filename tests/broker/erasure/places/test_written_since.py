@@ -73,7 +73,7 @@ async def test_remaining_values_make_later_writes_uncertain(broker: Broker) -> N
 
 
 async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_path: Path) -> None:
-    """They stay valid without the count, and the page counts the listed records."""
+    """Certificates without the count stay valid, and the page counts the listed records."""
     await create_with_key(broker)
     issued = (await erase(broker)).certificate
     later = ("written_since_not_listed", "tombstones_since", "tombstones_since_not_listed", "signature")
@@ -90,7 +90,7 @@ async def test_certificates_from_before_there_was_a_count(broker: Broker, tmp_pa
 
 
 async def test_a_later_tombstone_of_the_application_is_reported(broker: Broker) -> None:
-    """It has no value and is not part of the claim, but names the key: every view of the erasure reports it."""
+    """A later tombstone has no value and is not part of the claim, but names the key: every view of the erasure reports it."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
     assert (first.certificate["tombstones_since"], first.certificate["tombstones_since_not_listed"]) == ([], 0)
@@ -110,7 +110,7 @@ async def test_a_later_tombstone_of_the_application_is_reported(broker: Broker) 
 
 
 async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
-    """Those beyond the limits of the scan or the certificate."""
+    """Tombstones beyond the limits of the scan or the certificate are counted."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
     first = await erase(broker)
@@ -125,7 +125,7 @@ async def test_very_many_later_tombstones_are_counted(broker: Broker) -> None:
 
 
 async def test_a_tombstone_in_a_partition_that_was_added_is_reported(broker: Broker) -> None:
-    """That partition gets no claim."""
+    """The added partition gets no claim."""
     await create_with_key(broker, others=3)
     first = await erase(broker)
     await add_partitions(broker.node.topics, "users", 2)

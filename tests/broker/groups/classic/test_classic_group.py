@@ -147,7 +147,7 @@ def test_a_new_member_may_wait_five_minutes() -> None:
 
 
 def test_a_join_phase_that_no_static_member_comes_to() -> None:
-    """It is retried with a pause until the members' sessions expire."""
+    """The join phase is retried with a pause until the members' sessions expire."""
     machine = Machine()
     for name in ("s", "t"):
         machine.join(instance_id=name, rebalance_ms=1, session_ms=SESSION_MS)
@@ -166,7 +166,7 @@ def test_a_join_phase_that_no_static_member_comes_to() -> None:
 
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_the_successor_of_a_static_member_that_has_not_synced(*, is_synced: bool) -> None:
-    """It is awaited in its place. Kafka waits for the old member id, in vain, and rebalances."""
+    """The group waits for the successor in its place. Kafka waits for the old member id, in vain, and rebalances."""
     machine = Machine()
     for name in ("s", "t"):
         machine.join(instance_id=name, session_ms=2 * REBALANCE_MS)
@@ -324,7 +324,7 @@ def test_an_assignment_that_cannot_be_written() -> None:
 
 
 def test_a_static_member_that_cannot_be_written() -> None:
-    """Its successor gets the error and nothing changes; the old member continues."""
+    """If the static member cannot be written, its successor gets the error and nothing changes; the old member continues."""
     machine = Machine()
     ticket = machine.join(instance_id="s")
     machine.pass_ms(0)
@@ -340,7 +340,7 @@ def test_a_static_member_that_cannot_be_written() -> None:
 
 
 def test_an_empty_group_that_cannot_be_written() -> None:
-    """It is empty all the same: a restart would restore the old generation, which then times out."""
+    """The group is empty all the same: a restart would restore the old generation, which then times out."""
     machine = Machine()
     (leader,) = machine.form(1)
     machine.write_error = ErrorCode.NOT_COORDINATOR

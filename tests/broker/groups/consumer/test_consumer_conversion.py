@@ -108,7 +108,7 @@ async def members(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 @pytest.mark.parametrize("members", ["bidirectional", "disabled"], indirect=True)
 async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers) -> None:
-    """In both directions, as soon as the last member has left."""
+    """An empty group converts in both directions, as soon as the last member has left."""
     member = await members.classic_group("g")
     assert await members.leave("g", member) == [ErrorCode.NONE]
     assert await members.beat("g", A, 0, names=["t1"]) == (2, T1)
@@ -120,7 +120,7 @@ async def test_empty_groups_convert_whatever_the_policy(members: ClassicMembers)
 
 
 async def test_a_resolution_does_not_outlive_its_group(members: ClassicMembers) -> None:
-    """Its regular expressions are resolved after the conversion to classic, without effect on that group."""
+    """The regular expressions are resolved after the conversion to classic, without effect on that group."""
     may_end = threading.Event()
     for _ in range(MOST_THREADS):  # what else is for a thread waits
         asyncio.get_running_loop().run_in_executor(None, may_end.wait, 20)
@@ -170,7 +170,7 @@ async def test_upgrade_and_downgrade_with_members(members: ClassicMembers) -> No
 
 
 async def test_classic_member_joins_a_consumer_group(members: ClassicMembers) -> None:
-    """It gets the free partitions at once, and a heartbeat tells it to rejoin for the rest."""
+    """The classic member gets the free partitions at once, and a heartbeat tells it to rejoin for the rest."""
     await members.beat("g", A, 0, names=["t1"])
     joined = await members.join_twice("g")
     member, generation = joined.member_id, joined.generation_id

@@ -176,7 +176,7 @@ async def test_topics_change(members: Members) -> None:
 
 
 async def test_regular_expressions(members: Members) -> None:
-    """They are resolved after the heartbeat; a later topic is found, too."""
+    """Regular expressions are resolved after the heartbeat; a later topic is found, too."""
     assert await members.beat("g", A, 0, subscribed_topic_regex="t[12]") == (1, {})
     await members.wait_for_epoch("g", 2)
     assert await members.beat("g", A, 1) == (2, {**T1, **T2})

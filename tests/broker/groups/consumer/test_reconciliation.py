@@ -50,7 +50,7 @@ def test_subscribing_to_nothing_is_a_step() -> None:
 
 
 def test_partitions_of_an_ended_subscription_are_given_up() -> None:
-    """At once if the member reports that it does not own it, otherwise when it reports that."""
+    """The member gives a partition up at once if it reports that it does not own it, otherwise when it reports that."""
     member = ConsumerGroupMember(member_id="m", member_epoch=2, previous_member_epoch=1, assigned={TOPIC: {0: 2}})
     waiting = step(member, subscribed=set())
     assert (waiting.state, waiting.assigned, waiting.pending_revocation) == (

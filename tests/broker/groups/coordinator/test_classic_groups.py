@@ -199,7 +199,7 @@ async def test_the_request_that_ends_a_phase_is_answered_after_the_others(direct
 
 
 async def test_a_client_that_goes_while_it_waits(direct: Direct) -> None:
-    """Its future is cancelled; the rebalance continues with it as a member."""
+    """The future of a client that has gone is cancelled; the rebalance continues with it as a member."""
     gone = direct.join("g", "a", join_request(fresh_id="a"))
     stays = direct.join("g", "b", join_request(fresh_id="b"))
     assert not isinstance(gone, bytes)

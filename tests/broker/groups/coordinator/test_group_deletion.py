@@ -104,7 +104,7 @@ async def test_a_group_with_a_very_long_name(groups_broker: Broker, client: Wire
 
 
 async def test_a_group_that_expires_goes_in_one_batch(groups_broker: Broker, client: WireClient) -> None:
-    """As for a deletion on request."""
+    """An expired group is removed in one batch, as one deleted on request."""
     await commit(client, "g", {("t", 0): 1, ("u", 0): 1})
     log = log_of(groups_broker, "g")
     end = log.log_end_offset

@@ -153,7 +153,7 @@ async def test_only_share_groups_outlive_the_expiry_of_offsets() -> None:
 
 
 def test_the_groups_own_records_are_always_erased() -> None:
-    """Its epoch and that of its target, even if no record of them is known."""
+    """The records of a group's epoch and of its target's are erased, even if no record of them is known."""
     keys = [parse_other_key(key) for key in tombstone_keys(STREAMS, "g", [])]
     assert [(one.group_type, one.group_id, one.record) for one in keys if one is not None] == [
         (STREAMS, "g", OtherRecord.TARGET_EPOCH),

@@ -80,7 +80,7 @@ async def test_a_tombstone_waits_for_the_slowest_group(mode: str) -> None:
 
 
 async def test_explain_names_the_group() -> None:
-    """With its offset, and the latest time of the tombstone's removal."""
+    """The group is named with its offset, and the latest time of the tombstone's removal."""
     async with held() as at:
         await at.fill(("a=",), ("b=",), **GROUPS)
         await at.commit(3)

@@ -71,7 +71,7 @@ def test_simple_groups_lose_offsets_by_the_commits_time() -> None:
 
 
 def test_empty_groups_count_from_when_they_became_empty() -> None:
-    """From the commits if that time is unknown, as in records from before Kafka 2.1."""
+    """If that time is unknown, as in records from before Kafka 2.1, the age counts from the commits."""
     both = [("t", 0), ("u", 0)]
     group = classic_group(None, state_ms=1000)
     assert expired_offsets(group, 999 + RETENTION_MS, RETENTION_MS) == []
@@ -100,7 +100,7 @@ def test_offsets_of_open_transactions_stay() -> None:
 async def test_offsets_and_then_the_group_expire(
     client: WireClient, groups_broker: Broker, clock: SettableClock, make_broker: Callable[..., Broker]
 ) -> None:
-    """At the next check; tombstones for offsets and group are in the log, and a restart restores nothing."""
+    """Both expire at the next check; their tombstones are in the log, and a restart restores nothing."""
     await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
     clock.advance_ms(DAY_MS)
     await commit(client, "g", {("t", 1): 3})

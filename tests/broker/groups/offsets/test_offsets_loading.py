@@ -130,7 +130,9 @@ async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> No
 
 
 async def test_a_transaction_continues_after_a_restart(make_broker: MakeBroker) -> None:
-    """Its offsets are unstable before and after, and are committed or dropped at its marker."""
+    """The offsets of an open transaction are unstable before and after the restart, and are committed or dropped at its
+    marker.
+    """
     async with started(make_broker) as (broker, client):
         await commit(client, "g", {("t", 0): 1, ("t", 1): 1})
         commit_pending(broker.services.groups(), "g", 7, 5)
@@ -229,7 +231,7 @@ async def test_nothing_is_lost_while_a_partition_is_loaded(
 async def test_a_partition_that_cannot_be_read_is_not_served(
     make_broker: MakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its groups get NOT_COORDINATOR, and the log states the reason; other partitions are not affected."""
+    """Groups of an unreadable partition get NOT_COORDINATOR, and the log states the reason; other partitions are served."""
     others = {partition_of(group_id, 3): group_id for group_id in "abcdef"}
     bad = others.pop(0)
     async with started(make_broker) as (broker, client):
@@ -300,7 +302,7 @@ async def test_loading_imports_nothing_heavy(tmp_path: Path) -> None:
 async def test_a_topic_that_is_deleted_while_it_is_loaded(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its read state is dropped with it: the groups do not reappear in the next turn."""
+    """The state read so far is dropped with the topic: the groups do not reappear in the next turn."""
     async with started(make_broker, offsets_topic_num_partitions=1) as (_, client):
         assert await commit(client, "g", {("t", 0): 1}) == [NONE]
     is_read, may_go_on = asyncio.Event(), asyncio.get_running_loop().create_future()

@@ -98,7 +98,7 @@ async def test_several_clients_ask_for_the_first_coordinator(broker: Broker) -> 
 
 @pytest.mark.parametrize("version", range(SERVED[OFFSET_COMMIT].min, SERVED[OFFSET_COMMIT].max))
 async def test_a_commit_can_be_fetched(client: WireClient, version: int) -> None:
-    """In every version with names; with leader epoch and metadata where the versions have them."""
+    """A commit is fetched in every version with names; with leader epoch and metadata where the versions have them."""
     assert await commit(client, "g", {("t", 0): 10, ("t", 1): 11}, version=version, metadata="mé") == [NONE, NONE]
     assert await fetch(client, "g") == {("t", 0): 10, ("t", 1): 11}
     answer = await client.call(
@@ -232,7 +232,7 @@ async def test_groups_without_members_take_commits_without_membership_only(clien
 
 
 async def test_the_empty_group_id(client: WireClient) -> None:
-    """It exists for old clients: it may commit, fetch, be described and deleted, but nothing else."""
+    """The empty group id exists for old clients: it may commit, fetch, be described and deleted, but nothing else."""
     assert await commit(client, "", {("t", 0): 1}) == [NONE]
     assert await fetch(client, "") == {("t", 0): 1}
     assert await delete_offsets(client, "", ("t", 0)) == ErrorCode.INVALID_GROUP_ID
@@ -271,7 +271,7 @@ async def test_a_retention_time_of_any_size(client: WireClient, groups_broker: B
 
 
 async def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
-    """In any case; filters with only unknown names match nothing."""
+    """Names of states and types match in upper and lower case; filters with only unknown names match nothing."""
     await commit(client, "simple", {("t", 0): 1})
     await join(client, "stable", "t")
     stable = ("consumer", "Stable", "classic")
@@ -284,7 +284,7 @@ async def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
 
 
 async def test_a_stable_group_is_described_with_its_members(client: WireClient) -> None:
-    """With subscription and assignment, which are omitted while the group rebalances."""
+    """The description has subscription and assignment, which are omitted while the group rebalances."""
     member = await join(client, "g", "t", sync=False)
     before = (await client.call(DESCRIBE_GROUPS, 4, {"groups": ["g"]})).groups[0]
     assert (before.group_state, before.protocol_type, before.protocol_data) == ("CompletingRebalance", "consumer", "")
@@ -301,7 +301,7 @@ async def test_a_stable_group_is_described_with_its_members(client: WireClient) 
 
 
 async def test_groups_without_members_are_deleted(client: WireClient) -> None:
-    """With all their offsets; others are NON_EMPTY_GROUP, unknown ones GROUP_ID_NOT_FOUND."""
+    """Groups are deleted with all their offsets; those with members are NON_EMPTY_GROUP, unknown ones GROUP_ID_NOT_FOUND."""
     await commit(client, "simple", {("t", partition): 1 for partition in range(3)})
     member = await join(client, "classic", "t")
     assert await delete_groups(client, "simple", "classic", "none") == {

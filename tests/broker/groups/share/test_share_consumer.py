@@ -85,7 +85,9 @@ def received(consumer: Any, acknowledgement: Any, count: int) -> list[int]:
 
 
 def test_a_share_group_is_described_by_the_command(broker: BlockingBroker) -> None:
-    """With members, start offsets and lag, as text and JSON; its offsets are not reset by a commit."""
+    """The command shows members, start offsets and lag, as text and JSON; it does not reset a share group's offsets by a
+    commit.
+    """
     from confluent_kafka import AcknowledgeType
 
     begin_at_first_record(broker, "g")

@@ -142,7 +142,7 @@ async def test_a_session_with_a_partition_that_does_not_exist_ends_without_a_lin
 
 
 async def test_the_brokers_limits_of_share_groups_can_be_configured() -> None:
-    """`group.share.max.share.sessions` refuses one session more; a group's own values stay within the other bounds."""
+    """A session beyond `group.share.max.share.sessions` is refused; a group's own values lie within the broker's bounds."""
     async with (
         sharing(MemoryEnv(), group_share_max_share_sessions=1, group_share_max_session_timeout_ms=50_000) as (
             broker,
@@ -164,7 +164,9 @@ async def test_the_brokers_limits_of_share_groups_can_be_configured() -> None:
 
 
 async def test_status_and_metrics_show_what_members_hold(clock: SettableClock) -> None:
-    """They list each share partition: start offset, records in flight, who holds which until when, at which delivery."""
+    """Status and metrics list each share partition: start offset, records in flight, who holds which until when, at which
+    delivery.
+    """
     async with sharing(MemoryEnv(clock)) as (broker, wire):
         one = member(broker, wire)
         await wire.produce("t", [b"v"] * 5, timestamp=clock.now_ms())

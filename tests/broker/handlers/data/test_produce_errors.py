@@ -102,7 +102,7 @@ async def check_nothing_stored(client: WireClient, data_dir: Path, topic: str = 
 
 @pytest.mark.parametrize(("records", "expected"), [pytest.param(*bad, id=name) for name, bad in BAD_BATCHES.items()])
 async def test_a_bad_batch_is_refused(wire: WireClient, tmp_path: Path, records: bytes, expected: ErrorCode) -> None:
-    """It gets its error code with a reason and offset -1; the connection stays; nothing is stored."""
+    """A bad batch gets its error code with a reason and offset -1; the connection stays; nothing is stored."""
     await wire.create("t")
     result = await send(wire, records)
     assert (result.error_code, result.base_offset) == (expected, -1)

@@ -80,7 +80,7 @@ async def test_fetch(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_limits_hold_after_a_restart(tmp_path: Any) -> None:
-    """They are in the metadata log, and apply before the first client is served."""
+    """Limits are in the metadata log, and apply before the first client is served."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t")

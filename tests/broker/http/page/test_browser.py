@@ -82,7 +82,7 @@ def test_a_compaction_is_seen(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_each_action_is_shown_as_a_command(reader_page: Page) -> None:
-    """For the shell, Python and curl."""
+    """Each action of the page is shown as a command for the shell, Python and curl."""
     reader_page.goto("/topics/users")
     reader_page.locator(".calls summary").first.click()
     calls = reader_page.locator(".calls").first
@@ -131,7 +131,7 @@ def test_every_form_of_every_view_shows_its_commands(reader_page: Page) -> None:
 
 
 def test_the_commands_of_a_look_follow_what_is_typed(reader_page: Page) -> None:
-    """There is one command per chosen topic; a search has the same."""
+    """The page shows one command per chosen topic; a search has the same."""
     reader_page.goto("/forget")
     form = reader_page.locator("form[data-path='/forget/key']")
     reader_page.get_by_label("Key", exact=True).fill("k'3")
@@ -291,7 +291,9 @@ def test_the_fate_of_a_record_beside_it(reader_page: Page) -> None:
 
 
 def test_a_search_tells_what_it_finds(reader_page: Page) -> None:
-    """By key and by text, in all partitions or one, in place of the list; results are text, and no key is in the address."""
+    """A search by key or text, in all partitions or one, takes the place of the list; results are text, and no key is in the
+    address.
+    """
     reader_page.goto("/topics/users/0")
     reader_page.get_by_label("for", exact=True).fill("k3")
     reader_page.get_by_label("only partition 0").check()
@@ -317,7 +319,7 @@ def test_a_search_tells_what_it_finds(reader_page: Page) -> None:
 
 
 def test_a_record_is_one_line_that_unfolds(reader_page: Page) -> None:
-    """On a telephone as on a desk; key, value and headers are below it."""
+    """On a telephone as on a desk, a record is one line; key, value and headers are below it."""
     for width in (390, 1280):
         reader_page.set_viewport_size({"width": width, "height": 800})
         reader_page.goto("/topics/users/records")
@@ -552,7 +554,7 @@ def test_a_setting_is_changed(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_the_commands_of_a_form_follow_what_is_typed(reader_page: Page) -> None:
-    """For the shell, Python and curl."""
+    """The commands follow what is typed into a form, for the shell, Python and curl."""
     reader_page.goto("/faults")
     reader_page.get_by_label("API").select_option("Produce")
     reader_page.get_by_label("How often").fill("2")

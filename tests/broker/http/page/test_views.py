@@ -65,7 +65,7 @@ async def get(broker: Broker, path: str, **options: Any) -> Found:
     "path", ["/", "/topics", "/topics/users", "/topics/users/0", "/topics/users/0/59", "/topics/x"]
 )
 async def test_a_view_keeps_to_itself(broker: Broker, path: str) -> None:
-    """It is not cached, not framed, and loads nothing from other sites."""
+    """A view is not cached, not framed, and loads nothing from other sites."""
     found = await get(broker, path)
     assert found.status == (404 if path == "/topics/x" else 200)
     assert found.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -120,7 +120,7 @@ async def test_the_superseded_share_of_each_topic_comes_by_itself(broker: Broker
 
 
 async def test_a_large_partition_is_counted_in_the_background_or_on_request(broker: Broker) -> None:
-    """Its strip is grey and shows the progress; a button counts it at once."""
+    """The strip of such a partition is grey and shows the progress; a button counts it at once."""
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     figures.unasked_bytes = 100
     counts._from_s = math.inf
@@ -147,7 +147,7 @@ async def test_names_and_records_are_escaped(broker: Broker) -> None:
 
 
 async def test_commands_in_a_sentence_are_marked(broker: Broker) -> None:
-    """Those between backticks in a terminal; a backtick without a second one stays."""
+    """Commands between backticks are marked in a terminal; a backtick without a second one stays."""
     missing = "<code>diamant topic list</code> lists those that exist, <code>diamant topic create</code> makes one"
     assert missing in (await get(broker, "/topics/none")).text
     assert f"there is no topic &#39;a`b&#39;: {missing}" in (await get(broker, "/topics/a%60b")).text
@@ -207,7 +207,7 @@ async def test_the_records_of_all_partitions_come_newest_first(broker: Broker) -
 
 @pytest.mark.parametrize("place", [8, 16, 62])
 async def test_a_damaged_batch_does_not_end_the_list(broker: Broker, place: int) -> None:
-    """Its length, its magic or its records are wrong: the list names it in words and goes on with the next sound batch."""
+    """A batch with a wrong length, magic or records is named in words, and the list continues with the next sound batch."""
     log = broker.node.topics.by_name["users"].logs[0]
     segment = log.segments[0]
     position, _ = list(segment.scan_from(0))[3]
@@ -228,7 +228,7 @@ async def test_a_damaged_batch_does_not_end_the_list(broker: Broker, place: int)
 
 
 async def test_a_record_is_produced(broker: Broker) -> None:
-    """With key, headers and partition, or as a tombstone; the rest is refused."""
+    """A form produces a record with key, headers and partition, or a tombstone; invalid input is refused."""
     async with aiohttp.ClientSession() as session:
 
         async def post(path: str, **fields: Any) -> tuple[int, Any]:
@@ -480,7 +480,7 @@ async def test_the_token_keeps_records_from_view(tmp_path: Path) -> None:
 
 
 async def test_a_strip_shows_the_round_in_progress(broker: Broker) -> None:
-    """Its segments are hatched, its outputs are drawn below, and freed space is outlined."""
+    """Segments of the round are hatched, its outputs are drawn below, and freed space is outlined."""
     log = broker.node.directory.logs["users", 0]
     bases = [segment.base_offset for segment in log.segments]
     round_ = RoundStatus("users", 0, "process", Reading("", 0, log.size, "bytes"), 0, 0, bases[1], bases[3])

@@ -178,7 +178,7 @@ async def test_a_tombstone_from_its_writing_to_its_horizon(tmp_path: Path) -> No
 
 
 async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path) -> None:
-    """Its horizon passes, but no round follows."""
+    """In mode kafka the tombstone's horizon passes, but no round follows."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}) as at:
         await at.play("k=1 | k= | z=1 | roll | settle")
         found = await at.record(1)
@@ -191,7 +191,7 @@ async def test_a_tombstone_in_mode_kafka_waits_for_another_round(tmp_path: Path)
 
 
 async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> None:
-    """There is no time of removal; the timestamp of an append that would close it is stated."""
+    """No time of removal is told in mode kafka; the timestamp of an append that would close the segment is stated."""
     async with stage(tmp_path, broker={"diamant_cleaner_mode": "kafka"}, segment_ms=str(HOUR_MS)) as at:
         await at.play("k=1 | k=2")
         found = await at.record(0)
@@ -207,7 +207,9 @@ async def test_mode_kafka_closes_a_segment_by_an_append_only(tmp_path: Path) -> 
 
 
 async def test_a_segment_in_quarantine(tmp_path: Path) -> None:
-    """Its records and those that it would supersede stay until it is readable again; so do later tombstones."""
+    """Records of a segment in quarantine, and those that it would supersede, stay until it is readable; so do later
+    tombstones.
+    """
     async with stage(tmp_path, delete_retention_ms="1000") as at:
         await at.play("k=1 | roll")
         corrupt = await at.put("k=2")
@@ -442,7 +444,9 @@ async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_goes_to_another_partition_by_now(tmp_path: Path) -> None:
-    """By the default partitioners; proven once that partition has a later record. Its own partition has no such note."""
+    """The new partition is that of the default partitioners; it is proven once it has a later record. The old one has no such
+    note.
+    """
     async with stage(tmp_path) as at:
         await at.put("k=1")
         assert kinds(await at.record(0)) == [explanation.LIVE]

@@ -130,7 +130,7 @@ async def test_records_held_by_an_open_transaction_are_removed_after_its_abort(t
 
 
 async def test_the_marker_of_an_abort_closes_an_old_segment(tmp_path: Path) -> None:
-    """In mode kafka, where only appends close segments: records held in the active one are removed by the abort, too."""
+    """In mode kafka, where only appends close segments, the abort also removes records held in the active one."""
     broker = {"transaction_state_log_num_partitions": "1", "diamant_cleaner_mode": "kafka"}
     async with stage(tmp_path, broker=broker, segment_ms="50000") as at:
         producer = await hanging(at)

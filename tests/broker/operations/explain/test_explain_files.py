@@ -60,7 +60,7 @@ async def test_all_files_that_the_log_has_let_go_of_are_read(tmp_path: Path, mon
 async def test_outputs_of_a_round_and_what_was_set_aside_are_not_read_which_is_reported(
     tmp_path: Path, name: str, told: str
 ) -> None:
-    """They may hold copies of the requested record, by key or by offset, and older ones."""
+    """Outputs and set-aside files may hold copies of the requested record, by key or by offset, and older ones."""
     async with stage(tmp_path) as at:
         await at.put("k=1")
         path = Path(at.log.path) / name

@@ -177,7 +177,7 @@ async def test_a_record_superseded_within_the_clean_part_stays(tmp_path: Path) -
 
 
 async def test_a_record_superseded_within_the_clean_part_expires_under_both_policies(tmp_path: Path) -> None:
-    """Its segment is removed by age, at the stated time."""
+    """The record's segment is removed by age, at the stated time."""
     async with stage(tmp_path, cleanup_policy="compact,delete", retention_ms=str(DAY_MS)) as at:
         await at.play("k=1 | roll | k=2 | roll")
         # The clock has not moved since, so the cleaner has not looked.

@@ -25,7 +25,7 @@ def tell(log: AuditLog, action: AuditedAction, outcome: str) -> None:
 
 
 def test_a_line_says_who_from_where_what_and_how_it_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Only its owner can read the file. The logger gets the same line."""
+    """Only its owner can read the audit file. The logger gets the same line."""
     file = tmp_path / "audit.log"
     log = AuditLog(str(file), lambda: 0.5)
     with caplog.at_level(logging.INFO, "diamant.audit"):

@@ -118,7 +118,7 @@ def test_random_acls_decide_as_the_rules_say() -> None:
 
 
 def test_a_super_user_may_do_what_is_denied() -> None:
-    """This holds without ACLs, too."""
+    """A super user may do everything, even without ACLs."""
     decides = authorizer(acl(permission=PermissionType.DENY, operation=Operation.ALL), super_users=["User:alice"])
     assert decides.allows(ALICE, permissions.READ_TOPIC, "users")
     assert decides.allows(ALICE, permissions.ALTER_CLUSTER)

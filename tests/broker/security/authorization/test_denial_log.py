@@ -22,7 +22,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_an_address_has_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """It has the client, its address and the need. The next line has the number of denials left out."""
+    """The line has the client, its address and the need. The next line has the number of denials left out."""
     caplog.set_level(logging.INFO)
     now_s = [100.0]
     log = DenialLog(lambda: now_s[0])

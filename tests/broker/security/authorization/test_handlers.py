@@ -118,7 +118,7 @@ async def test_cached_metadata_is_of_those_who_may_see_the_same(clients: Clients
 
 
 async def test_a_topic_is_made_by_asking_only_with_the_right_to(clients: Clients) -> None:
-    """It takes CREATE on the topic or on the cluster, in addition to DESCRIBE."""
+    """Creation takes CREATE on the topic or on the cluster, in addition to DESCRIBE."""
     await clients.set_acls(
         allow(DESCRIBE, name="new", is_prefix=True), allow(Operation.CREATE, name="new2"), allow(DESCRIBE, user=BOB)
     )
@@ -184,7 +184,7 @@ async def test_a_regular_expression_finds_topics_that_may_be_described(clients: 
 async def test_commands_by_configuration_need_alter_on_the_cluster(
     clients: Clients, resource_type: int, resource_name: str, config: str, value: str
 ) -> None:
-    """They also need the right to change the resource's configurations."""
+    """Such commands also need the right to change the resource's configurations."""
     change_configs = (
         allow(Operation.ALTER_CONFIGS, name="compacted"),
         allow(Operation.ALTER_CONFIGS, CLUSTER, CLUSTER_NAME),

@@ -53,13 +53,13 @@ def test_the_text_is_javas(der: str, text: str) -> None:
 
 
 def test_a_name_that_ends_early_is_refused() -> None:
-    """It raises ValueError, as callers expect."""
+    """A name that ends early raises ValueError, as callers expect."""
     with pytest.raises(ValueError, match="ends early"):
         text_of(bytes.fromhex(NAMES[0][0])[:-3])
 
 
 def test_the_subject_of_a_certificate() -> None:
-    """It is read from a whole certificate."""
+    """The subject is read from a whole certificate."""
     import ssl
 
     issued = ThrowAwayCa().issue("alice")

@@ -128,7 +128,7 @@ def test_an_older_request_is_carried_out_and_its_client_waits() -> None:
 
 
 def test_without_a_limit_nothing_is_charged() -> None:
-    """This holds for other users, and for brokers without quotas."""
+    """Other users, and brokers without quotas, are charged nothing."""
     for quota, user in ((charged(Time()), "bob"), (None, "alice")):
         charge = MutationCharge(quota, user, "app", is_strict=True)
         charge.take(1000)
@@ -180,7 +180,7 @@ def test_a_count_moves_to_the_entity_whose_limit_holds() -> None:
 
 
 def test_a_count_that_is_not_used_for_an_hour_goes() -> None:
-    """It is dropped when another count is created. A count in use is kept."""
+    """An unused count is dropped when another one is created. A count in use is kept."""
     made = counts(client_=1.0)
     idle, used = made.of("u", "idle", 0), made.of("u", "used", 0)
     assert made.of("u", "used", IDLE_MS) is used

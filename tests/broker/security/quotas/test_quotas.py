@@ -47,8 +47,8 @@ def produce_answer(version: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-def test_produce_beyond_the_limit_waits_for_as_long_as_it_took_too_much(version: int) -> None:
-    """Twice the burst of all windows gives a wait as long as the windows, and the response carries it."""
+def test_produce_beyond_the_quota_waits_in_proportion_to_the_excess(version: int) -> None:
+    """Twice what the quota allows in all windows waits for as long as the windows last; the response says so."""
     time = Time()
     made = quotas(time, producer_byte_rate=1000)
     body, waits_ms = made.answer("alice", request(PRODUCE, version, 9_900), produce_answer(version), 0.0)
@@ -122,7 +122,7 @@ def test_a_fetch_may_read_what_the_windows_hold_and_no_more() -> None:
 
 
 def test_a_throttled_fetch_is_not_charged() -> None:
-    """Its response is empty, so its bytes are not counted."""
+    """The response is empty, so no bytes are counted."""
     time = Time()
     made = quotas(time, consumer_byte_rate=1000)
     waits = []

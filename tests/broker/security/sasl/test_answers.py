@@ -163,7 +163,7 @@ HEARTBEAT, LIST_GROUPS = 12, 16
 async def test_another_request_in_place_of_a_token_is_an_illegal_state(
     client: SaslClient, key: int, version: int, fields: dict[str, Any], answer: str
 ) -> None:
-    """It is answered in its own format, byte for byte as Kafka 4.3.1 answered it, and the connection is closed."""
+    """Such a request is answered in its own format, byte for byte as by Kafka 4.3.1, and the connection is closed."""
     await client.handshake()
     client.wire.send(key, version, fields)
     _, body = await client.wire.receive_frame()
@@ -219,7 +219,7 @@ async def test_frames_are_small_before_authentication(client: SaslClient, size: 
 
 
 async def test_frames_may_be_large_after_authentication(client: SaslClient) -> None:
-    """They are then limited by `socket.request.max.bytes`."""
+    """After authentication, frames are limited by `socket.request.max.bytes`."""
     await client.handshake()
     await client.authenticate(ALICE)
     answer = await client.wire.call(METADATA, 1, {"topics": [{"name": "t" * 249}] * 100})

@@ -118,7 +118,7 @@ async def consumed_by_aiokafka(config: ClientConfig, topic: str) -> bytes:
 async def test_each_library_comes_in(
     diamant_secure_broker: BlockingBroker, diamant_topic: str, mechanism: str, write: Write
 ) -> None:
-    """It writes."""
+    """Each library authenticates and writes."""
     await write(diamant_secure_broker.client_config("alice", mechanism=mechanism), diamant_topic)
 
 
@@ -127,7 +127,7 @@ async def test_each_library_comes_in(
 async def test_members_of_groups_come_in(
     diamant_secure_broker: BlockingBroker, diamant_topic: str, consume: Callable[[ClientConfig, str], Awaitable[bytes]]
 ) -> None:
-    """They authenticate also at the coordinator, and read."""
+    """Members of groups authenticate also at the coordinator, and read."""
     config = diamant_secure_broker.client_config("bob")
     await by_confluent_kafka(config, diamant_topic)
     assert await consume(config, diamant_topic) == b"value"
@@ -135,7 +135,7 @@ async def test_members_of_groups_come_in(
 
 @pytest.mark.slow
 def test_confluent_kafka_is_told_why_it_is_refused(diamant_secure_broker: BlockingBroker) -> None:
-    """With a wrong password it gets the broker's error text."""
+    """With a wrong password, confluent-kafka gets the broker's error text."""
     from confluent_kafka import KafkaError, Producer
 
     errors: list[KafkaError] = []

@@ -282,7 +282,7 @@ def test_a_token_lets_in(message: bytes) -> None:
     ],
 )
 def test_a_message_that_is_none_fails(message: bytes) -> None:
-    """It fails at once."""
+    """A malformed message fails at once."""
     exchange = OAuthBearerExchange(Validator())
     with pytest.raises(AuthenticationFailed):
         exchange.respond(message)

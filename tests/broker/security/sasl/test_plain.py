@@ -97,7 +97,7 @@ def test_a_module_and_its_options(text: str, options: dict[str, str]) -> None:
     ],
 )
 def test_an_error_says_where_it_is(text: str, where: str, reason: str) -> None:
-    """It names the configuration and never shows the password."""
+    """The error names the configuration and never shows the password."""
     with pytest.raises(ConfigError) as caught:
         parse_jaas("listener.name.x.plain.sasl.jaas.config", text)
     message = str(caught.value)

@@ -36,7 +36,7 @@ async def log_in(broker: Broker) -> tuple[int, str]:
 
 
 async def test_the_second_login_fails(broker: Broker) -> None:
-    """As with a wrong password, it gets the error code and the connection is closed. Other logins succeed."""
+    """The second login gets the error code of a wrong password, and the connection is closed. Other logins succeed."""
     fault = broker.faults.add("SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", after=1, times=1)
     codes = [(await log_in(broker))[0] for _ in range(3)]
     assert codes == [0, 58, 0]

@@ -88,7 +88,7 @@ def test_a_configuration_that_cannot_be_is_reported(properties: dict[str, str], 
 
 
 async def test_the_broker_does_not_start_then(tmp_path: Path) -> None:
-    """Its directory is not created."""
+    """The broker does not start, and its directory is not created."""
     config = BrokerConfig(listen="SASL_PLAINTEXT://127.0.0.1:0", data_dir=tmp_path / "data")
     with pytest.raises(CannotStart, match="mechanisms is not set"):
         async with Broker(config):
@@ -115,7 +115,7 @@ def test_users_are_those_of_the_login_module_and_of_the_configuration() -> None:
 
 
 def test_kafka_s_names_of_classes_are_taken(tmp_path: Path) -> None:
-    """These are its own handlers, and login modules of mechanisms that need none here."""
+    """Kafka's own handlers are accepted by name, and login modules of mechanisms that need none here."""
     security = "org.apache.kafka.common.security"
     listeners = listeners_of(
         {

@@ -92,7 +92,7 @@ def test_names_may_have_any_letter(name: str) -> None:
     ],
 )
 def test_a_first_message_that_is_none_fails(message: bytes) -> None:
-    """It fails at once. The error reveals nothing about users, except for a different authorization id."""
+    """A malformed first message fails at once. The error reveals nothing about users, except for a different authorization id."""
     exchange = exchange_of()
     with pytest.raises(AuthenticationFailed) as caught:
         exchange.respond(message)
@@ -101,7 +101,7 @@ def test_a_first_message_that_is_none_fails(message: bytes) -> None:
 
 
 def test_a_final_message_that_lies_fails() -> None:
-    """This holds for another nonce, another header, a proof of another size or none, and an unsigned extension."""
+    """Another nonce, another header, a proof of another size or none, and an unsigned extension fail."""
     first = "n=carol,r=abc"
     answer = exchange_of().respond(f"n,,{first}".encode()).decode()
     final = scram_final(first, answer, "pw").decode()
@@ -155,7 +155,7 @@ def test_an_unknown_user_gets_the_same_salt_each_time_and_never_comes_in() -> No
 
 
 def test_credentials_are_made_once_for_a_password() -> None:
-    """They are for both mechanisms, with Kafka's iterations. Another password gets new ones."""
+    """Credentials are made for both mechanisms, with Kafka's iterations. Another password gets new ones."""
     users = {"carol": "pw"}
     made = changed_credentials(users, lambda mechanism, user: None)
     assert [(one.name, one.mechanism, one.iterations) for one in made] == [
@@ -187,7 +187,7 @@ def test_the_most_frequent_of_each_mechanism() -> None:
 
 
 def test_they_are_counted_once_for_each_version() -> None:
-    """Without changes, a login costs one comparison."""
+    """Users are counted once for each version: without changes, a login costs one comparison."""
     credentials, asked, versions = stored(1, 8192), [], [1]
 
     def count() -> list[UserScramCredentialRecord]:

@@ -110,7 +110,9 @@ def test_the_shorter_of_limit_and_token_is_the_lifetime(
 
 
 def test_a_client_authenticates_again() -> None:
-    """It may do so once a second. An earlier handshake is an illegal state and leaves the session unchanged."""
+    """A client may authenticate again once a second. An earlier handshake is an illegal state and leaves the session
+    unchanged.
+    """
     clock = Clock()
     session, _ = authenticated(clock, 3000)
     assert session.handshake(1, "PLAIN")[0] is ErrorCode.NONE
@@ -135,7 +137,7 @@ def test_a_client_authenticates_again() -> None:
     ],
 )
 def test_a_client_cannot_become_another(mechanism: str, token: bytes, message: str) -> None:
-    """Neither its principal nor its mechanism may change; the session fails."""
+    """Neither the client's principal nor its mechanism may change; otherwise the session fails."""
     session, _ = authenticated(Clock(), 3000)
     assert session.handshake(1, mechanism)[0] is ErrorCode.NONE
     assert session.authenticate(token) == Reply(ErrorCode.SASL_AUTHENTICATION_FAILED, message)
@@ -144,7 +146,7 @@ def test_a_client_cannot_become_another(mechanism: str, token: bytes, message: s
 
 
 def test_the_general_text_says_when_it_was() -> None:
-    """It says authentication or re-authentication, as in Kafka."""
+    """The text says authentication or re-authentication, as in Kafka."""
 
     class Failing:
         identity: Identity | None = None

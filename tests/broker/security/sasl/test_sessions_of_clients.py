@@ -173,7 +173,7 @@ def token_server(issue: Callable[[str], str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_librdkafka_fetches_its_token_by_oidc(with_tokens: BlockingBroker, issuer: Any) -> None:
-    """It uses the client credentials of a token server. A token for another audience is refused."""
+    """The client uses the client credentials of a token server. A token for another audience is refused."""
     from confluent_kafka import KafkaError, Producer
 
     def config(url: str) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def test_librdkafka_fetches_its_token_by_oidc(with_tokens: BlockingBroker, issue
 
 @pytest.mark.slow
 async def test_aiokafka_comes_in_with_a_token(with_tokens: BlockingBroker, issuer: Any) -> None:
-    """It writes."""
+    """The client aiokafka authenticates with a token and writes."""
     import aiokafka
     from aiokafka.abc import AbstractTokenProvider
 

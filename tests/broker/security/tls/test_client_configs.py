@@ -48,13 +48,13 @@ def test_without_a_throw_away_ca_no_certificates_are_made(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("write", LIBRARIES)
 async def test_each_library_comes_in(broker: BlockingBroker, write: Write) -> None:
-    """It writes with a certificate and with a password."""
+    """Each library writes with a certificate and with a password."""
     for config in (broker.client_config(certificate="bob"), broker.client_config("alice")):
         await write(config, "topic")
 
 
 def test_the_certificate_has_the_names_that_clients_use() -> None:
-    """It has the names of this machine and the advertised ones, but not 0.0.0.0."""
+    """The certificate has the names of this machine and the advertised ones, but not 0.0.0.0."""
     config = BrokerConfig(
         listen="0.0.0.0:9092", tls=True, advertised_listeners="SSL://broker.example:9092", log_dirs="unused"
     )

@@ -55,12 +55,12 @@ def encrypted_pem(directory: Path) -> Path:
 
 @pytest.mark.parametrize("type_name", [{}, {"ssl.keystore.type": "PKCS12"}])
 def test_a_pkcs12_file_is_a_key_store(tmp_path: Path, type_name: dict[str, str]) -> None:
-    """Its contents decide, even if its type is not set."""
+    """The store's contents decide, even if its type is not set."""
     context_of({"ssl.keystore.location": str(pkcs12_file(tmp_path)), "ssl.keystore.password": "secret", **type_name})
 
 
 def test_an_encrypted_key_is_opened_by_its_password(tmp_path: Path) -> None:
-    """This holds for a file and for the configuration."""
+    """The password opens an encrypted key in a file and in the configuration."""
     file = encrypted_pem(tmp_path)
     context_of({"ssl.keystore.location": str(file), "ssl.key.password": "secret"})
     pem = file.read_text()
@@ -127,7 +127,7 @@ def test_client_certificates_need_a_trust_store() -> None:
 
 
 def test_beside_sasl_only_the_listeners_own_client_authentication_counts() -> None:
-    """As in Kafka (KIP-684)."""
+    """With SASL on a listener, only its own client authentication counts, as in Kafka (KIP-684)."""
     listener = Listener("SASL_SSL", "127.0.0.1", 0, "SASL_SSL")
     sasl = {**broker_properties("required"), "sasl.enabled.mechanisms": "PLAIN"}
     assert TlsSettings.of_listener(BrokerConfig(listen=str(listener), properties=sasl), listener).client_auth == "none"

@@ -55,7 +55,7 @@ async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
 
 
 async def test_an_address_with_many_does_not_push_out_others() -> None:
-    """Its own handshakes are evicted, even if those of others have waited longer."""
+    """The address's own handshakes are evicted, even if those of others have waited longer."""
     handshakes = Handshakes(most=4)
     honest = [Recorded("honest", "b"), Recorded("honest", "c")]
     greedy = [Recorded(str(number)) for number in range(20)]

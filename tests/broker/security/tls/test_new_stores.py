@@ -79,7 +79,7 @@ async def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path, file: 
 
 
 async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, config: BrokerConfig) -> None:
-    """It is refused as in Kafka: INVALID_REQUEST with the reason."""
+    """An unusable store is refused as in Kafka: INVALID_REQUEST with the reason; nothing changes."""
     bad, stranger, fewer = tmp_path / "bad.pem", tmp_path / "stranger.pem", tmp_path / "fewer.pem"
     bad.write_text("no PEM")
     write(stranger, authority().issue("mallory", hosts=HOSTS))
@@ -102,7 +102,9 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, confi
 async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
     tmp_path: Path, config: BrokerConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are stored, as in Kafka 4.3.1, and logged. A new trust store, and values that prevent a start, are refused."""
+    """Other settings are stored, as in Kafka 4.3.1, and logged. A new trust store, and values that prevent a start, are
+    refused.
+    """
     ca = tmp_path / "ca.pem"
     ca.write_text(authority().certificate)
     async with Broker(config) as broker:
@@ -121,7 +123,7 @@ async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
 
 
 async def test_the_certificate_of_http_is_renewed_the_same_way(tmp_path: Path, file: Path) -> None:
-    """Its own settings renew it; an unusable file changes nothing."""
+    """HTTP's own settings renew its certificate; an unusable file changes nothing."""
     config = BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",

@@ -73,8 +73,8 @@ def test_one_page_has_all_recipes() -> None:
 @needs_openssl
 @pytest.mark.parametrize("settings", [{}, {"OPENSSL_CONF": "/dev/null"}], ids=["Debian's openssl.cnf", "none"])
 def test_the_recipes_of_the_guide_pass_strict_checks_on_both_sides(tmp_path: Path, settings: dict[str, str]) -> None:
-    """As they are written there, in any POSIX shell, whatever openssl.cnf adds: the broker takes the files, for the host that the
-    guide names, and knows the client by the name that it names.
+    """The recipes pass as they are written, in any POSIX shell, whatever openssl.cnf adds: the broker takes the files, for the
+    host and the client that the guide names.
     """
     for recipe in recipes(ROOT / GUIDE):
         variables = os.environ | settings

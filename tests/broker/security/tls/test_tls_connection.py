@@ -103,7 +103,7 @@ async def test_a_client_that_is_refused_is_reported(
     make_context: Callable[[Path], ssl.SSLContext],
     said: str,
 ) -> None:
-    """It gets nothing, and one log line has the reason."""
+    """A refused client gets nothing, and one log line has the reason."""
     async with serving_tls(echo, settings) as (server, address, _tls):
         assert await asyncio.to_thread(_received, address, make_context(tmp_path)) == b""
         await wait_until(lambda: caplog.records != [])

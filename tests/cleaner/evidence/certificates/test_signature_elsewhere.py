@@ -61,7 +61,7 @@ def test_openssl_checks_the_signature(tmp_path: Path, key: SigningKey, layout: d
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_openssl_alone_checks_a_bundle(tmp_path: Path, key: SigningKey) -> None:
-    """It needs no program that reads JSON; a changed byte, another signature or another key is not verified."""
+    """The check needs no program that reads JSON; a changed byte, another signature or another key is not verified."""
     fields = {**FORM, "id": "1", "request": {"reason": ODD, "größe": [2**63 - 1, -1, True, None]}}
 
     def check(changed: dict[str, bytes]) -> bool:

@@ -118,7 +118,7 @@ def test_a_name_without_content_is_searched_as_a_file_s(tmp_path: Path, name: st
     ],
 )
 def test_names_that_the_broker_gives_to_directories_are_not_searched(tmp_path: Path, name: str, key: str) -> None:
-    """They are empty for a moment, or until the first file comes."""
+    """Such directories are empty for a moment, or until the first file comes."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     (tmp_path / name).mkdir(parents=True)
     report = scan(tmp_path, looked_for := subject(key.encode()))
@@ -130,7 +130,7 @@ def test_names_that_the_broker_gives_to_directories_are_not_searched(tmp_path: P
 )
 @pytest.mark.parametrize("form", [str.lower, str.upper])
 def test_a_name_with_the_key_in_hexadecimal_is_a_finding(tmp_path: Path, name: str, form: Callable[[str], str]) -> None:
-    """At even and odd places, and reports mask all of its digits."""
+    """The key is found at even and odd places, and reports mask all of its digits."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     digits = form(KEY.encode().hex())
     put(tmp_path, name.format(digits))

@@ -134,7 +134,7 @@ def test_a_batch_of_no_records_hides_none_in_what_a_codec_skips(tmp_path: Path, 
 @pytest.mark.parametrize("is_compiled", [False, True])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_the_key_of_a_compressed_entry_lets_nothing_be_claimed(tmp_path: Path, magic: int, is_compiled: bool) -> None:
-    """In the old formats readers skip it, whatever it holds."""
+    """Readers of the old formats skip such a key, whatever it holds."""
     hidden = bytes(build_batch([record(b"customer-42", PERSON)], codec=GZIP))
     wrapper = make_wrapper(magic, GZIP, [record(b"other", b"x")])
     entry = parse_entry(wrapper)
@@ -176,7 +176,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_bytes_outside_of_records_are_inconclusive(tmp_path: Path) -> None:
-    """In the partition's own files, as in an index, they may be of any record; in those of other topics they are listed."""
+    """Such bytes in the partition's own files, as in an index, may be of any record; in those of other topics they are listed."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "other-0/00000000000000000000.index", b"...." + PERSON)
     report = scan(tmp_path)
@@ -598,7 +598,7 @@ def test_offsets_that_do_not_fit_64_bits_are_remembered_from_chunk_to_chunk(tmp_
 
 @pytest.mark.parametrize("base", [2**63 - 1, 2**63, 10**20 - 1])
 def test_a_segment_named_for_an_offset_that_no_batch_can_have_is_read(tmp_path: Path, base: int) -> None:
-    """Its name does not end the scan, and what it holds is found by both searches."""
+    """The name does not end the scan, and what the file holds is found by both searches."""
     batches = [bytes(build_batch([record(b"customer-42", PERSON, one)])) for one in (2**63 - 1, 0)]
     put(tmp_path, f"users-0/{base:020}.log", *batches)
     reports = [scan(tmp_path, is_compiled=is_compiled) for is_compiled in (False, True)]

@@ -241,7 +241,7 @@ def test_a_needle_across_batches_is_found(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_cannot_be_decompressed_lets_nothing_be_claimed(tmp_path: Path) -> None:
-    """Its checksum is right, so it counts as a batch."""
+    """The batch's checksum is right, so it counts as a batch."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     assert state(scan(tmp_path)) == KEY_GONE
     whole = bytearray(batch(1))
@@ -252,7 +252,7 @@ def test_a_batch_that_cannot_be_decompressed_lets_nothing_be_claimed(tmp_path: P
 
 
 def test_the_first_records_of_the_metadata_are_those_of_their_log(tmp_path: Path) -> None:
-    """They are beside the partitions' directories, but belong to the metadata log."""
+    """The metadata log's first records lie beside the partitions' directories, and count as its own."""
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "bootstrap.checkpoint", build_batch([record(b"customer-42", b"short")]))
     report = scan(tmp_path)

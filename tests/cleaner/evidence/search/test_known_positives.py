@@ -252,7 +252,7 @@ def staging_at(root: Path) -> StagingPlace:
 def test_the_staging_place_is_proven_to_be_seen(
     tmp_path: Path, looked_for: Callable[[], Subject], is_compiled: bool
 ) -> None:
-    """It gets as many known positives as the data directory; none of them stays, or is counted or listed."""
+    """The staging place gets as many known positives as the data directory; none of them stays, or is counted or listed."""
     what, place = looked_for(), staging_at(tmp_path / "staging")
     report = scanned(tmp_path / "data", what, is_compiled=is_compiled, staging=place)
     assert (report.planted, report.seen, report.unaccounted) == (2 * PLANTED, 2 * PLANTED, [])
@@ -271,7 +271,7 @@ def test_a_staging_place_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_a_staging_place_within_the_data_directory_is_proven_with_it(tmp_path: Path) -> None:
-    """Its files are read with the data directory, where known positives of its own would count as findings."""
+    """Such a place is read with the data directory, where known positives of its own would count as findings."""
     put_logs(tmp_path)
     report = scanned(tmp_path, subject(), staging=staging_at(tmp_path / "staging"))
     assert (report.planted, report.seen, state(report, subject())) == (PLANTED, PLANTED, KEY_GONE)

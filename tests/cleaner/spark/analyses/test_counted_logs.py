@@ -82,7 +82,7 @@ def test_keys_that_do_not_fit_a_table_are_put_together(
 
 
 def test_keys_go_through_files_only_on_one_machine(tmp_path: Path) -> None:
-    """They are in a directory beside Spark's own, which is removed in the end. Executors of a cluster share no directory."""
+    """The files are in a directory beside Spark's own, which is removed in the end. Executors of a cluster share no directory."""
     overwritten(3).write(RealEnv(), str(tmp_path / "log"))
     paths = [str(tmp_path / "log")]
     context = OneProcess()

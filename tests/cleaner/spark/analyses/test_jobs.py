@@ -167,7 +167,7 @@ def overdue(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_an_audit_names_what_is_late_and_what_is_stranded(spark: SparkSession, overdue: Path) -> None:
-    """It has the delays and the erased values, and no finding for a topic that keeps its promise."""
+    """An audit has the delays and the erased values, and no finding for a topic that keeps its promise."""
     rows = {
         row.topic: row.asDict()
         for row in read_audit(spark, [str(overdue)], now_ms=TIMESTAMP, deadline_ms=HOUR_MS // 2).collect()
@@ -303,7 +303,7 @@ def test_the_commands_write_parquet(spark: SparkSession, directory: Path, tmp_pa
 def test_nothing_found_is_reported_by_the_exit_code(
     spark: SparkSession, directory: Path, tmp_path: Path, form: list[str]
 ) -> None:
-    """It is 3, as from `diamant log find`, for every output format; the tests above show 0 for two of them."""
+    """The exit code is 3, as from `diamant log find`, for every output format; the tests above show 0 for two of them."""
     where = [one.format(new=tmp_path / "none") for one in form]
     result = run("find", str(directory), "--key", "nobody", *where, code=3)
     assert result.stdout == ""
@@ -325,7 +325,7 @@ def test_nothing_found_is_reported_by_the_exit_code(
     ],
 )
 def test_mistakes_are_one_line(spark: SparkSession, directory: Path, arguments: list[str], message: str) -> None:
-    """And exit code 2, without a trace. Before it, at most that these few bytes need no Spark."""
+    """A mistake gives one line and exit code 2, without a traceback; before it, at most that these few bytes need no Spark."""
     result = run(*(one.format(directory=directory) for one in arguments), code=2)
     *notes, error = result.stderr.splitlines()
     assert message in error

@@ -81,7 +81,7 @@ def test_a_directory_is_cleaned_as_by_the_local_command(
 
 @pytest.mark.slow
 def test_one_partition_that_cannot_be_cleaned_is_reported(spark: SparkSession, directory: Path) -> None:
-    """It is unchanged, the others are cleaned, and the exit code is 1."""
+    """That partition is unchanged, the others are cleaned, and the exit code is 1."""
     segment = sorted((directory / "users-0").glob("*.log"))[1]
     damaged = bytearray(segment.read_bytes())
     damaged[-1] ^= 1

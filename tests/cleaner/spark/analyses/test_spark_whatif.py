@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_a_problem_of_its_partition(
 
 
 def test_spark_whatif_has_the_options_of_the_local_command() -> None:
-    """And those of a session of Spark."""
+    """Spark's what-if also has the options of a session."""
     local, found = (
         {option for one in command.params for option in one.opts} for command in (local_whatif, spark_whatif)
     )
@@ -128,7 +128,7 @@ def test_spark_whatif_has_the_options_of_the_local_command() -> None:
 )
 @pytest.mark.usefixtures("no_spark")
 def test_mistakes_are_reported_before_spark_is_started(tmp_path: Path, arguments: list[str], message: str) -> None:
-    """As usage errors, without secrets."""
+    """Mistakes are usage errors before Spark is started, without secrets."""
     result = run("spark", "whatif", *(one.format(data=tmp_path) for one in arguments))
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
@@ -137,7 +137,7 @@ def test_mistakes_are_reported_before_spark_is_started(tmp_path: Path, arguments
 
 @pytest.mark.usefixtures("no_spark")
 def test_a_directory_of_a_running_broker_is_refused(tmp_path: Path) -> None:
-    """As by `diamant log whatif`, and before Spark is started."""
+    """The directory is refused before Spark is started, as by `diamant log whatif`."""
     with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path)):
         result = run("spark", "whatif", tmp_path)
     assert (result.exit_code, result.stdout) == (1, "")

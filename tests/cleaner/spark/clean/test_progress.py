@@ -34,7 +34,7 @@ def test_the_driver_sees_the_bytes_of_a_task_that_has_not_ended(tmp_path: Path) 
 
 
 def test_progress_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    """As on a full disk, where the outputs tell the error, or in an object store."""
+    """Progress may fail to be written on a full disk, where the outputs tell the error, or in an object store."""
     for place in (Location(f"{tmp_path}/gone"), Location("bucket/job", "s3://")):
         with CountingThrottle(place, lambda _: None, interval_s=0) as task:
             task(100)
@@ -53,7 +53,7 @@ def test_progress_reaches_the_bytes_of_the_round(tmp_path: Path) -> None:
 
 
 def test_only_what_is_larger_than_a_whole_round_is_divided(tmp_path: Path) -> None:
-    """By the bytes of the plan's segments."""
+    """The bytes of the plan's segments decide."""
     log = make_log(tmp_path)
     plan, source = plan_of(log), Location(log.path)
     for whole_bytes, kind in ((size_of(plan), WholeRound), (size_of(plan) - 1, CleanJob)):

@@ -89,7 +89,7 @@ def notes(log: Log) -> list[str]:
 
 
 def test_a_place_is_noted_until_it_is_gone(log: Log, place: Path) -> None:
-    """Until its job, the next round or the next start removes it. A place beside the segments needs no note."""
+    """The place's job, the next round or the next start removes it. A place beside the segments needs no note."""
     plan, data = plan_of(log), str(Path(log.path).parent)
     new_place(log.env, plan, "")
     assert notes(log) == []
@@ -337,7 +337,9 @@ def first_batch_again(content: bytearray) -> None:
 def test_batches_of_an_output_are_checked(
     log: Log, place: Path, change: Callable[[bytearray], None], message: str | None
 ) -> None:
-    """Also where size and CRC are as reported: whole batches, in the order of offsets, within the sources, and their records."""
+    """Size and CRC are not enough: the check wants whole batches, in the order of offsets, within the sources, and their
+    records.
+    """
     plan, target = plan_of(log), Location(f"{place}/job")
     [first, *_] = CleanJob(OneProcess(), plan, source=Location(log.path), target=target).run().outputs
     staged = changed(first, target, change)
@@ -351,7 +353,7 @@ def test_batches_of_an_output_are_checked(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_a_directory_s_round_that_fails_leaves_nothing(log: Log, place: Path, is_elsewhere: bool) -> None:
-    """Neither at the staging place, nor as `.cleaned` files beside the segments."""
+    """A failed round leaves nothing at the staging place, and no `.cleaned` files beside the segments."""
     before = segment_files(log)
 
     def refuse(_: OutputSegment) -> None:

@@ -55,7 +55,7 @@ def state_at(tracker: ResumableTracker, offset: int) -> TrackerState:
 def test_the_state_behind_a_part_is_that_of_all_its_events(
     events: list[Event], begins: list[tuple[int, int, int]], cut: int
 ) -> None:
-    """For any earlier state, and any order of data, commits and aborts, announced or not."""
+    """The state is right for any earlier state, and any order of data, commits and aborts, announced or not."""
     aborted = [AbortedTxn(producer_id, first, first + length, -1) for producer_id, first, length in begins]
     plan = plan_with(aborted)
     whole = ResumableTracker()

@@ -34,7 +34,7 @@ def find(jvm: Path, **environ: str) -> Java:
 def test_the_version_is_found_by_file_or_by_asking(
     tmp_path: Path, version: str, number: int, has_release: bool
 ) -> None:
-    """Not every distribution has the file."""
+    """Not every distribution has the file that names the version."""
     home = install(tmp_path / "java", version, has_release=has_release)
     assert find(tmp_path / "none", JAVA_HOME=str(home)) == Java(str(home), number)
 
@@ -50,7 +50,7 @@ def test_java_home_comes_before_the_path_and_that_before_the_usual_place(tmp_pat
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    """Even if JAVA_HOME names it, as long as there is another."""
+    """A Java that is too old is passed over even if JAVA_HOME names it, as long as there is another."""
     old, new = install(tmp_path / "old", "1.8.0_412"), install(tmp_path / "jvm" / "java-17", "17.0.1")
     assert find(tmp_path / "jvm", JAVA_HOME=str(old)) == Java(str(new), 17)
 

@@ -47,7 +47,7 @@ def _frozen_by_a_read(found: Iterable[tuple[KafkaLogReader, InputPartition]]) ->
 
 @pytest.mark.slow
 def test_the_data_source_freezes_what_it_has_loaded(spark: SparkSession, tmp_path: Path) -> None:
-    """At the end of each of its tasks: a query of a few small segments would spend most of its time on collections."""
+    """At the end of each task it is frozen: a query of a few small segments would spend most of its time on collections."""
     directory = tmp_path / "topic-0"
     directory.mkdir()
     (directory / f"{0:020d}.log").write_bytes(make_batch((b"k", b"v")))

@@ -29,7 +29,7 @@ def test_local_places(text: str, path: str) -> None:
 
 
 def test_a_place_in_s3_shows_no_secret() -> None:
-    """Neither as text nor in a traceback; it takes them along when it is pickled."""
+    """A place shows its secrets neither as text nor in a traceback, and takes them along when it is pickled."""
     location = Location.parse("s3://user:secret@bucket/logs/?endpoint_override=localhost:9000&scheme=http")
     child = location.child("t-0").child("0.log")
     assert str(child) == "s3://bucket/logs/t-0/0.log"

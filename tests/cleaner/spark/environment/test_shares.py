@@ -27,7 +27,7 @@ GIB = 1 << 30
 def test_logs_are_shared_evenly_if_no_core_has_a_third_more_than_its_share(
     sizes: list[int], cores: int, is_even: bool
 ) -> None:
-    """They are distributed whole, the largest first, each to the core with the least."""
+    """Logs are distributed whole, the largest first, each to the core with the least."""
     assert are_shared_evenly(sizes, cores) == is_even
 
 

@@ -224,7 +224,7 @@ async def test_the_round_after_a_failed_one_works(
 
 @pytest.mark.slow
 async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, temporary_files: Path) -> None:
-    """If configured: runners with the same settings use it in turn, and the last one to close ends it."""
+    """If configured, runners with the same settings use a driver in turn, and the last one to close ends it."""
     settings = replace(LOCAL, driver_max_idle_ms=600_000)
     other = make_log(tmp_path / "other")
     turns = SparkTurns(settings)
@@ -251,7 +251,7 @@ async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, tem
 
 @pytest.mark.slow
 async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_files: Path) -> None:
-    """Its directories are removed, and nothing is logged."""
+    """The driver's directories are removed, and nothing is logged."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=1), program=FAKE)
     await runner.run(plan_of(log), on_output=Swapper(log))
     await wait_until(lambda: not os.listdir(temporary_files), WAIT_S)
@@ -264,7 +264,7 @@ async def test_a_kept_driver_ends_when_its_time_is_over(log: Log, temporary_file
 async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
     log: Log, temporary_files: Path, is_noticed: bool
 ) -> None:
-    """If it was killed while idle, noticed or not, a new driver runs the job, without a pause for Spark."""
+    """If the kept driver was killed while idle, noticed or not, a new one runs the job, without a pause for Spark."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=600_000), program=FAKE)
     round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
     await wait_until(lambda: runner.driver_pid is not None or round_.done(), WAIT_S)
@@ -284,7 +284,7 @@ async def test_a_round_whose_kept_driver_is_gone_has_a_new_one(
 async def test_a_driver_whose_job_failed_is_not_kept(
     log: Log, temporary_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be its own fault."""
+    """The failure may be the driver's own fault."""
     runner = SparkRunner(log.env, replace(LOCAL, driver_max_idle_ms=600_000), program=FAKE)
     monkeypatch.setenv(MISCHIEF, "full")
     with pytest.raises(SparkError, match="No space left on device"):
@@ -520,7 +520,7 @@ async def test_without_room_on_the_disk_nobody_takes_over(log: Log) -> None:
 
 @pytest.mark.slow
 async def test_a_round_can_be_stopped(log: Log, runner: SparkRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By `check_done`, by cancelling, and by closing: the driver has exited, and no files are left."""
+    """Stopped by `check_done`, by cancelling or by closing, the driver has exited, and no files are left."""
     monkeypatch.setenv(MISCHIEF, "hang")
     before = segment_files(log)
     is_over = False
@@ -642,7 +642,7 @@ async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
 
 
 def test_spark_is_chosen_for_what_is_large_and_sooner_done_there(log: Log) -> None:
-    """By size and by cores; a cluster is assumed to be faster; -1 means never."""
+    """Size and cores decide; a cluster is assumed to be faster; -1 means never."""
     plan = plan_of(log)
     huge = replace(plan, segments=(replace(plan.segments[0], size=1 << 40),))
     settings = SparkSettings(min_bytes=1 << 30)
@@ -682,7 +682,7 @@ async def test_the_fallback_for_spark_is_known(log: Log) -> None:
 
 
 async def test_a_runner_can_be_asked_for_by_name(log: Log) -> None:
-    """For any size; if Spark is not available, the usual runners are used."""
+    """A named runner takes any size; if Spark is not available, the usual runners are used."""
     asked: list[object] = []
 
     def spark(local: object) -> SparkRunner:

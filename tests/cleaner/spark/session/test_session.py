@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_the_code_is_the_same_zip_wherever_it_comes_from(tmp_path: Path) -> None:
-    """Its name identifies the code, also for a process that imports from it. The broker is left out."""
+    """The zip's name identifies the code, also for a process that imports from it. The broker is left out."""
     path = write_code_archive(tmp_path)
     assert path.name == f"diamant-code-{code_digest()}.zip"
     with zipfile.ZipFile(path) as archive:
@@ -103,7 +103,7 @@ print(record_walk.__file__, record_walk.walk(b"", 0, 0)[0])
 
 
 def test_kernels_that_cannot_be_unpacked_leave_nothing(tmp_path: Path) -> None:
-    """As on a full disk: the worker fails, and the next one finds no partial files."""
+    """On a full disk, for example, the worker fails, and the next one finds no partial files."""
     path = write_code_archive(tmp_path)
     with zipfile.ZipFile(path) as archive:
         kernel = archive.getinfo(next(name for name in archive.namelist() if name.endswith("/compiled.abi3.so")))
@@ -206,7 +206,7 @@ def test_no_java_is_reported_with_what_to_do(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
 def test_a_missing_package_is_reported_with_what_to_type(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the session, by the public module and without a trace by the commands."""
+    """The session, the public module and, without a traceback, the commands name what to install."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SparkUnavailable, match=rf"{module} is not installed: .* pip install '.\[spark\]'"):
         session._import_pyspark()
@@ -234,7 +234,7 @@ def test_executors_run_the_code_that_was_shipped(spark: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_a_session_that_is_there_is_used(spark: SparkSession) -> None:
-    """It is left running; another master is refused."""
+    """The session is left running; another master is refused."""
     with spark_session() as same:
         assert same.sparkContext is spark.sparkContext
     assert spark.range(3).count() == 3

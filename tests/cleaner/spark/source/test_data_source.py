@@ -217,7 +217,7 @@ def test_times_are_compared_as_spark_has_them(spark: SparkSession, big_log: Path
 
 @pytest.mark.slow
 def test_a_schema_chooses_columns_too(spark: SparkSession, big_log: Path) -> None:
-    """In its order; another type than the column's is refused."""
+    """The schema chooses columns and their order; another type than the column's is refused."""
     reader = spark.read.format("kafka-log")
     assert reader.schema("key binary, offset bigint").load(str(big_log)).columns == ["key", "offset"]
     assert reader.schema("key binary, offset bigint").load(str(big_log)).count() == SEGMENTS * BATCHES * RECORDS

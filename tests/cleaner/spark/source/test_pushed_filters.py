@@ -80,7 +80,7 @@ def counted(found: Reading) -> tuple[int, int]:
     ],
 )
 def test_filters_spare_reading_and_decoding(big_log: Path, whole: Reading, filters: list[Filter], share: float) -> None:
-    """By names of files, by the offset index and by the time index."""
+    """Names of files, the offset index and the time index are filters."""
     found = read(big_log, *filters)
     for part, all_of_it in zip(counted(found), counted(whole), strict=True):
         assert part <= all_of_it * (share + 0.001)
@@ -185,7 +185,7 @@ def test_an_index_that_points_wrongly_is_reported(
 
 
 def test_indexes_that_kafka_preallocated_are_read_up_to_their_zeros(tmp_path: Path) -> None:
-    """As a copy of a live directory has them."""
+    """A copy of a live directory has such indexes."""
     write_big_log(tmp_path / "t-0")
     for suffix in ("index", "timeindex"):
         for path in (tmp_path / "t-0").glob(f"*.{suffix}"):

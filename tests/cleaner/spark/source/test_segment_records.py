@@ -284,7 +284,7 @@ def test_a_segment_that_is_gone_is_reported(damaged: tuple[Path, int]) -> None:
 def test_options_that_make_no_sense_are_refused(
     damaged: tuple[Path, int], options: dict[str, str], message: str
 ) -> None:
-    """With the name of the option and what is expected."""
+    """The error has the name of the option and what is expected."""
     with pytest.raises(SparkError, match=message):
         read(damaged[0], **options)
 

@@ -11,11 +11,11 @@ PAGE = (Path(__file__).resolve().parents[4] / "docs" / "how-to" / "spark.md").re
 
 
 def test_every_column_is_documented() -> None:
-    """With its type."""
+    """Every column is documented with its type."""
     rows = [f"| `{column.name}` | {column.type} | {column.help} |" for column in (*COLUMNS, CORRUPT)]
     assert [row for row in rows if row not in PAGE] == []
 
 
 def test_every_option_is_documented() -> None:
-    """With the help text in the code."""
+    """Every option is documented with the help text in the code."""
     assert [name for name, text in HELP.items() if f"| `{name}` | {text} |" not in PAGE] == []
