@@ -8,13 +8,14 @@ from contextlib import suppress
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.clusters.cluster_look import Cluster
+from diamant.broker.clusters.cluster_look import Cluster, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.errors import ErrorCode
+from diamant.words import moment
 
 DESCRIBE_PRODUCERS = 61
 POLL_S = 0.5
@@ -55,7 +56,7 @@ class CleanerWait:
 
         TimeIsUp.
         """
-        moved = time.monotonic()
+        moved = self._progress.clock()
         stalled_s = max(PAUSES * self._pause_s, LEAST_STALL_S) + self.log_bytes / CLEANED_BYTES_PER_S
         while self.targets:
             self._progress.check()
@@ -64,19 +65,20 @@ class CleanerWait:
             gone = self._poll()
             for one in gone:
                 del self.targets[one]
-                moved = time.monotonic()
-            if self.targets and self.targets.keys() <= self.problems.keys():
+                moved = self._progress.clock()
+            if self.targets and self.targets.keys() <= self.problems.keys() | self._roller.later.keys():
                 break
-            if time.monotonic() - moved > stalled_s:
+            if self._progress.clock() - moved > stalled_s:
                 return self.held(is_stalled=True)
             if self.targets:
                 time.sleep(POLL_S)
+        self.problems.update({one: reason for one, reason in self._roller.later.items() if one in self.targets})
         return {str(one): reason for one, reason in self.problems.items()}
 
     def _roll(self, on_rolled: Callable[[], object]) -> None:
         self._progress.stage("closing active segments")
-        reasons = self._roller.close_segments(self._open - self.problems.keys())
-        self._open = {one for one in self._open if one in reasons or one in self.problems}
+        reasons = self._roller.close_segments(self._open - self.problems.keys() - self._roller.later.keys())
+        self._open &= reasons.keys() | self.problems.keys() | self._roller.later.keys()
         if not self._open:
             on_rolled()
         elif self._roller.lacks:
@@ -115,7 +117,12 @@ class CleanerWait:
             if held:
                 self.problems[one] = held
             elif one in self._open:
-                self.problems[one] = ": ".join(filter(None, (NOT_CLOSED, self._roller.lacks)))
+                why = self._roller.later.get(one, self._roller.lacks)
+                self.problems[one] = ": ".join(filter(None, (NOT_CLOSED, why)))
+            elif clean_ms := round(self._roller.delays[one.topic].clean_ms):
+                self.problems[one] = (
+                    f"the cluster lets its cleaner wait for {clean_ms} ms: it comes by {moment(now_ms() + clean_ms)}"
+                )
             elif is_stalled:
                 self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"
         return {str(one): reason for one, reason in self.problems.items()}

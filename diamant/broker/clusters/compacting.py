@@ -110,7 +110,10 @@ class CompactionRun:
         ]
 
     def _clean(self) -> None:
-        roller = Roller(self._client, self._cluster, None)
+        changes = self._work.changes.get(self._topic.name, {})
+        roller = Roller(
+            self._client, self._cluster, None, {self._topic.name: lowered_configs.delays(self._topic, changes)}
+        )
         for part in self._parts:
             roller.close_after((self._topic.name, part.led.number), part.end - 1)
         youngest = {part.led.number: max(part.witnesses) for part in self._parts if part.witnesses}

@@ -16,6 +16,7 @@ from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look, now_ms
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
+from diamant.broker.clusters.lowered_configs import Delays
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
@@ -273,10 +274,11 @@ class ErasureRun:
             if any(name == topic.name for name, _ in dirty):
                 self._progress.stage(f"lowering configurations of {topic.name}")
                 lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
-                if "file.delete.delay.ms" in self._lowering[topic.name] and not self._is_resumed:
+                delay = self._work.changes[topic.name].get("file.delete.delay.ms")
+                if delay is not None and not float(delay.lowered) and not self._is_resumed:
                     delayed = {*self.outcome.file_delay_lowered, topic.name}
                     self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
-        roller = Roller(self._client, self._cluster, self._key)
+        roller = Roller(self._client, self._cluster, self._key, self._delays())
         self._write_tombstones(roller, dirty)
         # Those without a read have not been looked at: what the leader had is theirs, too.
         targets = {}
@@ -336,10 +338,18 @@ class ErasureRun:
         self._progress.stage("waiting for the cleaner to remove the tombstones")
         last = {one: max(mark.offset for mark in own) for one, own in marks.items()}
         held = wait_for_removal(
-            self._client, self._cluster, self._progress, last, lambda: self._put_back(lowered_configs.ROLLING)
+            self._client,
+            Roller(self._client, self._cluster, None, self._delays()),
+            self._cluster,
+            self._progress,
+            last,
+            lambda: self._put_back(lowered_configs.ROLLING),
         )
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
         self._replicas.read([one for one in last if str(one) not in held], "reading the replicas")
+
+    def _delays(self) -> dict[str, Delays]:
+        return {one.name: lowered_configs.delays(one, self._work.changes.get(one.name, {})) for one in self._topics}
 
     def groups_behind(self) -> tuple[dict[str, list[str]], list[str]]:
         """Return the groups that have not read the partitions with values to their ends, and why others are not known."""

@@ -1,13 +1,14 @@
 """Configurations of topics, lowered for a time: saved first, set where the cluster accepts them, seen at each broker, put back.
 
-A value counts as lowered only once DescribeConfigs says so: some clusters raise what they are given, or take it for unset.
-A value that another client has changed since is left as it is, and named.
+What counts is what DescribeConfigs says afterwards: some clusters raise what they are given, or take it for unset. Where the
+lowest accepted time is long, `Delays` says how long. A value that another client has changed since is left as it is, and named.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from diamant.broker.client.kafka_client import RETRY_S, KafkaClient, KafkaRefusal, topic_refusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
@@ -24,13 +25,39 @@ ROLLING = {"segment.ms": str(SEGMENT_MS)}
 CLEANING = {"min.cleanable.dirty.ratio": "0.0", "min.compaction.lag.ms": "0", "file.delete.delay.ms": "0"}
 BY_LAG = {"max.compaction.lag.ms": "1"}
 """For clusters that refuse the ratio: a maximum lag overrides it."""
+LONGER_MS = ("600000", "3600000", "86400000", "604800000")
+"""Tried in turn by a cluster that refuses the lowest time: ten minutes, an hour, a day, a week."""
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 TOMBSTONES_NOW = {"delete.retention.ms": "0"}
 _REFUSALS = {ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST}
 
 
+class Delays(NamedTuple):
+    """How long records stay with the values that are in use, in ms."""
+
+    roll_ms: float = SEGMENT_MS
+    """The age of an active segment that the next append closes."""
+    clean_ms: float = 0
+    """The age of records for which the cleaner comes in any case."""
+
+
+def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> Delays:
+    """Return the delays of a topic with these changes."""
+
+    def used(name: str) -> float:
+        return float(changes[name].lowered) if name in changes else topic.number(name)
+
+    longest_ms = used("max.compaction.lag.ms")
+    shortest_ms = used("min.compaction.lag.ms") if "min.compaction.lag.ms" in topic.configs else 0
+    is_dirty_at_once = used("min.cleanable.dirty.ratio") == 0
+    return Delays(
+        max(SEGMENT_MS, min(used("segment.ms"), longest_ms)),
+        max(shortest_ms, 0 if is_dirty_at_once or longest_ms <= 1 else longest_ms),
+    )
+
+
 def lowering(client: KafkaClient, topic: SeenTopic, *, tombstones_now: bool = False) -> dict[str, str]:
-    """Return what to set on a topic: only what is higher now, and accepted by the cluster (validate_only).
+    """Return what to set on a topic: only what is higher now, the lowest value that the cluster accepts (validate_only).
 
     NotPossible if too little is accepted to have the cleaner come.
     """
@@ -39,8 +66,7 @@ def lowering(client: KafkaClient, topic: SeenTopic, *, tombstones_now: bool = Fa
     found = _accepted(client, topic, wanted, refused)
     if "min.cleanable.dirty.ratio" in refused:
         found.update(_accepted(client, topic, BY_LAG, refused))
-    is_dirty_at_once = not {"min.cleanable.dirty.ratio", "max.compaction.lag.ms"} <= refused.keys()
-    if "segment.ms" in refused or not is_dirty_at_once:
+    if {"min.cleanable.dirty.ratio", "max.compaction.lag.ms"} <= refused.keys():
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise NotPossible(
             f"nothing was changed: the cluster accepts too few changes of topic {topic.name!r} ({reasons})"
@@ -52,16 +78,20 @@ def _accepted(
     client: KafkaClient, topic: SeenTopic, wanted: Mapping[str, str], refused: dict[str, str]
 ) -> dict[str, str]:
     found = {}
-    for name, value in wanted.items():
-        if name in topic.configs and topic.number(name) > float(value):
+    for name, lowest in wanted.items():
+        for value in (lowest, *(LONGER_MS if name in ROLLING | BY_LAG else ())):
+            if name not in topic.configs or topic.number(name) <= float(value):
+                break
             try:
                 alter(client, topic.name, {name: value}, validate_only=True)
             except KafkaRefusal as error:
                 if error.code not in _REFUSALS:
                     raise
-                refused[name] = str(error)
+                refused.setdefault(name, str(error))
                 continue
             found[name] = value
+            refused.pop(name, None)
+            break
     return found
 
 
@@ -88,7 +118,7 @@ def alter(client: KafkaClient, topic: str, values: Mapping[str, str | None], *, 
 def lower(
     client: KafkaClient, register: Register, work: ClusterWork, topic: SeenTopic, values: Mapping[str, str]
 ) -> None:
-    """Save a topic's values, set the lower ones, and wait until all of its brokers know them."""
+    """Save a topic's values, set the lower ones, and wait until all of its brokers know them, or those that they use instead."""
     own = work.changes.setdefault(topic.name, {})
     for name, value in values.items():
         found = topic.configs[name]
@@ -98,9 +128,12 @@ def lower(
         return
     register.save(work)
     alter(client, topic.name, values)
-    for name, shown in wait_known(client, topic, values).items():
-        if float(shown) > float(values[name]):
-            raise NotPossible(f"{topic.name}: the cluster accepted {name}={values[name]}, but uses {shown}")
+    differing = wait_known(client, topic, values)
+    for name, shown in differing.items():
+        own[name].lowered = shown
+    register.save(work)
+    if "min.cleanable.dirty.ratio" in differing and topic.number("max.compaction.lag.ms") > 1:
+        lower(client, register, work, topic, BY_LAG)
 
 
 def wait_known(client: KafkaClient, topic: SeenTopic, values: Mapping[str, str | None]) -> dict[str, str]:

@@ -15,12 +15,13 @@ from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.producing import ALL_REPLICAS, LAST_VERSION_WITH_NAMES
 from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
-from diamant.broker.clusters.lowered_configs import SEGMENT_MS
+from diamant.broker.clusters.lowered_configs import SEGMENT_MS, Delays
 from diamant.broker.clusters.outcome import replica_name
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import PRODUCE
+from diamant.words import moment
 
 FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 10, 22, 24, 26
 TRANSACTION_KEY = 1
@@ -154,11 +155,15 @@ def _added_code(answer: Fields) -> int:
 
 
 class Roller:
-    """Closes the active segments of partitions. `key` is that of the tombstones; without one, no record is written."""
+    """Closes the active segments of partitions. `key` is that of the tombstones; without one, no record is written.
 
-    def __init__(self, client: KafkaClient, cluster: Cluster, key: bytes | None) -> None:
+    `delays`: those of the topics, by name.
+    """
+
+    def __init__(self, client: KafkaClient, cluster: Cluster, key: bytes | None, delays: Mapping[str, Delays]) -> None:
         self._client = client
         self._key = key
+        self.delays = delays
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
         self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
@@ -170,12 +175,14 @@ class Roller:
         self._appended = 0.0
         self.refused_times: set[tuple[str, int]] = set()
         """Partitions whose records are so far in the future that the cluster refuses a later time: only size rolls them."""
+        self.later: dict[Replica, str] = {}
+        """Replicas whose active segment cannot be closed now, with the reason, and until when."""
 
     def write_tombstone(self, place: tuple[str, int], latest_ms: int) -> int:
         """Write a tombstone later than all records of the partition, up to `latest_ms`; as `write_tombstone`."""
         assert self._key is not None
-        present_ms = now_ms()
-        time_ms = max(present_ms, latest_ms + SEGMENT_MS + 1 if latest_ms >= present_ms - SEGMENT_MS else -1)
+        present_ms, roll_ms = now_ms(), round(self.delays[place[0]].roll_ms)
+        time_ms = max(present_ms, latest_ms + roll_ms + 1 if latest_ms >= present_ms - roll_ms else -1)
         try:
             offset = write_tombstone(self._client, *place, self._key, time_ms)
         except KafkaRefusal as error:
@@ -200,7 +207,7 @@ class Roller:
         if not places:
             return {}
         time.sleep(max(0.0, self._appended + (SEGMENT_MS + ROLL_SLACK_MS) / 1000 - time.monotonic()))
-        ahead = {place for place in places if self._times_ms.get(place, 0) > now_ms() - SEGMENT_MS}
+        ahead = {place for place in places if self._times_ms.get(place, 0) > now_ms() - self.delays[place[0]].roll_ms}
         for place in sorted(ahead if self._has_transactions else places):
             if self._key is not None:
                 self.write_tombstone(place, self._times_ms[place])
@@ -210,7 +217,16 @@ class Roller:
                 topics.setdefault(topic, []).append(partition)
             self._transaction.abort(topics)
         self._appended = time.monotonic()
-        return not_rolled(self._client, wanted, self._offsets)
+        found = not_rolled(self._client, wanted, self._offsets)
+        for one, reason in found.items():
+            roll_ms = round(self.delays[one.topic].roll_ms)
+            due_ms = self._times_ms.get(one[:2], now_ms()) + roll_ms
+            if roll_ms > SEGMENT_MS and due_ms > now_ms():
+                self.later[one] = (
+                    f"{reason}, and {roll_ms} ms are the shortest segment.ms here: at the latest, a record from "
+                )
+                self.later[one] += f"{moment(due_ms)} on closes it"
+        return found
 
 
 def not_rolled(

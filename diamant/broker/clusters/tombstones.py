@@ -35,6 +35,7 @@ def groups_behind(client: KafkaClient, ends: Mapping[tuple[str, int], int]) -> t
 
 def wait_for_removal(
     client: KafkaClient,
+    roller: Roller,
     cluster: Cluster,
     progress: WorkProgress,
     tombstones: Mapping[Replica, int],
@@ -45,7 +46,6 @@ def wait_for_removal(
     Tombstones go with the first clean after their horizon, and the cleaner comes only where something is dirty: what has been
     appended since the last clean, at least a marker. Without the right to append one, the tombstones stay until others write.
     """
-    roller = Roller(client, cluster, None)
     for topic in {one.topic for one in tombstones}:
         numbers = {one.partition for one in tombstones if one.topic == topic}
         for number, end in client.offsets(topic, numbers, LATEST).items():

@@ -28,7 +28,7 @@ class WorkProgress:
         clock: Callable[[], float] = time.monotonic,
         on_note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._clock = clock
+        self.clock = clock
         self._deadline = clock() + timeout_s
         self._on_progress = on_progress
         self._on_note = on_note
@@ -55,11 +55,11 @@ class WorkProgress:
         self.stage(name)
         self._stretches = stretches
         self._total = sum(max(0, one.end_offset - one.next_offset) for one in stretches)
-        self._began = self._clock()
+        self._began = self.clock()
 
     def check(self) -> None:
         """Show the progress now and then. TimeIsUp."""
-        now = self._clock()
+        now = self.clock()
         if now > self._deadline:
             raise TimeIsUp
         if self._on_progress is None or now - self._shown < SHOWN_S:
