@@ -369,7 +369,7 @@ class OwnSettings:
         _INT,
         1,
         "Largest replication factor of a topic that is accepted, as in a cluster of so many brokers. The topic has one replica, "
-        "which is in sync, and counts as enough for `min.insync.replicas` up to this number.",
+        "which is in sync and enough for any `min.insync.replicas`.",
         at_least(1),
     )
     diamant_cleaner_kafka_version: str = setting(

@@ -181,8 +181,8 @@ class LogConfig:
     min_insync_replicas: int = setting(
         _INT,
         1,
-        "Replicas that must hold a record before a produce with acks=all is acknowledged. A single node has one, which counts as "
-        "`diamant.replication.factor.max`: with a higher value, such a produce is refused with NOT_ENOUGH_REPLICAS.",
+        "Replicas that must hold a record before a produce with acks=all is acknowledged; as in Kafka, all of them where a "
+        "partition has fewer. A single broker never refuses for it.",
         at_least(1),
         ("min.insync.replicas",),
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from diamant.broker.broker import Broker
 from diamant.broker.client.json_types import JsonObject
-from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.clusters.cluster_look import now_ms
 from diamant.broker.clusters.erasing import ErasureRun
-from diamant.broker.clusters.lowered_configs import INCREMENTAL_ALTER_CONFIGS, alter
+from diamant.broker.clusters.lowered_configs import INCREMENTAL_ALTER_CONFIGS
 from diamant.broker.clusters.operations import compact, erase, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
@@ -151,17 +152,19 @@ class Impatient(KafkaClient):
         super().pause(0.0 if code == ErrorCode.NOT_ENOUGH_REPLICAS else deadline, what, code)
 
 
-def test_too_few_replicas_in_sync_leave_it_open(cluster: AnyCluster, register: Register) -> None:
+def test_too_few_replicas_in_sync_leave_it_open(tmp_path: Path, register: Register) -> None:
     """The tombstone needs min.insync.replicas: without them the erasure ends with that reason, and is resumed later."""
-    name = "few-replicas"
-    cluster.create(name)
-    cluster.produce(name, [(KEY, b"old")])
-    alter(cluster.client, name, {"min.insync.replicas": "2"})
-    before = cluster.configs(name)
-    with Impatient(cluster.bootstrap, timeout_s=PATIENCE_S) as client, pytest.raises(Exception, match="NOT_ENOUGH"):
-        run(client, register, name)
-    assert cluster.configs(name) == before
-    (work,) = open_works(register)
-    alter(cluster.client, name, {"min.insync.replicas": None})
-    found = resume(cluster.client, work.id, timeout_s=TIMEOUT_S, register=register)
-    assert (found["missing"], values(cluster, name)) == ({}, [])
+    with (
+        Broker(data_dir=tmp_path, log_cleaner_backoff_ms=20, diamant_cleaner_mode="kafka") as broker,
+        AnyCluster(broker.bootstrap_servers) as cluster,
+        topic_with_values(cluster, "few"),
+    ):
+        fault = broker.faults.add("Produce", error="NOT_ENOUGH_REPLICAS")
+        with Impatient(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+            with pytest.raises(KafkaRefusal, match="the tombstone in few-0: NOT_ENOUGH_REPLICAS"):
+                run(client, register, "few")
+        (work,) = open_works(register)
+        assert work.changes == {}
+        fault.remove()
+        found = resume(cluster.client, work.id, timeout_s=TIMEOUT_S, register=register)
+        assert (found["missing"], values(cluster, "few")) == ({}, [])

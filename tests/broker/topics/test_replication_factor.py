@@ -81,10 +81,10 @@ async def test_a_replication_factor_above_the_maximum_is_refused_with_the_remedy
             assert "with diamant.replication.factor.max=2 it accepts this" in refused.error_message
 
 
-@pytest.mark.parametrize(("most", "minimum", "code"), [(1, 2, 19), (3, 2, 0), (3, 3, 0), (3, 4, 19)])
-async def test_min_insync_replicas_up_to_the_maximum_are_enough(most: int, minimum: int, code: int) -> None:
-    """acks=all is refused with NOT_ENOUGH_REPLICAS only where so many brokers would refuse it, too; other acks never are."""
+@pytest.mark.parametrize(("most", "minimum"), [(1, 2), (3, 3), (3, 4)])
+async def test_one_replica_is_enough_for_any_min_insync_replicas(most: int, minimum: int) -> None:
+    """Kafka needs no more replicas in sync than a partition has: 4.3.1 and 4.4.0 accept acks=all with one replica and 2."""
     async with running(MemoryEnv(), diamant_replication_factor_max=most) as (_, wire):
         await create(wire, "t", most, min_insync_replicas=str(minimum))
-        assert (await wire.produce("t", [b"x"])).error_code == code
+        assert (await wire.produce("t", [b"x"])).error_code == 0
         assert (await wire.produce("t", [b"x"], acks=1)).error_code == 0

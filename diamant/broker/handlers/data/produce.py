@@ -201,21 +201,25 @@ class Appending:
     def _check_allowed(self, log: Log) -> None:
         if log.topic in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
-        brokers = self._node.topics.brokers
-        if brokers is not None:
+        if self._node.topics.brokers is not None:
             self._check_in_sync(log, ErrorCode.NOT_ENOUGH_REPLICAS)
-        elif self._request.acks == -1 and log.config.min_insync_replicas > 1:
-            _check_isr(log, 1, self._node.config.diamant_replication_factor_max, ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def _check_in_sync(self, log: Log, code: ErrorCode) -> None:
-        """Of several brokers, raise KafkaError unless the one asked leads, with as many replicas in sync as acks needs."""
+        """Of several brokers, raise KafkaError unless the one asked leads, with as many replicas in sync as acks needs.
+
+        Source: Partition.effectiveMinIsr: of fewer replicas than min.insync.replicas, all are enough.
+        """
         brokers = self._node.topics.brokers
         assert brokers is not None
         check_leader(brokers, log, self._context.connection.broker_id)
         if self._request.acks == -1 and log.config.min_insync_replicas > 1:
             partition = brokers.partition(log.topic, log.partition)
-            beyond = max(0, log.config.min_insync_replicas - len(partition.replicas))
-            _check_isr(log, len(partition.isr), len(partition.isr) + beyond, code)
+            if len(partition.isr) < min(log.config.min_insync_replicas, len(partition.replicas)):
+                raise KafkaError(
+                    code,
+                    f"The size of the current ISR : {len(partition.isr)} is insufficient to satisfy the min.isr requirement of "
+                    f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
+                )
 
     # -- transactions ----------------------------------------------------------------------------------------------------
 
@@ -329,16 +333,6 @@ class Appending:
                 except KafkaError as error:
                     topic.partitions[position] = self._refuse(result.index, log, error)
         return self._encode()
-
-
-def _check_isr(log: Log, size: int, counted: int, code: ErrorCode) -> None:
-    """Raise KafkaError if `counted` replicas are less than `min.insync.replicas`. `size`: of the ISR, for the message."""
-    if counted < log.config.min_insync_replicas:
-        raise KafkaError(
-            code,
-            f"The size of the current ISR : {size} is insufficient to satisfy the min.isr requirement of "
-            f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
-        )
 
 
 def _is_transactional(records: memoryview) -> bool:

@@ -64,7 +64,6 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
         ("t", 0, None, ErrorCode.INVALID_RECORD),
         ("t", 0, b"", ErrorCode.INVALID_RECORD),
         ("t", 0, batch_of([b"a"]) + batch_of([b"b"]), ErrorCode.INVALID_RECORD),
-        ("strict", 0, batch_of([b"a"]), ErrorCode.NOT_ENOUGH_REPLICAS),
         (
             "t",
             0,
@@ -78,7 +77,6 @@ async def test_every_fetch_version_reads(wire: WireClient, version: int) -> None
         "null",
         "no records",
         "two batches",
-        "too few replicas",
         "transactional",
     ],
 )
@@ -87,7 +85,6 @@ async def test_produce_refuses(
 ) -> None:
     """A refused batch gets its code and offset -1; nothing is stored."""
     await wire.create("t")
-    await wire.create("strict", min_insync_replicas="2")
     response = await wire.call(PRODUCE, 12, produce_fields(topic, partition, records))
     result = response.responses[0].partition_responses[0]
     assert (result.error_code, result.base_offset) == (expected, -1)
