@@ -16,7 +16,7 @@ from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look, now_ms
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
-from diamant.broker.clusters.lowered_configs import Delays
+from diamant.broker.clusters.lowered_configs import CleaningDelays
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
@@ -348,7 +348,7 @@ class ErasureRun:
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
         self._replicas.read([one for one in last if str(one) not in held], "reading the replicas")
 
-    def _delays(self) -> dict[str, Delays]:
+    def _delays(self) -> dict[str, CleaningDelays]:
         return {one.name: lowered_configs.delays(one, self._work.changes.get(one.name, {})) for one in self._topics}
 
     def groups_behind(self) -> tuple[dict[str, list[str]], list[str]]:

@@ -1,7 +1,7 @@
 """Configurations of topics, lowered for a time: saved first, set where the cluster accepts them, seen at each broker, put back.
 
 What counts is what DescribeConfigs says afterwards: some clusters raise what they are given, or take it for unset. Where the
-lowest accepted time is long, `Delays` says how long. A value that another client has changed since is left as it is, and named.
+lowest accepted time is long, `CleaningDelays` says how long. A value that another client has changed since is left as it is, and named.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOMBSTONES_NOW = {"delete.retention.ms": "0"}
 _REFUSALS = {ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST}
 
 
-class Delays(NamedTuple):
+class CleaningDelays(NamedTuple):
     """How long records stay with the values that are in use, in ms."""
 
     roll_ms: float = SEGMENT_MS
@@ -41,7 +41,7 @@ class Delays(NamedTuple):
     """The age of records for which the cleaner comes in any case."""
 
 
-def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> Delays:
+def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDelays:
     """Return the delays of a topic with these changes."""
 
     def used(name: str) -> float:
@@ -50,7 +50,7 @@ def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> Delays:
     longest_ms = used("max.compaction.lag.ms")
     shortest_ms = used("min.compaction.lag.ms") if "min.compaction.lag.ms" in topic.configs else 0
     is_dirty_at_once = used("min.cleanable.dirty.ratio") == 0
-    return Delays(
+    return CleaningDelays(
         max(SEGMENT_MS, min(used("segment.ms"), longest_ms)),
         max(shortest_ms, 0 if is_dirty_at_once or longest_ms <= 1 else longest_ms),
     )

@@ -15,7 +15,7 @@ from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.producing import ALL_REPLICAS, LAST_VERSION_WITH_NAMES
 from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
-from diamant.broker.clusters.lowered_configs import SEGMENT_MS, Delays
+from diamant.broker.clusters.lowered_configs import SEGMENT_MS, CleaningDelays
 from diamant.broker.clusters.outcome import replica_name
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
@@ -160,7 +160,9 @@ class Roller:
     `delays`: those of the topics, by name.
     """
 
-    def __init__(self, client: KafkaClient, cluster: Cluster, key: bytes | None, delays: Mapping[str, Delays]) -> None:
+    def __init__(
+        self, client: KafkaClient, cluster: Cluster, key: bytes | None, delays: Mapping[str, CleaningDelays]
+    ) -> None:
         self._client = client
         self._key = key
         self.delays = delays
