@@ -1,7 +1,8 @@
 """Configurations of topics, lowered for a time: saved first, set where the cluster accepts them, seen at each broker, put back.
 
 What counts is what DescribeConfigs says afterwards: some clusters raise what they are given, or take it for unset. Where the
-lowest accepted time is long, `CleaningDelays` says how long. A value that another client has changed since is left as it is, and named.
+lowest accepted time is long, `CleaningDelays` says how long. A value that another client has changed since is left as it is, and
+named.
 """
 
 from __future__ import annotations
