@@ -110,6 +110,10 @@ class Stretch:
     def accept(self, body: memoryview, timeout_s: float) -> memoryview:
         """Take a response, and return its whole batches. An error ends the stretch, or has it wait for at most `timeout_s`."""
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
+        if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            # The broker itself delays the response to the next request.
+            self._deadline = self._deadline and self._deadline + throttle_ms / 1000
+            return records[:0]
         if code in _TRANSIENT:
             self._wait(error_name(code), timeout_s)
             return records[:0]
@@ -227,10 +231,12 @@ def read_stretches(
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
     """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition.
 
-    A leader that refers to another replica (`replica.selector.class`) has answered nothing.
+    A leader that refers to another replica (`replica.selector.class`) has answered nothing, and neither has one that throttles the
+    client (THROTTLING_QUOTA_EXCEEDED here): its response has no partition.
     """
     throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
     if code or topics < 1:
+        code = code or (ErrorCode.THROTTLING_QUOTA_EXCEEDED if throttle_ms else 0)
         return throttle_ms, code or ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1, body[:0]
     _, at = read_string(body, _RESPONSE.size, len(body))
     _, code, high_watermark, _, log_start, aborted = _PARTITION.unpack_from(body, at + 4)

@@ -49,3 +49,13 @@ def test_a_response_without_what_was_asked_is_a_problem(body: memoryview, proble
     found = accepted(body)
     assert problem in found.problem
     assert found.next_offset < 10
+
+
+@pytest.mark.parametrize("deadline_s", [None, 1e12])
+def test_a_throttled_response_is_asked_for_again(deadline_s: float | None) -> None:
+    """It has no partition, and its time is not the replica's: a replica that lags gets as much longer."""
+    one = Stretch("t", 0, 1, 0, 10)
+    one._deadline = deadline_s
+    assert not one.accept(memoryview(pack(">ihii", 2500, 0, 0, 0)), timeout_s=-1)
+    assert (one.problem, one.is_done, one.next_offset) == ("", False, 0)
+    assert one._deadline == (None if deadline_s is None else deadline_s + 2.5)

@@ -24,10 +24,12 @@ from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.broker.errors import NotPossible
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import AnyCluster, diamant, open_works
+from tests.broker.clusters.real_kafka import real_kafka
 from tests.waiting import PATIENCE_S
 
 KEY = b"customer-42"
 TIMEOUT_S = 120.0
+ALTER_CLIENT_QUOTAS = 49
 MINUTE_MS, WEEK_MS = 60_000, 7 * 86_400_000
 NEVER = "the policy allows no change"
 
@@ -142,6 +144,27 @@ def test_a_dead_cleaner_is_told_and_everything_put_back(tmp_path: Path, register
         (reason,) = run.outcome.missing.values()
         assert reason == "its cleaner has not moved for 5 pauses: is it dead? See the broker's log"
         assert work.changes == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["diamant", "kafka"])
+def test_a_quota_slows_an_erasure_down_and_no_more(tmp_path: Path, register: Register, kind: str) -> None:
+    """Throttled responses have no records, and are asked for again: no replica is taken for empty or for lagging."""
+    with (diamant if kind == "diamant" else real_kafka)(tmp_path, quota_window_num="2") as cluster:
+        with topic_with_values(cluster, "slow"):
+            pairs = [(b"filler %d" % number, bytes([number]) * 20_000) for number in range(20)]
+            cluster.produce("slow", pairs)
+            ops = [
+                {"key": f"{what}_byte_rate", "value": 200_000.0, "remove": False} for what in ("consumer", "producer")
+            ]
+            entry = {"entity": [{"entity_type": "user", "entity_name": "ANONYMOUS"}], "ops": ops}
+            fields = {"entries": [entry], "validate_only": False}
+            answer = cluster.client.controller().ask(ALTER_CLIENT_QUOTAS, fields)
+            assert not answer["entries"][0]["error_code"]
+            with KafkaClient(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+                found = run(client, register, "slow")
+            assert (found["missing"], values(cluster, "slow")) == ({}, [])
+            assert [read["records"] for read in found["outcome"]["reads"]] == [23]
 
 
 class Impatient(KafkaClient):
