@@ -231,8 +231,8 @@ def read_stretches(
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
     """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition.
 
-    A leader that refers to another replica (`replica.selector.class`) has answered nothing, and neither has one that throttles the
-    client (THROTTLING_QUOTA_EXCEEDED here): its response has no partition.
+    A leader that refers to another replica (`replica.selector.class`) has answered nothing. The response of one that throttles
+    the client has no partition: THROTTLING_QUOTA_EXCEEDED here.
     """
     throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
     if code or topics < 1:
