@@ -132,8 +132,9 @@ class Node:
 
     async def load(self) -> None:
         """Open the partitions, and log the problems found."""
-        expected = self.topics.expected_partitions()
-        await asyncio.to_thread(self.directory.load_logs, expected, threads=self.config.num_recovery_threads)
+        expected, removed = self.topics.expected_partitions(), self.metadata.removed_topics
+        threads = self.config.num_recovery_threads
+        await asyncio.to_thread(self.directory.load_logs, expected, threads=threads, removed=removed)
         self.adopt_loaded()
 
     def load_now(self) -> None:

@@ -7,7 +7,7 @@ Source: Kafka's LogManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
@@ -104,10 +104,13 @@ class LogDirectory:
             self.env, self.path, self._lock, was_clean=True, producer_expiration_ms=self._producer_expiration_ms
         )
 
-    def load_logs(self, expected: dict[TopicPartition, PartitionSource], *, threads: int) -> None:
+    def load_logs(
+        self, expected: dict[TopicPartition, PartitionSource], *, threads: int, removed: Collection[UUID] = ()
+    ) -> None:
         """Open every partition of the metadata; blocks.
 
-        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Directories being deleted are
+        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. But after a crash it ends what
+        that has interrupted: deletions (`removed`: ids of deleted topics) and creations. Directories being deleted are
         queued again. A partition that cannot be opened is listed in `failures`; the others become available.
         """
         state = CheckpointState(
@@ -121,7 +124,7 @@ class LogDirectory:
                 to_load.append(topic_partition)
             elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
                 self.deletions.add([directory])
-        known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected)]
+        known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected, removed)]
         results = _map(lambda key: self._load(key, expected[key], state), known, threads, "recovery")
         for topic_partition, result in zip(known, results, strict=True):
             if isinstance(result, Log):
@@ -159,23 +162,25 @@ class LogDirectory:
                 f"the recovery points of this start cannot be written before the next checkpoint: {error}"
             )
 
-    def _is_known(self, topic_partition: TopicPartition, expected: dict[TopicPartition, PartitionSource]) -> bool:
+    def _is_known(
+        self,
+        topic_partition: TopicPartition,
+        expected: dict[TopicPartition, PartitionSource],
+        removed: Collection[UUID],
+    ) -> bool:
         topic, partition = topic_partition
         directory = f"{self.path}/{topic}-{partition}"
-        source = expected.get(topic_partition)
-        reason = "the metadata do not contain it"
-        if source is not None:
-            try:
-                topic_id = checkpoints.read_partition_metadata(self.env, directory)
-            except CorruptLog as error:
-                topic_id = None
-                self.messages.append(str(error))
-            if topic_id == source.topic_id:
-                return True
-            reason = f"its topic id is {topic_id}, the metadata say {source.topic_id}"
-        stray = f"{self.path}/{names.stray_dir_name(topic, partition)}"
-        self.env.rename(directory, stray)
-        self.messages.append(f"{directory}: set aside as {stray}: {reason}")
+        source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
+        if source is not None and topic_id == source.topic_id:
+            return True
+        # Set aside, the directory would stay for ever, and no erasure of a topic of this name would be certified.
+        if not self.was_clean and topic_id in removed:
+            self._take_away(topic_partition, 0)
+            return False
+        if source is not None and set(self.env.list_dir(directory)) <= {f"{names.PARTITION_METADATA}.tmp"}:
+            self.env.remove_tree(directory)  # a creation was interrupted before the first record
+            return False
+        self.messages.append(_set_aside(self.env, self.path, topic_partition, topic_id, source))
         return False
 
     def _load(
@@ -381,6 +386,27 @@ def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartitio
             raise StorageError(_not_ours(path, name))
         partitions.append((directory, None if names.set_aside_suffix(name) else topic_partition))
     return partitions
+
+
+def _topic_id(env: Env, directory: str, messages: list[str]) -> UUID | None:
+    try:
+        return checkpoints.read_partition_metadata(env, directory)
+    except CorruptLog as error:
+        messages.append(str(error))
+        return None
+
+
+def _set_aside(
+    env: Env, path: str, topic_partition: TopicPartition, topic_id: UUID | None, source: PartitionSource | None
+) -> str:
+    """Rename a partition's directory to `-stray`; return a message that says why."""
+    reason = "the metadata do not contain it"
+    if source is not None:
+        reason = f"its topic id is {topic_id}, the metadata say {source.topic_id}"
+    topic, partition = topic_partition
+    directory, stray = f"{path}/{topic}-{partition}", f"{path}/{names.stray_dir_name(topic, partition)}"
+    env.rename(directory, stray)
+    return f"{directory}: set aside as {stray}: {reason}"
 
 
 def _not_ours(path: str, name: str) -> str:

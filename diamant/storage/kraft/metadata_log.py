@@ -95,6 +95,8 @@ class MetadataLog:
         self.broker_epoch = -1
         self.is_taken_over = False
         self.messages = loaded.messages
+        self.removed_topics = frozenset(loaded.removed_topics)
+        """Ids of topics whose deletion was in the log when it was opened."""
         self.path = path
         self._env = env
         self._directory = metadata_directory(path)

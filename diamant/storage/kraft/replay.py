@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import UUID
 
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.protocol.batches.header import HEADER_SIZE, HEADER_STRUCT, BatchHeader
@@ -27,6 +28,7 @@ from diamant.protocol.kraft.records import (
     BeginTransactionRecord,
     EndTransactionRecord,
     MetadataRecord,
+    RemoveTopicRecord,
 )
 from diamant.storage import names
 from diamant.storage.env.env import MAX_LOG_FILE, Env
@@ -91,6 +93,8 @@ class LoadedMetadata:
     bytes_since_snapshot: int = 0
     bootstrap_records: Sequence[MetadataRecord] = ()
     """Records that a newer formatter writes for the first start."""
+    removed_topics: set[UUID] = field(default_factory=set)
+    """Ids of the topics that the log removes, since its snapshot."""
     torn: Torn | None = None
     messages: list[str] = field(default_factory=list)
     """Warnings for the operator."""
@@ -233,7 +237,11 @@ class _Replay:
             raise CorruptLog(path, position, str(error)) from error
 
     def _apply(self, records: Iterable[MetadataRecord]) -> None:
-        apply = self._loaded.image.apply
+        def apply(record: MetadataRecord) -> None:
+            self._loaded.image.apply(record)
+            if isinstance(record, RemoveTopicRecord):
+                self._loaded.removed_topics.add(record.topic_id)
+
         for record in records:
             if isinstance(record, BeginTransactionRecord):
                 if self._pending is not None:
