@@ -53,7 +53,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
+.PHONY: run test quick torture matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +90,9 @@ endif
 
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not slow"
+
+torture: $(DEV_STAMP) ## kill a broker, break its disk and check what it answered, seed after seed (FOR=10m SEED=1)
+	$(BIN)/python -m tests.torture --for $(or $(FOR),10m) --seed $(or $(SEED),1)
 
 # In a copy: the kernels of this checkout stay what they are.
 sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds checks and sanitizers (DIAMANT_EXAMPLES=200: more random logs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -81,6 +82,14 @@ class BrokerProcess:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             pass
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        self._process.terminate()
+
+    def resume(self) -> None:
+        """SIGCONT, if it was stopped."""
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""

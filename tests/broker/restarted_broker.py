@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,11 +19,12 @@ EARLY_S = 0.7
 class RestartedBroker:
     """Use with `with`, and `start` it. Its address can be had before: nobody else is given the port."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, *settings: str, environment: Mapping[str, str] | None = None) -> None:
         self.data_dir = directory / "data"
         self.kills = 0
         self._directory = directory
         self._settings = settings
+        self._environment = environment
         self._runs = 0
         self._process: BrokerProcess | None = None
         self._port = ReservedPort()
@@ -48,7 +50,9 @@ class RestartedBroker:
         """Start it, without waiting."""
         self._runs += 1
         log_dir = self._directory / f"run-{self._runs}"
-        self._process = BrokerProcess(self.data_dir, log_dir, listen=self.address, settings=self._settings)
+        self._process = BrokerProcess(
+            self.data_dir, log_dir, listen=self.address, settings=self._settings, environment=self._environment
+        )
 
     async def start(self, rng: random.Random | None = None) -> None:
         """Start it and wait for its answer; with `rng` it is killed, in one of four starts, before that."""

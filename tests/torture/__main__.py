@@ -1,0 +1,74 @@
+"""Torture Diamant for a time, seed after seed: `python -m tests.torture --for 10m --seed 1`. Findings name their seed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.torture.program import Figures, torture
+from tests.torture.shim import can_compile, compiled
+
+ROUNDS = 12
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds(text: str) -> float:
+    """Read `90s`, `10m`, `2h` or `1d`."""
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number and s, m, h or d, as in 10m")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def one_seed(
+    seed: int, root: Path, library: Path | None, rounds: int, without: frozenset[int] = frozenset()
+) -> Figures:
+    """Run a seed in a directory of its own, which stays if there is a finding."""
+    place = root / f"seed-{seed}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    figures = asyncio.run(torture(seed, place, library, rounds=rounds, without=without))
+    shutil.rmtree(place)
+    return figures
+
+
+def main() -> int:
+    """Run seeds one after another until the time is over; 1 if anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--for", dest="duration", type=seconds, default=600.0, metavar="TIME")
+    parser.add_argument("--seed", type=int, default=1, help="the first one")
+    parser.add_argument("--seeds", type=int, default=1 << 30, help="how many at most")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="disturbances of a seed")
+    parser.add_argument("--place", type=Path, help="where to put data directories (default: a temporary one)")
+    given = parser.parse_args()
+    root = given.place or Path(tempfile.mkdtemp(prefix="diamant-torture-"))
+    root.mkdir(parents=True, exist_ok=True)
+    library = compiled(root) if can_compile() else None
+    if library is None:
+        print("no gcc: kills alone, no faults at chosen calls")
+    total, findings = Figures(), []
+    began = time.monotonic()
+    for seed in range(given.seed, given.seed + given.seeds):
+        if time.monotonic() - began > given.duration:
+            break
+        try:
+            total.add(one_seed(seed, root, library, given.rounds))
+        except Exception as error:
+            findings.append(seed)
+            print(f"FOUND seed {seed}: {type(error).__name__}: {error}")
+            traceback.print_exc(file=sys.stdout)
+            print(f"  its files: {root / f'seed-{seed}'}; again: make torture FOR=1s SEED={seed}", flush=True)
+        print(f"{time.monotonic() - began:.0f} s, seed {seed}: {total}", flush=True)
+    print(f"{len(findings)} findings: {findings}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

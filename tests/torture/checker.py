@@ -1,0 +1,229 @@
+"""The check: what lies in a data directory against what was answered. It shares no code with the product."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.torture.batches import Damaged, Record, records
+from tests.torture.history import Finding, History, Partition, Sent, Transaction
+
+BASE = re.compile(r"\d{20}")
+TOP = re.compile(
+    r"\.lock|\.kafka_cleanshutdown|meta\.properties|bootstrap\.checkpoint|[a-z-]+-checkpoint|diamant-(clock|hash-key|snapshots)|"
+    r"diamant-(erasure|redaction)-[\w-]+(\.[a-z-]+)?\.json|diamant-(erasure|redaction)-[\w-]+\.(intent|remains)"
+)
+IN_PARTITION = re.compile(
+    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-\d{20}\.facts"
+)
+INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
+GONE = {"values-gone": False, "key-gone": True, "records-gone": False}
+"""States of certificates, and whether they say that the key is gone, too."""
+
+
+def partitions_of(data: Path) -> dict[Partition, list[Record]]:
+    """Decode every log that is no internal one."""
+    found = {}
+    for directory in sorted(data.iterdir()):
+        topic, _, index = directory.name.rpartition("-")
+        if directory.is_dir() and index.isdigit() and not INTERNAL.fullmatch(directory.name):
+            found[topic, int(index)] = log_of(directory)
+    return found
+
+
+def log_of(directory: Path) -> list[Record]:
+    """Decode the segments of a partition; offsets count up."""
+    found: list[Record] = []
+    for path in sorted(directory.glob("*.log")):
+        try:
+            read = list(records(path.read_bytes()))
+        except Damaged as error:
+            raise Finding(f"{path.parent.name}/{path.name}: {error}") from error
+        if read and read[0].offset < int(path.stem):
+            raise Finding(f"{path}: begins with {read[0].offset}")
+        found += read
+    for one, two in itertools.pairwise(found):
+        if two.offset <= one.offset:
+            raise Finding(f"{directory.name}: {two.offset} comes after {one.offset}")
+    return found
+
+
+def check(data: Path, history: History) -> None:
+    """Finding, unless everything that was answered is kept. The broker is idle, stopped, or killed and recovered."""
+    logs = partitions_of(data)
+    for name, topic in history.topics.items():
+        there = {index for each, index in logs if each == name}
+        wanted = set(range(topic.partitions))
+        if topic.is_deleted is False and topic.is_created and there != wanted:
+            raise Finding(f"{name} has partitions {there} instead of {wanted}")
+        if topic.is_deleted and there:
+            raise Finding(f"{name} was deleted, and has partitions {there}")
+    visible: dict[Partition, set[bytes]] = {}
+    for partition, log in logs.items():
+        topic = history.topics.get(partition[0])
+        if topic is None:
+            raise Finding(f"nobody asked for {partition}")
+        sent = history.sent.get(partition, {})
+        check_sent(partition, log, sent)
+        visible[partition] = {record.value for record in committed(log) if record.value is not None}
+        if topic.is_compacted:
+            check_latest(partition, log, sent, set(history.forgotten.values()))
+        elif topic.is_created:
+            check_whole(partition, log, sent, set(history.forgotten.values()))
+    for partition, sent in history.sent.items():
+        topic = history.topics[partition[0]]
+        if topic.is_deleted is False and partition not in logs and any(one.offset >= 0 for one in sent.values()):
+            raise Finding(f"{partition} is gone")
+    for transaction in history.transactions:
+        check_transaction(transaction, visible, history)
+    check_names(data, history)
+    check_certificates(data, history, logs)
+
+
+def check_sent(partition: Partition, log: list[Record], sent: dict[bytes, Sent]) -> None:
+    """Every record is one that was sent, is there once, and where it was acknowledged; each producer's are in order."""
+    seen: set[bytes] = set()
+    last: dict[str, int] = defaultdict(lambda: -1)
+    for record in log:
+        if record.commits is not None or record.value is None:
+            continue
+        one = sent.get(record.value)
+        if one is None or one.key != record.key:
+            raise Finding(f"{partition}, offset {record.offset}: was not sent: {record.key!r} {record.value[:60]!r}")
+        if record.value in seen:
+            raise Finding(f"{partition}, offset {record.offset}: is there twice: {record.value[:60]!r}")
+        if one.offset not in (-1, record.offset):
+            raise Finding(
+                f"{partition}, offset {record.offset}: was acknowledged at {one.offset}: {record.value[:60]!r}"
+            )
+        if one.number <= last[one.producer]:
+            raise Finding(f"{partition}, offset {record.offset}: comes out of order: {record.value[:60]!r}")
+        seen.add(record.value)
+        last[one.producer] = one.number
+
+
+def check_whole(partition: Partition, log: list[Record], sent: dict[bytes, Sent], forgotten: set[bytes]) -> None:
+    """Without compaction everything acknowledged is there, and no offset is missing but of records that were redacted."""
+    there = {record.value for record in log}
+    for one in sent.values():
+        if one.offset >= 0 and one.value not in there and one.key not in forgotten:
+            raise Finding(f"{partition}: record {one.offset} was acknowledged and is gone: {one.value[:60]!r}")
+    if not any(one.key in forgotten for one in sent.values()):
+        for offset, record in enumerate(log):
+            if record.offset != offset:
+                raise Finding(f"{partition}: {record.offset} in place of offset {offset}")
+
+
+def check_latest(partition: Partition, log: list[Record], sent: dict[bytes, Sent], forgotten: set[bytes]) -> None:
+    """With compaction the last acknowledged record of each key is there."""
+    latest: dict[bytes | None, Sent] = {}
+    for one in sorted(sent.values(), key=lambda one: one.offset):
+        if one.offset >= 0:
+            latest[one.key] = one
+    there = {record.value for record in log}
+    for key, one in latest.items():
+        if one.value not in there and key not in forgotten:
+            raise Finding(f"{partition}: the last record of {key!r}, offset {one.offset}, is gone")
+
+
+def committed(log: Iterable[Record]) -> list[Record]:
+    """The records that a reader of committed ones gets."""
+    found: list[Record] = []
+    pending: dict[int, list[Record]] = defaultdict(list)
+    for record in log:
+        if record.commits is not None:
+            ended = pending.pop(record.producer_id, [])
+            found += ended if record.commits else []
+        elif record.is_transactional:
+            pending[record.producer_id].append(record)
+        else:
+            found.append(record)
+    return found
+
+
+def check_transaction(transaction: Transaction, visible: dict[Partition, set[bytes]], history: History) -> None:
+    """All of it or nothing, and what was answered."""
+    parts = {
+        partition: [value in visible.get(partition, ()) for value in values]
+        for partition, values in transaction.values.items()
+        if history.topics[partition[0]].is_deleted is False
+    }
+    shown = [one for part in parts.values() for one in part]
+    if any(shown) and not all(shown):
+        raise Finding(f"a part of a transaction is committed: {parts}")
+    if any(shown) and not transaction.wants_commit:
+        raise Finding(f"a transaction is committed that never was: {transaction.values}")
+    if transaction.is_answered and transaction.wants_commit and not all(shown):
+        raise Finding(f"a committed transaction is not visible: {transaction.values}")
+
+
+def check_names(data: Path, history: History) -> None:
+    """Every file is some partition's, some segment's, or one of the broker's own."""
+    for path in sorted(data.iterdir()):
+        if not path.is_dir():
+            if not TOP.fullmatch(path.name):
+                raise Finding(f"nobody owns {path.name}")
+            continue
+        if not INTERNAL.fullmatch(path.name) and path.name.rpartition("-")[0] not in history.topics:
+            raise Finding(f"nobody owns {path.name}")
+        names = {each.name for each in path.iterdir()}
+        if path.name.startswith("__cluster_metadata"):
+            continue
+        bases = {name[:20] for name in names if name.endswith(".log")}
+        for name in names:
+            base = BASE.search(name)
+            if not IN_PARTITION.fullmatch(name):
+                raise Finding(f"nobody owns {path.name}/{name}")
+            if base and base[0] not in bases and not name.endswith(".snapshot"):
+                raise Finding(f"{path.name}/{name} has no segment")
+
+
+def waiting(data: Path) -> list[Path]:
+    """Return what waits to be removed or renamed: soon it is none."""
+    patterns = ("*.deleted", "*.cleaned", "*.swap", "*.tmp", "*-delete", "*.part")
+    return [path for pattern in patterns for path in data.rglob(pattern)]
+
+
+def certificates(data: Path) -> list[dict[str, object]]:
+    """Those of a directory."""
+    return [json.loads(path.read_text()) for path in sorted(data.glob("diamant-*-*.json"))]
+
+
+def check_certificates(data: Path, history: History, logs: dict[Partition, list[Record]]) -> None:
+    """No value of a key that is certified to be gone is in any file; no answered certificate is lost."""
+    states: dict[str, set[str]] = defaultdict(set)
+    for certificate in certificates(data):
+        request = certificate["request"]
+        assert isinstance(request, dict)
+        states[request["reference"]].add(str(certificate["state"]))
+    for reference, state in history.certified.items():
+        if state not in states[reference]:
+            raise Finding(f"the certificate of {reference}, {state}, is gone: {states[reference]}")
+    for reference, found in states.items():
+        key = history.forgotten[reference]
+        if not found & GONE.keys():
+            continue
+        wanted = [one.value for sent in history.sent.values() for one in sent.values() if one.key == key]
+        is_key_gone = any(GONE.get(state) for state in found)
+        check_gone(data, logs, key, wanted, is_key_gone=is_key_gone)
+
+
+def check_gone(
+    data: Path, logs: dict[Partition, list[Record]], key: bytes, values: list[bytes], *, is_key_gone: bool
+) -> None:
+    """Search for the bytes in every file, and for the key in every record."""
+    wanted = [key, *values] if is_key_gone else values
+    for path in data.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            for one in wanted:
+                if one in content:
+                    raise Finding(f"certified to be gone, and in {path.relative_to(data)}: {one[:60]!r}")
+    for partition, log in logs.items():
+        for record in log:
+            if record.key == key and (is_key_gone or record.value is not None):
+                raise Finding(f"certified to be gone, and at {partition}, {record.offset}: {key!r}")

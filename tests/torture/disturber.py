@@ -1,0 +1,83 @@
+"""What is done to a broker while clients use it: the disturbances of a seed."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass
+
+from tests.torture.shim import Kind, Op, Rule, Who
+
+FILES = Op.OPEN | Op.READ | Op.WRITE | Op.SYNC | Op.RENAME | Op.UNLINK | Op.TRUNCATE | Op.LINK | Op.MKDIR
+CHANGES = FILES & ~Op.READ & ~Op.OPEN
+ERRORS = {
+    errno.EIO: FILES & ~Op.OPEN,
+    errno.ENOSPC: Op.WRITE | Op.OPEN | Op.RENAME | Op.LINK | Op.MKDIR,
+    errno.EMFILE: Op.OPEN,
+    errno.EINTR: Op.OPEN | Op.READ | Op.WRITE | Op.SYNC,
+}
+STEPS = (6, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """One round: the rules that apply while some steps are taken, and what comes then."""
+
+    name: str
+    steps: int
+    rules: tuple[Rule, ...] = ()
+    quota: int | None = None
+    """Bytes that may still be written; None: all."""
+    at_start: bool = False
+    """The rules apply to a start after a kill, too."""
+    ends: str = "kill"
+    """If the broker still runs after the steps: "kill", "stop" (SIGTERM), or "" to let it run."""
+
+
+def choose(rng: random.Random) -> Disturbance:
+    """Draw the next round."""
+    steps = rng.randint(*STEPS)
+    kinds = {
+        "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
+        "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
+    }  # fmt: skip
+    (name,) = rng.choices([*kinds], weights=[*kinds.values()])
+    match name:
+        case "kill":
+            rule = Rule(FILES | Op.SEND | Op.RECEIVE, Kind.KILL, 1, skip=rng.randrange(500))
+        case "kill at a change":
+            rule = Rule(_some(rng, CHANGES), Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(1, 7)))
+        case "torn write":
+            rule = Rule(Op.WRITE, Kind.TORN, 1, skip=rng.randrange(1 << rng.randrange(1, 8)))
+        case "kill another process":
+            rule = Rule(_some(rng, FILES), Kind.KILL, 0, Who.OTHERS, skip=rng.randrange(40))
+        case "kill at a start":
+            rule = Rule(FILES, Kind.KILL, 1, skip=rng.randrange(150))
+            return Disturbance(name, 2, (rule,), at_start=True)
+        case "plain kill":
+            return Disturbance(name, steps)
+        case "error" | "error at a start":
+            code = rng.choice([*ERRORS])
+            skip = rng.randrange(1 << rng.randrange(1, 8))
+            rule = Rule(_some(rng, ERRORS[code]), Kind.FAIL, code, skip=skip, times=rng.choice((1, 1, 3, 20)))
+            return Disturbance(name, steps, (rule,), at_start=name != "error", ends=rng.choice(("", "kill", "stop")))
+        case "full":
+            return Disturbance(name, steps, quota=rng.randrange(20_000), ends=rng.choice(("", "kill", "stop")))
+        case "short":
+            ops = _some(rng, Op.READ | Op.WRITE)
+            return Disturbance(name, steps, (Rule(ops, Kind.SHORT, skip=rng.randrange(20), times=60),), ends="")
+        case "stopped":
+            return Disturbance(name, steps, (Rule(FILES, Kind.STOP, 1, skip=rng.randrange(200)),), ends="")
+        case "cut":
+            rule = Rule(_some(rng, Op.SEND | Op.RECEIVE), Kind.CUT, skip=rng.randrange(60), times=rng.choice((1, 3)))
+            return Disturbance(name, steps, (rule,), ends="")
+        case "short on connections":
+            return Disturbance(name, steps, (Rule(Op.SEND | Op.RECEIVE, Kind.SHORT, times=40),), ends="")
+        case _:
+            return Disturbance(name, steps, ends="stop")
+    return Disturbance(name, steps, (rule,))
+
+
+def _some(rng: random.Random, ops: Op) -> Op:
+    """One kind of call, or in one of four cases all."""
+    return ops if rng.random() < 0.25 else rng.choice([*ops])

@@ -1,0 +1,224 @@
+"""Clients that produce, alone and in transactions, and commit offsets. They take one step at a time, so a seed repeats it.
+
+A step raises ConnectionError if the broker is gone and Refused if it answered an error after which clients try again; nothing is
+known then but what was answered before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from diamant.protocol.batches.batch_records import build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.errors import ErrorCode
+from tests.broker.groups.offsets.offset_requests import OFFSET_FETCH, commit, find_coordinator
+from tests.broker.transactions.txn_wire import TxnProducer
+from tests.broker.wire import INIT_PRODUCER_ID, PRODUCE, WireClient, produce_fields
+from tests.torture.history import Finding, History, Offsets, Partition, Transaction
+
+PRODUCE_VERSION, TRANSACTION_VERSION, END_VERSION = 9, 12, 5
+RETRIABLE = frozenset(
+    {
+        "KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE", "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR", "REQUEST_TIMED_OUT", "CONCURRENT_TRANSACTIONS",
+        "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "UNSTABLE_OFFSET_COMMIT",
+    }
+)  # fmt: skip
+STARTING = ("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
+WAIT_S = 60
+POLL_S = 0.01
+
+
+class Refused(Exception):
+    """An error after which clients try again."""
+
+
+def expect(code: Any, what: str) -> None:
+    """Refused, or Finding if no client could go on after this error."""
+    name = ErrorCode(int(code)).name
+    if name == "NONE":
+        return
+    raise Refused(f"{what}: {name}") if name in RETRIABLE else Finding(f"{what}: {name}")
+
+
+class Clock:
+    """The time by which clients stamp their records: the system's, and what the broker's clock was moved by."""
+
+    ahead_ms = 0
+
+    @property
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
+class IdempotentProducer:
+    """One producer of one partition, with one batch in flight, that is sent until it is acknowledged."""
+
+    def __init__(self, history: History, partition: Partition, name: str, *, keys: int) -> None:
+        self.partition = partition
+        self.keys = keys
+        self.history = history
+        self._name = name
+        self._id = -1
+        self._sequence = 0
+        self._serial = 0
+        self._pending: list[tuple[bytes | None, bytes]] = []
+        self._codec = 0
+        self._retired: set[bytes] = set()
+
+    @property
+    def is_pending(self) -> bool:
+        """True if a batch was sent and not acknowledged."""
+        return bool(self._pending)
+
+    def live_keys(self) -> list[bytes]:
+        """Return the keys that it sends."""
+        keys = [b"%s-key-%03d." % (self._name.encode(), number) for number in range(self.keys)]
+        return [key for key in keys if key not in self._retired]
+
+    def retire(self, key: bytes) -> None:
+        """Never send a key again."""
+        self._retired.add(key)
+
+    async def send(self, wire: WireClient, rng: random.Random, clock: Clock) -> None:
+        """Send a batch, or the last one again."""
+        if self._id < 0:
+            answer = await wire.call(INIT_PRODUCER_ID, 4, {"transactional_id": None, "transaction_timeout_ms": 1000})
+            expect(answer.error_code, "InitProducerId")
+            self._id = int(answer.producer_id)
+        if not self._pending:
+            self._codec = rng.choice((0, 0, 1, 2, 3, 4))
+            self._pending = [self._next(rng) for _ in range(rng.randint(1, 12))]
+            for key, value in self._pending:
+                self.history.send(self.partition, self._name, key, value)
+        await self.finish(wire, clock)
+
+    async def finish(self, wire: WireClient, clock: Clock) -> None:
+        """Have what was sent acknowledged."""
+        if not self._pending:
+            return
+        rows = [Record(index, clock.now_ms, key, value) for index, (key, value) in enumerate(self._pending)]
+        batch = build_batch(
+            rows, base_offset=0, codec=self._codec, producer_id=self._id, producer_epoch=0, base_sequence=self._sequence
+        )
+        answer = await wire.call(PRODUCE, PRODUCE_VERSION, produce_fields(*self.partition, bytes(batch)))
+        result = answer.responses[0].partition_responses[0]
+        expect(result.error_code, f"Produce to {self.partition}")
+        self.history.acknowledge(self.partition, [value for _, value in self._pending], result.base_offset)
+        self._sequence += len(self._pending)
+        self._pending = []
+
+    def _next(self, rng: random.Random) -> tuple[bytes | None, bytes]:
+        self._serial += 1
+        key = rng.choice(self.live_keys()) if self.keys else None
+        value = b'{"id":"%s-%d-%016x","pad":"' % (self._name.encode(), self._serial, rng.getrandbits(64))
+        return key, value + b"x" * rng.randrange(400) + b'"}'
+
+
+class Transactions:
+    """A transactional producer that writes to some partitions, and commits the offset of its group in the same transaction."""
+
+    def __init__(self, history: History, name: str, topic: str, partitions: Sequence[int]) -> None:
+        self._history = history
+        self._name = name
+        self._topic = topic
+        self._partitions = partitions
+        self._serial = 0
+        self._position = 0
+        self._txn: TxnProducer | None = None
+
+    @property
+    def group(self) -> str:
+        return f"group-of-{self._name}"
+
+    def owns(self, transaction: Transaction) -> bool:
+        """True for its own."""
+        return transaction.producer == self._name
+
+    def forget(self) -> None:
+        """The connection is gone: the next step begins with InitProducerId, which ends what was begun."""
+        self._txn = None
+
+    async def run(self, wire: WireClient, rng: random.Random) -> None:
+        """Run a whole transaction."""
+        txn = await self.begin(wire)
+        now = Transaction(self._name)
+        self._history.transactions.append(now)
+        self._txn = None  # until it has ended well
+        commits = rng.random() < 0.7
+        for index in rng.sample(self._partitions, rng.randint(1, len(self._partitions))):
+            values = tuple(self._next(rng) for _ in range(rng.randint(1, 5)))
+            now.values[self._topic, index] = list(values)
+            for value in values:
+                self._history.send((self._topic, index), self._name, None, value)
+            result = await txn.produce_result(
+                self._topic, 0, partition=index, values=values, version=TRANSACTION_VERSION
+            )
+            expect(result.error_code, "Produce in a transaction")
+            self._history.acknowledge((self._topic, index), list(values), result.base_offset)
+        if rng.random() < 0.5:
+            self._position += 1
+            now.offset = self._position
+            expect(
+                ErrorCode[await txn.commit_offset(self.group, self._topic, self._position, version=5)],
+                "TxnOffsetCommit",
+            )
+        now.wants_commit = commits
+        expect(ErrorCode[await txn.end(commit=commits, version=END_VERSION)], "EndTxn")
+        now.is_answered = True
+        self._txn = txn
+
+    async def begin(self, wire: WireClient) -> TxnProducer:
+        """Initialize, which completes or aborts what this producer has begun before."""
+        if self._txn is not None and self._txn.wire is wire:
+            return self._txn
+        txn = TxnProducer(wire, self._name)
+        for kind, key in ((1, self._name), (0, self.group)):
+            expect(await find_coordinator(wire, key, kind), "FindCoordinator")
+        expect(ErrorCode[await wait_for_init(txn)], "InitProducerId")
+        self._txn = txn
+        return txn
+
+    def _next(self, rng: random.Random) -> bytes:
+        self._serial += 1
+        return b"%s-%d-%016x" % (self._name.encode(), self._serial, rng.getrandbits(64)) + b"y" * rng.randrange(200)
+
+
+async def wait_for_init(txn: TxnProducer) -> str:
+    """Initialize, again while what was begun before is being ended; the name of the last error."""
+    async with asyncio.timeout(WAIT_S):
+        while (code := await txn.init()) in STARTING:
+            await asyncio.sleep(POLL_S)
+    return code
+
+
+async def commit_offset(wire: WireClient, history: History, group: str, topic: str) -> None:
+    """Commit an offset of a group without members, one more than any before."""
+    state = history.offsets.setdefault((group, topic), Offsets())
+    offset = max([state.answered, *state.asked]) + 1
+    state.asked.add(offset)
+    expect(await find_coordinator(wire, group, 0), "FindCoordinator")
+    (code,) = await commit(wire, group, {(topic, 0): offset}, version=8)
+    expect(code, "OffsetCommit")
+    state.answered = offset
+    state.asked.clear()
+
+
+async def wait_for_offset(wire: WireClient, group: str, topic: str) -> int:
+    """Read a group's offset, when no transaction may change it any more."""
+    names = [{"name": topic, "partition_indexes": [0]}]
+    request = {"groups": [{"group_id": group, "topics": names}], "require_stable": True}
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            await find_coordinator(wire, group, 0)
+            answer = (await wire.call(OFFSET_FETCH, 8, request)).groups[0]
+            code = answer.error_code or answer.topics[0].partitions[0].error_code
+            if not code:
+                return int(answer.topics[0].partitions[0].committed_offset)
+            if ErrorCode(int(code)).name not in RETRIABLE:
+                expect(code, "OffsetFetch")
+            await asyncio.sleep(POLL_S)

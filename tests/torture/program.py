@@ -1,0 +1,435 @@
+"""One seed of the torture program: rounds of steps and disturbances, each followed by a recovery and a check."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.broker.restarted_broker import RestartedBroker
+from tests.broker.wire import WireClient
+from tests.torture import disturber
+from tests.torture.checker import check, waiting
+from tests.torture.disturber import Disturbance
+from tests.torture.history import Finding, History
+from tests.torture.operations import Administrator
+from tests.torture.producing import (
+    Clock,
+    IdempotentProducer,
+    Refused,
+    Transactions,
+    commit_offset,
+    wait_for_offset,
+)
+from tests.torture.shim import Kind, Shim
+from tests.waiting import PATIENCE_S, wait_until
+
+SETTINGS = (
+    "diamant.http.listen=127.0.0.1:0", "diamant.clock=manual", "diamant.certificate.key.ephemeral=true",
+    "offsets.topic.num.partitions=2", "transaction.state.log.num.partitions=2", "log.segment.delete.delay.ms=0",
+    "log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01",
+    "offsets.topic.segment.bytes=1048576", "group.initial.rebalance.delay.ms=0",
+)  # fmt: skip
+GONE = (ConnectionError, EOFError, TimeoutError)
+"""What a client sees of a broker that is no longer there: `IncompleteReadError` is an EOFError."""
+CONFIGS = {
+    "max.compaction.lag.ms": (60_000, 10**9),
+    "segment.ms": (60_000, 10**9),
+    "max.message.bytes": (10**6, 2 * 10**6),
+}
+MOST_TOPICS = 12
+ROUND_TIMEOUT_S = 600
+"""Longer than anything that a client waits for."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a run has done."""
+
+    seeds: int = 0
+    rounds: Counter[str] = field(default_factory=Counter)
+    kills: int = 0
+    fired: int = 0
+    acknowledged: int = 0
+    transactions: int = 0
+    certificates: int = 0
+    slowest_start_s: float = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: Figures) -> None:
+        """Add those of another seed."""
+        for name in ("seeds", "kills", "fired", "acknowledged", "transactions", "certificates"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.rounds += other.rounds
+        self.refused += other.refused
+        self.slowest_start_s = max(self.slowest_start_s, other.slowest_start_s)
+
+
+class World:
+    """A broker, its clients and the history of one seed."""
+
+    def __init__(self, seed: int, place: Path, library: Path | None) -> None:
+        self.rng = random.Random(seed)
+        self.figures = Figures(seeds=1)
+        self.shim = None if library is None else Shim(library, place / "control", root=place / "data")
+        cleaner = (
+            f"log.cleaner.threads={self.rng.choice((1, 1, 2))}",
+            f"diamant.cleaner.mode={self.rng.choice(('kafka', 'prompt'))}",
+            f"log.flush.interval.messages={self.rng.choice((1, 10, 10**9))}",
+            f"diamant.certificate.key.file={place}/keys/certificate.key",
+        )
+        environment = None if self.shim is None else self.shim.environment()
+        self.broker = RestartedBroker(place, *SETTINGS, *cleaner, environment=environment)
+        self.data = self.broker.data_dir
+        self.clock = Clock()
+        self.history = History()
+        self.admin = Administrator(self.history, self.clock)
+        self.producers: list[IdempotentProducer] = []
+        self.transactions: list[Transactions] = []
+        self.background: asyncio.Task[None] | None = None
+        self.snapshot: tuple[str, History] | None = None
+        self.is_up = False
+        self._wire: WireClient | None = None
+        self._serial = 0
+
+    # The broker
+
+    async def start(self) -> None:
+        """Start the broker, with the rules that are armed; it may be killed by them, or refuse to start, once."""
+        for is_last in (False, True):
+            began = time.monotonic()
+            self.broker.spawn()
+            if self.shim is not None:
+                self.shim.set_broker(self.broker.process.pid)
+            try:
+                await asyncio.to_thread(self.broker.process.wait_for_address)
+                break
+            except AssertionError as error:
+                if is_last or self.shim is None or not self.shim.fired():
+                    raise Finding(f"it does not start: {error}") from error
+                self.figures.kills += 1
+                self.shim.disarm()
+        self.is_up = True
+        self.figures.slowest_start_s = max(self.figures.slowest_start_s, time.monotonic() - began)
+        found = re.findall(r"http://127.0.0.1:\d+", self.broker.process.log)
+        self.admin.http = found[0] if found else "http://127.0.0.1:9"
+
+    async def wire(self) -> WireClient:
+        """Return the connection; a new one if there is none."""
+        if self._wire is None:
+            self._wire = await WireClient(self.broker.address).__aenter__()
+        return self._wire
+
+    async def disconnect(self) -> None:
+        """Close the connection."""
+        wire, self._wire = self._wire, None
+        for transactions in self.transactions:
+            transactions.forget()
+        if wire is not None:
+            with suppress(*GONE):
+                await wire.__aexit__(None, None, None)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do one thing beside the steps."""
+        if self.background is None:
+            self.background = asyncio.create_task(self._quietly(work))
+        else:
+            work.close()
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Refused as error:
+            self.note(error)
+        except GONE:
+            pass
+
+    def note(self, error: Refused) -> None:
+        """Count an answer that was no success."""
+        self.figures.refused[re.sub(r"\d+", "N", str(error))[:160]] += 1
+
+    async def join(self) -> None:
+        """Wait for what is done beside the steps."""
+        if self.background is not None:
+            await asyncio.wait_for(self.background, PATIENCE_S * 2)
+            self.background = None
+
+    # Steps
+
+    async def prepare(self) -> None:
+        """Create the first topics and clients."""
+        wire = await self.wire()
+        for number in range(2):
+            for kind, configs in (
+                ("events", {}),
+                ("keyed", {}),
+                ("state", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
+            ):
+                name = f"{kind}-{number}"
+                size = str(self.rng.choice((3000, 20_000, 200_000)))
+                await self.admin.run(wire, self.admin.create(name, 2, configs | {"internal.segment.bytes": size}))
+        await self.admin.run(wire, self.admin.create("payments", 3, {"internal.segment.bytes": "8000"}))
+        self.add_clients()
+
+    def add_clients(self) -> None:
+        """Make clients for the topics that are always there."""
+        self.producers = []
+        self._serial += 1
+        for name in ("events-0", "events-1", "keyed-0", "keyed-1", "state-0", "state-1"):
+            for index in range(2):
+                keys = 0 if name.startswith("events") else 8
+                who = f"{name}-{index}-{self._serial}"
+                self.producers.append(IdempotentProducer(self.history, (name, index), who, keys=keys))
+        self.transactions = [
+            Transactions(self.history, f"payer-{number}-{self._serial}", "payments", (0, 1, 2)) for number in range(2)
+        ]
+
+    async def step(self) -> None:
+        """Take one step. Exceptions as of the clients."""
+        rng, wire = self.rng, await self.wire()
+        match rng.choices(("send", "transact", "commit", "topic", "beside"), weights=(12, 4, 3, 2, 2))[0]:
+            case "send":
+                await rng.choice(self.producers).send(wire, rng, self.clock)
+            case "transact":
+                await rng.choice(self.transactions).run(wire, rng)
+                self.figures.transactions += 1
+            case "commit":
+                await commit_offset(wire, self.history, f"group-{rng.randrange(2)}", f"events-{rng.randrange(2)}")
+            case "topic":
+                await self.change_topics(wire)
+            case _:
+                self.begin_beside()
+
+    async def change_topics(self, wire: WireClient) -> None:
+        """Create, grow, alter or delete a topic."""
+        rng = self.rng
+        there = [name for name, topic in self.history.topics.items() if name.startswith("more") and topic.is_created]
+        alive = [name for name in there if self.history.topics[name].is_deleted is False]
+        kind = rng.choice(("create", "grow", "alter", "delete"))
+        if kind == "create" and len(alive) < MOST_TOPICS:
+            self._serial += 1
+            compact = rng.choice(({}, {"cleanup.policy": "compact"}))
+            name = f"more-{self._serial}"
+            await self.admin.run(
+                wire, self.admin.create(name, rng.randint(1, 3), {**compact, "segment.bytes": "1048576"})
+            )
+            keys = 5 if compact else 0
+            self.producers.append(IdempotentProducer(self.history, (name, 0), f"{name}-0", keys=keys))
+        elif kind == "alter":
+            key = rng.choice([*CONFIGS])
+            await self.admin.run(
+                wire, self.admin.alter(rng.choice([*alive, "state-0"]), key, str(rng.randint(*CONFIGS[key])))
+            )
+        elif kind == "grow" and alive:
+            await self.admin.run(wire, self.admin.grow(rng.choice(alive)))
+        elif alive:
+            name = rng.choice(alive)
+            self.producers = [each for each in self.producers if each.partition[0] != name]
+            await self.admin.run(wire, self.admin.delete(name))
+
+    def begin_beside(self) -> None:
+        """Begin something that takes its time."""
+        rng = self.rng
+        kind = rng.choice(("compact", "compact", "erase", "redact", "advance"))
+        if kind == "advance":
+            if not any(producer.is_pending for producer in self.producers):
+                self.spawn(self.admin.advance(rng))
+            return
+        producer = rng.choice([one for one in self.producers if one.partition[0].startswith(("keyed", "state"))])
+        topic = producer.partition[0]
+        if kind == "compact":
+            self.spawn(self.admin.compact(rng.choice(("state-0", "state-1"))))
+        elif self.background is None and not producer.is_pending and len(producer.live_keys()) > 4:
+            key = producer.live_keys()[0]
+            producer.retire(key)
+            self.spawn(self.admin.forget(topic, key, by="erase" if topic.startswith("state") else "redact"))
+
+    async def go_back(self) -> None:
+        """Take a snapshot, or go back to the one there is. Nothing else is in progress, and all is known."""
+        try:
+            if self.snapshot is None:
+                taken = self.history.copy()
+                self.snapshot = await self.admin.snapshot(), taken
+            else:
+                (snapshot, before), self.snapshot = self.snapshot, None
+                await self.admin.reset(snapshot)
+                await self.disconnect()
+                self.history = before
+                self.admin.history = before
+                self.add_clients()
+                await self.admin.look_at_clock()
+        except Refused as error:
+            self.note(error)
+
+    # Rounds
+
+    async def round(self, disturbance: Disturbance) -> None:
+        """Take steps under a disturbance until it has ended the broker or the steps are taken, then recover and check."""
+        self.figures.rounds[disturbance.name] += 1
+        if disturbance.at_start:
+            await self.end("kill")
+            self.arm(disturbance)
+            await self.start()
+        else:
+            self.arm(disturbance)
+        reviver = asyncio.create_task(self._wait_and_revive())
+        try:
+            for _ in range(disturbance.steps):
+                if not self.broker.process.is_running:
+                    break
+                try:
+                    await self.step()
+                except Refused as error:
+                    self.note(error)
+                except GONE:
+                    await self.disconnect()
+            await self.recover(disturbance)
+        finally:
+            reviver.cancel()
+
+    def arm(self, disturbance: Disturbance) -> None:
+        """Put the rules in force."""
+        if self.shim is not None:
+            self.shim.arm(*disturbance.rules)
+            self.shim.set_quota(disturbance.quota)
+
+    async def _wait_and_revive(self) -> None:
+        """Let what was stopped go on, a moment later."""
+        while True:
+            await asyncio.sleep(0.2)
+            with suppress(ProcessLookupError):
+                self.broker.process.resume()
+
+    async def end(self, how: str) -> None:
+        """End the broker: "kill" or "stop"."""
+        await self.disconnect()
+        if how == "stop" and self.broker.process.is_running:
+            self.broker.process.terminate()
+            await asyncio.to_thread(self.broker.process.wait_for_end, PATIENCE_S)
+            if self.broker.process.is_running:
+                raise Finding("it does not stop")
+        elif self.is_up:
+            self.figures.kills += 1
+            self.broker.process.kill()
+        self.is_up = False
+        await self.join()
+
+    async def recover(self, disturbance: Disturbance) -> None:
+        """End what the disturbance asks for, start again, finish what was begun, and check."""
+        ended = not self.broker.process.is_running
+        if disturbance.ends == "stop":
+            await self.end("stop")
+        if self.shim is not None:
+            self.figures.fired += self.shim.fired()
+            self.shim.disarm()
+        if not ended and disturbance.ends == "kill":
+            await self.end("kill")
+        if not self.broker.process.is_running:
+            await self.end("kill")
+            self.look_at_log(disturbance)
+            await self.start()
+        await self.disconnect()
+        try:
+            await self.finish()
+        except Refused:
+            # A partition that could not be repaired refuses appends until the next start.
+            await self.end("kill")
+            self.look_at_log(disturbance)
+            await self.start()
+            await self.finish()
+        await self.check()
+        self.look_at_log(disturbance)
+
+    async def finish(self) -> None:
+        """Have everything acknowledged that is not yet."""
+        for attempt in range(3):
+            try:
+                wire = await self.wire()
+                await self.admin.look_at_clock()
+                await self.admin.finish(wire)
+                for producer in self.producers:
+                    await producer.finish(wire, self.clock)
+                for transactions in self.transactions:
+                    await transactions.begin(wire)
+                await self.join()
+                return
+            except GONE:
+                if attempt == 2:
+                    raise
+                await self.disconnect()
+
+    def look_at_log(self, disturbance: Disturbance) -> None:
+        """Finding if the broker was surprised."""
+        log = self.broker.process.log
+        if (
+            "Traceback" in log
+            and disturbance.quota is None
+            and not any(rule.kind is Kind.FAIL for rule in disturbance.rules)
+        ):
+            raise Finding(f"a traceback: {log[log.index('Traceback') :][:3000]}")
+
+    async def check(self) -> None:
+        """Compare the files with the history, and what the broker says of groups and topics."""
+        wire = await self.wire()
+        try:
+            await wait_until(lambda: not waiting(self.data))
+        except TimeoutError:
+            raise Finding(f"files wait for nothing: {waiting(self.data)}") from None
+        check(self.data, self.history)
+        for (group, topic), offsets in self.history.offsets.items():
+            found = await wait_for_offset(wire, group, topic)
+            if found != offsets.answered and found not in offsets.asked:
+                raise Finding(f"{group} has committed {offsets.answered}, then {offsets.asked}, and reads {found}")
+        await self.check_offsets_of_transactions(wire)
+
+    async def check_offsets_of_transactions(self, wire: WireClient) -> None:
+        """The group of a transactional producer is where its last committed transaction left it."""
+        for transactions in self.transactions:
+            mine = [one for one in self.history.transactions if one.offset >= 0 and transactions.owns(one)]
+            known = max((one.offset for one in mine if one.wants_commit and one.is_answered), default=-1)
+            possible = {one.offset for one in mine if one.wants_commit and one.offset > known} | {known}
+            found = await wait_for_offset(wire, transactions.group, "payments")
+            if found not in possible:
+                raise Finding(f"{transactions.group} reads {found}, which is not among {possible}")
+
+    async def close(self) -> None:
+        """Give everything back."""
+        if self.background is not None:
+            self.background.cancel()
+        await self.disconnect()
+        if self.shim is not None:
+            self.shim.close()
+
+
+async def torture(
+    seed: int, place: Path, library: Path | None, *, rounds: int, without: frozenset[int] = frozenset()
+) -> Figures:
+    """Run a seed in an empty directory; Finding. `without`: numbers of rounds whose disturbance is left out."""
+    world = World(seed, place, library)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(world.broker)
+        stack.push_async_callback(world.close)
+        await world.start()
+        await world.prepare()
+        for number in range(rounds):
+            disturbance = disturber.choose(world.rng)
+            if number in without:
+                disturbance = Disturbance("none", disturbance.steps, ends="")
+            try:
+                async with asyncio.timeout(ROUND_TIMEOUT_S):
+                    await world.round(disturbance)
+                    if world.rng.random() < 0.3:
+                        await world.go_back()
+                        await world.check()
+            except (Finding, Refused, *GONE) as error:
+                raise Finding(f"seed {seed}, round {number}, {disturbance}: {type(error).__name__} {error}") from error
+        world.figures.acknowledged = world.history.is_acknowledged()
+        world.figures.certificates = len(list(world.data.glob("diamant-*-*.json")))
+    return world.figures

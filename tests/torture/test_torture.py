@@ -1,0 +1,95 @@
+"""A short run of the torture program on fixed seeds, and its own parts: what it cannot see, it cannot find."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.torture.program import torture
+from tests.torture.shim import Kind, Op, Rule, Shim, can_compile, compiled, entries
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The preloaded library."""
+    if not can_compile():
+        pytest.skip("the faults are made by a library in C, and there is no gcc")
+    return compiled(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_nothing_answered_is_lost(tmp_path: Path, library: Path, seed: int) -> None:
+    """Whatever the disturbances of these seeds: what was acknowledged is kept, once, in order, and what is certified is gone."""
+    figures = await torture(seed, tmp_path, library, rounds=4)
+    assert figures.acknowledged > 20
+
+
+def run(program: str, shim: Shim, root: Path) -> str:
+    """Run a program under the library, in the directory that it watches."""
+    environment = {**os.environ, **shim.environment()}
+    done = subprocess.run(
+        [sys.executable, "-c", program, root], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() if done.returncode == 0 else f"{done.returncode}"
+
+
+WRITES = """
+import os, sys
+fd = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT)
+try:
+    print([os.pwrite(fd, b"12345678", 8 * n) for n in range(3)])
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_rule_meets_the_call_that_it_names(tmp_path: Path, library: Path) -> None:
+    """The second write fails, is shortened, or is the last that its process does, halfway."""
+    root = tmp_path / "data"
+    root.mkdir()
+    shim = Shim(library, tmp_path / "control", root=root)
+    outcomes = {Kind.FAIL: str(errno.EIO), Kind.SHORT: "[8, 4, 8]", Kind.TORN: "-9"}
+    for kind, outcome in outcomes.items():
+        shim.arm(Rule(Op.WRITE, kind, errno.EIO if kind is Kind.FAIL else 0, skip=1, part="/f"))
+        assert run(WRITES, shim, root) == outcome
+        assert shim.fired() == 1
+    shim.disarm()
+    shim.set_quota(12)
+    assert run(WRITES, shim, root) == str(errno.ENOSPC)
+    shim.close()
+
+
+def test_the_record_has_every_change(tmp_path: Path, library: Path) -> None:
+    """In their order, with the bytes that were written."""
+    root = tmp_path / "data"
+    root.mkdir()
+    shim = Shim(library, tmp_path / "control", root=root, record=tmp_path / "record")
+    program = """
+import os, sys
+os.chdir(sys.argv[1])
+with open("a", "wb") as file:
+    file.write(b"first")
+    file.flush()
+    os.fsync(file.fileno())
+os.rename("a", "b")
+os.mkdir("d")
+at = os.open(".", os.O_RDONLY)
+os.fsync(at)
+os.unlink("b", dir_fd=at)
+"""
+    assert run(program, shim, root) == ""
+    seen = [
+        (entry.op, entry.name.removeprefix(f"{root}/"), entry.data)
+        for entry in entries((tmp_path / "record").read_bytes())
+    ]
+    assert seen == [
+        ("c", "a", b""), ("w", "a", b"first"), ("s", "a", b""), ("r", "a", f"{root}/b".encode()), ("m", "d", b""),
+        ("S", str(root), b""), ("u", "b", b""),
+    ]  # fmt: skip
+    shim.close()
