@@ -168,8 +168,7 @@ class LogDirectory:
         expected: dict[TopicPartition, PartitionSource],
         removed: Collection[UUID],
     ) -> bool:
-        topic, partition = topic_partition
-        directory = f"{self.path}/{topic}-{partition}"
+        directory = "{}/{}-{}".format(self.path, *topic_partition)
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
