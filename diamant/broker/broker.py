@@ -27,8 +27,10 @@ from diamant.broker.node.node import Node
 from diamant.broker.operation_methods import (
     BlockingBrokersOperations,
     BlockingOperations,
+    BlockingPersonOperations,
     BrokersOperations,
     Operations,
+    PersonOperations,
 )
 from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
@@ -175,6 +177,11 @@ class Broker(Operations):
     def brokers(self) -> BrokersOperations:
         """The brokers of this process, to be taken down and up; may be used from any event loop."""
         return BrokersOperations(self)
+
+    @property
+    def person(self) -> PersonOperations:
+        """A person's data in all topics; may be used from any event loop."""
+        return PersonOperations(self)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -434,6 +441,11 @@ class BlockingBroker(BlockingOperations):
     def brokers(self) -> BlockingBrokersOperations:
         """The brokers of this process, to be taken down and up."""
         return BlockingBrokersOperations(self.awaited.brokers, self.loop)
+
+    @property
+    def person(self) -> BlockingPersonOperations:
+        """A person's data in all topics."""
+        return BlockingPersonOperations(self.awaited.person, self.loop)
 
     start = waiting(Broker.start)
     stop = waiting(Broker.stop)

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.count_operation import TopicRecords
     from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
+    from diamant.broker.person.sampling import MapCheck
     from diamant.broker.snapshots.snapshot_store import BrokerSnapshot
     from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.on_demand.report import CompactionReport
+    from diamant.cleaner.person.suggestion import Suggestion
     from diamant.duration import Duration
     from diamant.progress import Progress
 
@@ -212,6 +214,34 @@ class BlockingOperations:
     snapshot = waiting(Operations.snapshot)
     snapshots = waiting(Operations.snapshots)
     delete_snapshot = waiting(Operations.delete_snapshot)
+
+
+class PersonOperations:
+    """The awaited operations of `broker.person`."""
+
+    def __init__(self, of: AnyBroker) -> None:
+        self.of = of
+
+    async def suggest(
+        self, topics: str | Sequence[str] = (), *, records: int = 1000, progress: Progress | None = None
+    ) -> Suggestion:
+        """Suggest a map of people, from samples of the topics. See `SuggestPeopleMapRequest`."""
+        return await perform(self.of, "person.suggest", locals())
+
+    async def check(self, map: Mapping[str, Any], *, records: int = 1000, progress: Progress | None = None) -> MapCheck:
+        """Check a map of people against the topics. See `CheckPeopleMapRequest`."""
+        return await perform(self.of, "person.check", locals())
+
+
+class BlockingPersonOperations:
+    """The same operations, each of which waits for its end."""
+
+    def __init__(self, awaited: PersonOperations, loop: AbstractEventLoop) -> None:
+        self.awaited = awaited
+        self.loop = loop
+
+    suggest = waiting(PersonOperations.suggest)
+    check = waiting(PersonOperations.check)
 
 
 class BrokersOperations:

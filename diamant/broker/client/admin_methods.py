@@ -257,6 +257,28 @@ class RemotePersonOperations:
         """Show all records of a person, over all topics of the map."""
         return self.of.stream("POST /v1/person/show", locals())
 
+    def suggest(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        records: int = 1000,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Suggest a map of people, from samples of the topics."""
+        return self.of.perform("POST /v1/person/suggest", locals())
+
+    def check(
+        self,
+        map: Mapping[str, Any],
+        *,
+        records: int = 1000,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Check a map of people against the topics."""
+        return self.of.perform("POST /v1/person/check", locals())
+
 
 class RemoteBrokersOperations:
     """The operations of `admin.brokers`. Raises AdminError."""

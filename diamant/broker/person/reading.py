@@ -175,7 +175,7 @@ def _record_line(
         **record_fields(one.log.partition, record),
         **decoded_fields(record, values),
         "by": sorted({name for rule in roles for name in matching(rule, parts, known)}),
-        "fields": {place.text: category for rule in roles for place, category in rule.fields.items()},
+        "fields": {place.text: category for rule in one.search.rules for place, category in rule.fields.items()},
         "others": [place.text for place in others_in(one.search.rules, roles, parts, known)],
         "status": explained.status,
         "superseded_by": explained.superseded_by,

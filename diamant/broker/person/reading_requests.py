@@ -25,3 +25,26 @@ class ShowPersonRequest:
     map: PersonMap
     _: KW_ONLY
     confirm: Confirm = False
+
+
+SampledRecords: TypeAlias = Annotated[
+    int, Argument("Records to look at in each topic, the newest.", least=1, most=100_000)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestPeopleMapRequest:
+    """Suggests a map of people. Errors: NotFound, TooMany."""
+
+    topics: Annotated[tuple[str, ...], Argument("Topics. Default: all but internal ones.")] = ()
+    _: KW_ONLY
+    records: SampledRecords = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPeopleMapRequest:
+    """Checks a map of people against the topics. Errors: BadArgument, TooMany."""
+
+    map: PersonMap
+    _: KW_ONLY
+    records: SampledRecords = 1_000

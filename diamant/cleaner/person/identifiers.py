@@ -201,12 +201,12 @@ class KnownIdentifiers:
         left = set(topics)
         while left:
             for topic in left:
-                found |= {name for rule in self._rules[topic] for name, _ in rule.places if _teaches(rule, name)}
+                found |= {name for rule in self._rules[topic] for name, _ in rule.places if teaches(rule, name)}
             left = {
                 topic
                 for topic, rules in self._rules.items()
                 if any(name in found for rule in rules for name in rule.identity)
-                and any(_teaches(rule, name) and name not in found for rule in rules for name, _ in rule.places)
+                and any(teaches(rule, name) and name not in found for rule in rules for name, _ in rule.places)
             }
         return found
 
@@ -233,7 +233,7 @@ def matching(rule: TopicRule, parts: Parts, known: KnownIdentifiers) -> list[str
     ]
 
 
-def _teaches(rule: TopicRule, name: str) -> bool:
+def teaches(rule: TopicRule, name: str) -> bool:
     """Tell whether a record found by this rule can lead to the identifier."""
     return name in rule.learns or len(rule.identity) > 1
 

@@ -139,7 +139,7 @@ class PeopleMap:
             if topic in named:
                 found[topic] = tuple(named[topic])
                 continue
-            if topic.startswith(_INTERNAL) or topic == _SCHEMAS_TOPIC:
+            if is_internal(topic):
                 continue
             matching = [text for text, pattern in patterns.items() if pattern.fullmatch(topic)]
             if len(matching) > 1:
@@ -162,6 +162,11 @@ class PeopleMap:
         for rule in self.rules:
             topics.setdefault(rule.topic, []).append(rule.to_fields())
         return {"version": VERSION, "topics": {name: one if len(one) > 1 else one[0] for name, one in topics.items()}}
+
+
+def is_internal(topic: str) -> bool:
+    """Tell whether a topic is of the broker or of a registry: regular expressions do not match it."""
+    return topic.startswith(_INTERNAL) or topic == _SCHEMAS_TOPIC
 
 
 def _named(places: Mapping[str, tuple[FieldPath, ...]]) -> dict[str, object]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from diamant.cleaner.redaction.json_path import decoded_value
+from diamant.cleaner.redaction.json_path import EXISTS, decoded_value
 from diamant.cleaner.redaction.where import HEADER, Comparison, WhereError, parse_where
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
@@ -21,11 +21,12 @@ from diamant.protocol.batches.header import Record
 MAX_IDENTIFIER_BYTES = 1024
 """Longer values are not taken for identifiers."""
 
+_PLAIN = re.compile(r"[\w$@-]+")
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,38})")
 _MAX_DIGITS = 39
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class FieldPath:
     """A key, a part of a key or a value, or a header."""
 
@@ -37,7 +38,9 @@ class FieldPath:
     @property
     def text(self) -> str:
         """The place as it is written."""
-        return Comparison(self.field, self.path, None).shape.removesuffix(" == ?")
+        if all(_PLAIN.fullmatch(step) for step in self.path):
+            return ".".join((self.field, *self.path))
+        return self.field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in self.path)
 
     @property
     def is_key(self) -> bool:
@@ -60,7 +63,7 @@ def parse_place(text: str) -> FieldPath:
         node = parse_where(f"{text} exists").node
     except WhereError:
         node = None
-    if not isinstance(node, Comparison) or node.shape != f"{FieldPath(node.field, node.path).text} exists":
+    if not isinstance(node, Comparison) or node.literal is not EXISTS:
         raise ValueError("expected key, key.NAME, value.NAME or header.NAME")
     if node.field == VALUE and not node.path:
         raise ValueError("expected a path into the value, such as value.email")

@@ -74,9 +74,13 @@ class Schemas:
             raise Undecodable(found)
         return found.read(frame.prefix + frame.payload())
 
+    def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
+        """Return the schema of this name, from the first source that has it (`SchemaSource`)."""
+        return next((text for one in self._sources if (text := one.find(name, topic, field)) is not None), None)
+
     def _reader(self, name: SchemaName, topic: str, field: str) -> Reader | str:
         """Return the reader of a schema, or the reason why there is none."""
-        text = next((text for one in self._sources if (text := one.find(name, topic, field)) is not None), None)
+        text = self.find(name, topic, field)
         if text is None:
             return f"no source has the schema with {name[0]} {name[1]}"
         if len(text.text) + sum(map(len, text.references.values())) > MAX_SCHEMA_BYTES:

@@ -105,7 +105,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         title, mood = _NOT_SIGNED
     redaction = is_redaction(certificate)
     nothing_found = _NOTHING_FOUND.format("that matches the description" if redaction else "with this key")
-    return _template("page.html.j2").render(
+    return template("page.html.j2").render(
         c=certificate,
         problem=problem,
         bundle=bundle,
@@ -167,7 +167,7 @@ def _cluster_page(certificate: Fields, problem: str) -> str:
         rows = [
             [place_text(one), state_text(one.get("state")), number(one.get("below_offset")), broker] for one in listed
         ]
-    return _template("cluster_page.html.j2").render(
+    return template("cluster_page.html.j2").render(
         c=certificate,
         problem=problem,
         kind=_KINDS[certificate["type"]],
@@ -204,7 +204,8 @@ class _Fields(Environment):
 
 
 @cache
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
+    """Return a template of this folder."""
     environment = _Fields(
         loader=PackageLoader("diamant.cleaner.evidence.certificates", ""),
         autoescape=True,

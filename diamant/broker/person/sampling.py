@@ -1,0 +1,123 @@
+"""Operations that look at samples of the topics: `person.suggest` and `person.check`.
+
+A sample has the newest records of a topic, over all its partitions, as a search reads them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from diamant.broker.errors import BadArgument
+from diamant.broker.operations.records.search_operation import PlacedRecord, SearchOperation
+from diamant.broker.person.following import people_of, values_of
+from diamant.cleaner.person.map_check import MapProblem, check_map
+from diamant.cleaner.person.people_map import MapError, is_internal
+from diamant.cleaner.person.sampling import TopicSample, tags_of
+from diamant.cleaner.person.suggestion import Suggestion, suggest
+from diamant.cleaner.queries.matching_records import Wanted
+from diamant.cleaner.values.schemas import KEY, VALUE, Values
+
+if TYPE_CHECKING:
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.broker.person.reading_requests import CheckPeopleMapRequest, SuggestPeopleMapRequest
+    from diamant.cleaner.values.framing import SchemaName
+    from diamant.progress import Progress
+
+MAX_VALUE_BYTES = 64 * 1024
+"""Larger values are no part of a sample."""
+MAX_RECORDS = 100_000
+"""Limit of the records of all samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapCheck:
+    """The result of `person.check`."""
+
+    problems: tuple[MapProblem, ...]
+    sampled: Mapping[str, int]
+    """Records of the sample, by topic."""
+
+    def to_fields(self) -> dict[str, object]:
+        """Return its JSON object."""
+        return {"problems": [one._asdict() for one in self.problems], "sampled": dict(self.sampled)}
+
+
+async def suggest_map(
+    node: Node,
+    explaining: ExplainOperation,
+    searching: SearchOperation,
+    request: SuggestPeopleMapRequest,
+    progress: Progress,
+) -> Suggestion:
+    """Return a draft of a map. NotFound, TooMany."""
+    samples = await _samples(explaining, searching, request.topics or _topics(node), request.records, progress)
+    return await asyncio.to_thread(suggest, samples)
+
+
+async def check_people_map(
+    node: Node,
+    explaining: ExplainOperation,
+    searching: SearchOperation,
+    request: CheckPeopleMapRequest,
+    progress: Progress,
+) -> MapCheck:
+    """Return what is wrong with a map. BadArgument, TooMany."""
+    people = people_of(request.map)
+    topics = _topics(node)
+    samples = await _samples(explaining, searching, topics, request.records, progress)
+    configs = {topic: explaining.logs(topic, None)[0].config for topic in topics}
+    try:
+        problems = await asyncio.to_thread(check_map, people, samples, configs, node.env.clock.now_ms())
+    except MapError as error:
+        raise BadArgument(f"map: {error}") from None
+    return MapCheck(tuple(problems), {one.topic: one.records for one in samples})
+
+
+def _topics(node: Node) -> list[str]:
+    return [topic for topic in sorted(node.topics.by_name) if not is_internal(topic)]
+
+
+async def _samples(
+    explaining: ExplainOperation, searching: SearchOperation, topics: Sequence[str], most: int, progress: Progress
+) -> list[TopicSample]:
+    values = values_of(explaining, topics)
+    most = max(1, min(most, MAX_RECORDS // max(1, len(topics))))
+    progress.begin("sampling", len(topics), "topics")
+    found = []
+    for topic in topics:
+        found.append(await _sample(explaining, searching, topic, most, values[topic]))
+        progress.advance()
+    return found
+
+
+async def _sample(
+    explaining: ExplainOperation, searching: SearchOperation, topic: str, most: int, values: Values
+) -> TopicSample:
+    logs = explaining.logs(topic, None)
+    sample = TopicSample(topic, bool(logs) and logs[0].config.is_compacted)
+    schemas: set[tuple[SchemaName, str]] = set()
+    users = Wanted(lambda _: True, lambda _: True)
+    pages = searching.newest_first(topic, None, users, most=most, cut_bytes=MAX_VALUE_BYTES)
+
+    def add(records: Sequence[PlacedRecord]) -> None:
+        for one in records:
+            if max(one.key_bytes, one.value_bytes) > MAX_VALUE_BYTES:
+                continue
+            sample.add(one.record, values)
+            for field in (KEY, VALUE):
+                frame = values.frame_of(one.record, field)
+                if frame is not None and (frame.schema, field) not in schemas:
+                    schemas.add((frame.schema, field))
+                    text = values.schemas.find(frame.schema, topic, field)
+                    if text is not None:
+                        sample.tags |= tags_of(text)
+
+    async with aclosing(pages):
+        async for page in pages:
+            await asyncio.to_thread(add, [one for one in page.found if isinstance(one, PlacedRecord)])
+    return sample
