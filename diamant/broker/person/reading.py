@@ -36,6 +36,7 @@ from diamant.cleaner.person.places import WHOLE_KEY, Parts
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
+from diamant.words import counted
 
 PAGE_BYTES = 1024 * 1024
 """Keys and values that are sent at once, unless one record has more."""
@@ -117,8 +118,8 @@ def _topic_line(following: Following, topic: str | None) -> Mapping[str, Any]:
     problems = list(counts.problems)
     if counts.undecided:
         problems.append(
-            f"{counts.undecided} records are undecided: they are neither JSON nor bytes that a known schema fits, and may be "
-            "the person's"
+            f"{counted(counts.undecided, 'undecided record')}: neither JSON nor bytes that a known schema fits, possibly the "
+            "person's"
         )
     return {"kind": "topic", "topic": topic, "records": counts.matched, "of": counts.total, "problems": problems}
 

@@ -6,6 +6,7 @@ file large; and a name that is given twice is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -31,10 +32,44 @@ def parse_map_file(content: bytes, name: str) -> PeopleMap:
 
 def map_text(people: PeopleMap) -> str:
     """Return a map as YAML."""
+    return _yaml(people.to_fields())
+
+
+def draft_text(suggestion: Mapping[str, Any]) -> str:
+    """Return the draft of a suggestion (`Suggestion.to_fields`) as YAML, with the reasons as comments."""
+    lines = [
+        "# A draft, made from samples: check every entry, its `do`, and what it leaves out.",
+        "# Before each topic are the places of identifiers with their reasons, their records in the sample, and their values.",
+        "version: 1",
+        "topics:",
+    ]
+    for topic, entry in suggestion["map"]["topics"].items():
+        lines.append(f"  # {topic}: {suggestion['sampled'][topic]:,} records looked at")
+        for one in suggestion["places"]:
+            if one["topic"] == topic:
+                reasons = "; ".join(one["reasons"]) or "its place"
+                counts = f"{one['records']:,} records, {one['distinct']:,} values"
+                lines.append(f"  #   {one['place']} is {one['identifier']}: {reasons} ({counts})")
+        lines += [f"  {line}" for line in _yaml({topic: entry}).splitlines()]
+    for topic, count in suggestion["undecodable"].items():
+        lines.append(f"# {topic}: {count:,} values of the sample are neither JSON nor have a known schema")
+    return (
+        "\n".join([*lines, ""]) if suggestion["map"]["topics"] else "# No field looks like an identifier of people.\n"
+    )
+
+
+def _yaml(fields: Mapping[str, object]) -> str:
     import yaml
 
-    text: str = yaml.safe_dump(people.to_fields(), sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, width=120)
     return text
+
+
+def dataset_text(people: PeopleMap, key: str) -> str:
+    """Return a map as a dataset of Fides with this key, in YAML."""
+    from diamant.cleaner.person.fides import dataset_of
+
+    return _yaml(dataset_of(people, key))
 
 
 def parse_yaml(content: bytes) -> Any:

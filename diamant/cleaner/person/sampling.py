@@ -110,7 +110,7 @@ class TopicSample:
                         self.paths.add(place)
                     if (text := identifier_text(node)) is not None:
                         found.setdefault(place, []).append(text)
-            elif name == KEY and (text := identifier_text(data)) is not None:
+            elif name == KEY and values.frame_of(record, KEY) is None and (text := identifier_text(data)) is not None:
                 found[WHOLE_KEY] = [text]
                 self.paths.add(WHOLE_KEY)
             elif name == VALUE:
