@@ -115,6 +115,9 @@ class Operations:
         *,
         reason: str,
         reference: str = "",
+        blank: str | Sequence[str] = (),
+        blank_with: str = "null",
+        set: str | Sequence[str] = (),
         yes_all: bool = False,
         undecided: Literal["hold", "remove", "keep"] = "hold",
         timeout: Duration | None = None,
@@ -142,6 +145,7 @@ class Operations:
         public_key: str | None = None,
         key: bytes | str | None = None,
         where: str | None = None,
+        set: str | Sequence[str] = (),
         progress: Progress | None = None,
     ) -> Verification:
         """Check a certificate of an erasure or redaction. See `VerifyRequest`."""

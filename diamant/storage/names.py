@@ -107,7 +107,7 @@ INTENT_SUFFIX = ".intent"
 REMAINS_SUFFIX = ".remains"
 CERTIFICATE_SUFFIX = ".json"
 PENDING_SUFFIX = ".pending"
-CERTIFICATE_STATES = ("values-gone", "key-gone", "records-gone", "nothing-matched", "not-certified")
+CERTIFICATE_STATES = ("values-gone", "key-gone", "records-gone", "fields-blanked", "nothing-matched", "not-certified")
 """Between the id and the suffix of a certificate."""
 
 MAX_NAME_LENGTH = 255

@@ -108,6 +108,9 @@ class RemoteOperations:
         *,
         reason: str,
         reference: str = "",
+        blank: str | Sequence[str] = (),
+        blank_with: str = "null",
+        set: str | Sequence[str] = (),
         yes_all: bool = False,
         undecided: Literal["hold", "remove", "keep"] = "hold",
         timeout: Duration | None = None,
@@ -137,6 +140,7 @@ class RemoteOperations:
         public_key: str | None = None,
         key: Key | None = None,
         where: str | None = None,
+        set: str | Sequence[str] = (),
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:

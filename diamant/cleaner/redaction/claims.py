@@ -4,7 +4,8 @@
 judged once more. The certificate holds `where` as a digest and as its shape, without the values it compares with.
 
     records-gone       no record below the claim's end matches `where`
-    records-present    at least one does
+    fields-blanked     in every record below it that matches, the named fields are what the request wants them to be
+    records-present    at least one does, or has other fields
     inconclusive       something is unreadable, bytes of a removed value lie outside records, a record may or may not match
                        (unless the request says to keep such records), or a matching or undecided record lies in a file of
                        no partition
@@ -42,6 +43,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
 )
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.certificates.verification import (
+    FIELDS_BLANKED,
     IN_CERTIFICATES,
     IN_NAMES,
     RECORDS_GONE,
@@ -61,9 +63,11 @@ from diamant.cleaner.evidence.search.findings import (
     VALUE,
     Finding,
 )
-from diamant.cleaner.evidence.search.needles import Needles, keyed_digest
+from diamant.cleaner.evidence.search.needles import Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.redaction.where import HOLD, KEEP, NO, YES, Where, may_hold, parse_where
+from diamant.cleaner.redaction.blanking import stated_blanking
+from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, NO, YES, Where, may_hold, parse_where
+from diamant.cleaner.redaction.where import UNDECIDED as UNDECIDED_VERDICT
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
 from diamant.protocol.batches.header import Record
@@ -107,6 +111,11 @@ NOT_COVERED = (
     "What stays of a batch of which every record went: offsets, times and the producer's number and sequence.",
 )
 
+NOT_COVERED_OF_FIELDS = (
+    "In the records that were changed: every field that was not named. Bytes of 12 and more that a named field had are searched "
+    "for there, too, and listed if they were seen.",
+)
+
 
 class Redacted(Subject):
     """The subject of the certifying scan: records of one topic that match `where`, and needles everywhere."""
@@ -127,7 +136,14 @@ class Redacted(Subject):
 
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
         verdict = self._where_of(topic).judge(record) if self._may_be_own(topic) else NO
-        return verdict == YES if verdict in (YES, NO) else None
+        return None if verdict == UNDECIDED_VERDICT else verdict == YES
+
+    def unexplained(
+        self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
+    ) -> list[tuple[str, Needle]]:
+        # A record whose fields were changed still matches, so it has the texts of `where`.
+        is_done = self._may_be_own(topic) and self._where_of(topic).judge(record) == DONE
+        return [one for one in hits if one[1].kind != WHERE] if is_done else hits
 
     def is_in_the_way(self, finding: Finding) -> bool:
         # Texts of `where` also occur outside the topic's records; only a matching record counts.
@@ -152,10 +168,15 @@ class Redacted(Subject):
         return topic is None or topic in self.topics
 
 
+def gone_state(where: Where) -> str:
+    """Return the state that a redaction is to reach."""
+    return RECORDS_GONE if where.blanking is None else FIELDS_BLANKED
+
+
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
     """Return the state of a partition for offsets below `claim_end`. Directories set aside count whole.
 
-    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle.
+    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle. `RECORDS_GONE` stands for `gone_state`.
     """
     if partition not in report.partitions and not report.problems(partition):
         return NOT_THERE
@@ -264,6 +285,7 @@ def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
         "topics": [topic],
         "where_shape": where.shape,
         "where_hmac": keyed_digest(secret, where.canonical).hex(),
+        **({} if where.blanking is None else {"fields": where.blanking.to_fields(secret)}),
         "undecided": where.undecided,
         "hmac": HMAC,
     }
@@ -289,9 +311,18 @@ def check_redaction_claims(
         found.notes.append("The where given is not that of the certificate, or the secret is another one.")
         found.claims = [untold(claim) for claim in certificate["claims"]]
         return
+    rows = request.get("fields")
+    blanking = None if rows is None else stated_blanking(rows, where.blanking, secret)
+    if rows is not None and blanking is None:
+        found.notes.append(
+            "The values that fields were given (set) are missing, or are not those of the certificate, so no record was read "
+            "and no claim is confirmed."
+        )
+        found.claims = [untold(claim) for claim in certificate["claims"]]
+        return
     topic = str(request["topics"][0])
     values = where.values if where.values.topic else Values(Schemas([SchemasTopic(env, directory)]), topic)
-    where = replace(where, undecided=str(request.get("undecided", HOLD)), values=values)
+    where = replace(where, undecided=str(request.get("undecided", HOLD)), values=values, blanking=blanking)
     needles = Needles(b"\0" * 32 if secret is None else secret)
     for needle in where.needles:
         needles.add(WHERE, needle)
@@ -310,6 +341,7 @@ def check_redaction_claims(
     def judge(_claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = state_of(report, partition, end, where.undecided)
         verdict = {RECORDS_GONE: HOLDS, RECORDS_PRESENT: BROKEN}.get(state, CANNOT_TELL)
+        state = gone_state(where) if state == RECORDS_GONE else state
         return verdict, state, len(matching_from(report, partition, end)) + report.unlisted_since(partition, end, MEANT)
 
     found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)

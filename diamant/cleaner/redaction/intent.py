@@ -15,7 +15,10 @@ from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, Remov
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.remains import ANY_KEY, Remains, values_of
-from diamant.cleaner.redaction.where import HOLD, parse_where
+from diamant.cleaner.redaction.blanking import parse_blanking
+from diamant.cleaner.redaction.where import HOLD, Where, parse_where
+from diamant.cleaner.values.edits import NULL
+from diamant.cleaner.values.schemas import Values
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -32,11 +35,15 @@ HELD = "held"
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The records to remove from one partition, as located before their removal; sums over all runs so far."""
+    """The records to remove from one partition, or to change, as located before that; sums over all runs so far."""
 
     records: int = 0
     matched: int = 0
     superseded: int = 0
+    unchanged: int | None = None
+    """With fields to change: matching records whose fields were already as they shall be, in the last run. Else None."""
+    fields: tuple[str, ...] | None = None
+    """With fields to change: those that any matching record has. Else None."""
     offsets: tuple[int, ...] = ()
     offset_ranges: tuple[tuple[int, int], ...] = ()
     offset_ranges_not_listed: int = 0
@@ -89,11 +96,25 @@ class RedactionIntent(RemovalIntent):
     retries: int = 0
     keys: tuple[str, ...] = ()
     """The keys that had the values among `needles` (`Remains.keys`)."""
+    blank: tuple[str, ...] = ()
+    """The fields to change in matching records, which then stay (`redaction/blanking.py`)."""
+    blank_with: str = NULL
+    set: tuple[str, ...] = ()
 
     @property
     def records_found(self) -> int:
-        """Number of records to remove from all partitions."""
+        """Number of records to remove from all partitions, or to change there."""
         return sum(one.records for one in self.found.values())
+
+    @property
+    def matches_found(self) -> int:
+        """Number of these, and of matching records that needed no change."""
+        return self.records_found + sum(one.unchanged or 0 for one in self.found.values())
+
+    def parsed_where(self, values: Values | None = None) -> Where:
+        """Return the condition, with the fields to change. WhereError."""
+        blanking = parse_blanking(self.blank, self.blank_with, self.set)
+        return parse_where(self.where, self.undecided, values, blanking)
 
     def topic_names(self) -> tuple[str, ...]:
         return (self.topic,)
@@ -111,12 +132,15 @@ class RedactionIntent(RemovalIntent):
 
         def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
             parse_where(plain["where"], plain.get("undecided", HOLD))
+            parse_blanking(plain.get("blank", ()), plain.get("blank_with", NULL), plain.get("set", ()))
             return {
                 "ends": {int(index): end for index, end in plain.get("ends", {}).items()},
                 "stable": {int(index): end for index, end in plain.get("stable", {}).items()},
                 "found_before": from_rows(Removed, plain.get("found_before", ())),
                 # Version 0.2 kept no keys.
                 "keys": tuple(plain.get("keys", (ANY_KEY,))),
+                "blank": tuple(plain.get("blank", ())),
+                "set": tuple(plain.get("set", ())),
             }
 
         return cls.parsed(data, Removed, Rewriting, own)

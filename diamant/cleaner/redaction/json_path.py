@@ -47,7 +47,7 @@ class _Exists:
 
 EXISTS: Final = _Exists()
 
-_SHORT_FRAME_BYTES = 5
+SHORT_FRAME_BYTES = 5
 """Of the schema id 0, which no registry gives, but which stands before JSON."""
 _OPENING = frozenset('{["')
 """First characters of a text that may be JSON with nested values."""
@@ -92,7 +92,7 @@ class JsonPath:
             return UNDECIDED if may_be_coded or self._stands_in(data) else NO
         except (ValueError, RecursionError):
             return UNDECIDED if self._stands_in(data) else NO
-        return self._found_in(root)
+        return self.found_in(root)
 
     def _may_be_json(self, data: bytes) -> bool:
         return b"\\" in data or all(any(form in data for form in forms) for forms in self._forms)
@@ -104,7 +104,7 @@ class JsonPath:
             return True
         return text.encode() in data or b"\\" in data or MAY_BE_COMPRESSED.search(data) is not None
 
-    def _found_in(self, root: Any) -> int:
+    def found_in(self, root: Any) -> int:
         """Follow the path, also in JSON within texts."""
         path, found = self.path, NO
         left = [(root, 0, YES)]
@@ -121,7 +121,7 @@ class JsonPath:
                 found = max(found, UNDECIDED if any(self._may_be_unknown(value) for _, value in node) else NO)
             elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
                 try:
-                    left.append((_DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
+                    left.append((DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
                 except RecursionError:
                     found = UNDECIDED
                 except ValueError:
@@ -169,7 +169,7 @@ def _no_number(_name: str) -> _NoNumber:
     return _NoNumber()
 
 
-_DECODER = json.JSONDecoder(
+DECODER = json.JSONDecoder(
     object_pairs_hook=Object, parse_float=_number, parse_int=_number, parse_constant=_no_number, strict=False
 )
 
@@ -183,9 +183,18 @@ def decoded_value(data: bytes, frame: Frame | None, decode: Callable[[Frame], An
     return _parse(data) if frame is None else _decoded(frame, decode)
 
 
+def is_json(data: bytes) -> bool:
+    """Tell whether bytes are JSON."""
+    try:
+        _parse(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _parse(data: bytes) -> Any:
     """Return the JSON in `data`. ValueError, RecursionError."""
-    return _DECODER.decode(data.decode("utf-8-sig"))
+    return DECODER.decode(data.decode("utf-8-sig"))
 
 
 def _decoded(frame: Frame, decode: Callable[[Frame], Any]) -> Any:
@@ -193,7 +202,7 @@ def _decoded(frame: Frame, decode: Callable[[Frame], Any]) -> Any:
     try:
         return decode(frame)
     except Undecodable:
-        for payload in (frame.payload(), frame.data[_SHORT_FRAME_BYTES:]):
+        for payload in (frame.payload(), frame.data[SHORT_FRAME_BYTES:]):
             try:
                 return _parse(payload)
             except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
-"""Finds the records of a partition that a redaction is to remove.
+"""Finds the records of a partition that a redaction is to remove, or to change.
 
     matched       users' records below the end of the redaction that match `where`; committed, aborted, all
+    unchanged     of these, the ones whose fields are already what they shall become
     superseded    compacted topics only: older values of a key whose newest matched record is committed. Otherwise one of them
                   would become the key's value again. Newer values that do not match stay
 
@@ -25,7 +26,7 @@ from typing import NamedTuple, Protocol
 from diamant.cleaner.evidence.search.needles import is_telling
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.cleaner.redaction.offset_set import Offsets
-from diamant.cleaner.redaction.where import UNDECIDED, YES
+from diamant.cleaner.redaction.where import DONE, UNDECIDED, YES, ChangedRecord
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
@@ -42,6 +43,8 @@ MAX_LISTED = 100
 """Undecided records listed by offset; further ones are counted."""
 MAX_KEYS_SEARCHED = 16
 """Limit of keys for which a batch is searched before its records are read."""
+_LENGTH_BYTES = 12
+"""By which the lengths in a record that grows may grow themselves."""
 
 Advance = Callable[[int], object]
 """Takes the number of bytes read since the last call. Runs in the thread that locates."""
@@ -49,6 +52,10 @@ Advance = Callable[[int], object]
 
 class TooManyMatches(StorageError):
     """More records match than fit into memory; nothing was changed."""
+
+
+class BatchTooLarge(StorageError):
+    """A batch might no longer fit `max.message.bytes` once its records are changed; nothing was changed."""
 
 
 class SearchedSegment(NamedTuple):
@@ -65,7 +72,11 @@ class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def judge(self, record: Record) -> int:
-        """Return YES, NO or UNDECIDED."""
+        """Return YES, NO, UNDECIDED or DONE."""
+        ...
+
+    def change(self, record: Record) -> ChangedRecord | None:
+        """Return what becomes of a record that matches, or has an older value of its key; None: it goes."""
         ...
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -75,7 +86,7 @@ class RecordCondition(Protocol):
 
 @dataclass(slots=True)
 class LocatedRecords:
-    """The records to remove from one partition, and the counts to report."""
+    """The records to remove from one partition, or to change there, and the counts to report."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
     """By base offset of the segment; only segments with records to remove."""
@@ -85,6 +96,10 @@ class LocatedRecords:
     """Those of them that stay: not matching, undecided, or not superseded. Records to remove do not count as kept, even if an
     unreadable segment of a compacted topic prevents their removal."""
     matched: int = 0
+    unchanged: int = 0
+    """Records that match, and need no change."""
+    fields: set[str] = field(default_factory=set)
+    """The fields to change that any matching record has."""
     superseded: int = 0
     undecided: int = 0
     undecided_offsets: list[int] = field(default_factory=list)
@@ -94,7 +109,7 @@ class LocatedRecords:
 
     @property
     def removed(self) -> int:
-        """Number of records to remove."""
+        """Number of records to remove or to change."""
         return self.matched + self.superseded
 
     @property
@@ -112,17 +127,20 @@ def locate_records(
     is_compacted: bool,
     offset_bytes: int = MAX_OFFSET_BYTES,
     max_keys: int = MAX_KEYS,
-    on_value: Callable[[Record], object] = lambda _record: None,
+    max_batch_bytes: int | None = None,
+    on_lost: Callable[[Record, bytes], object] = lambda _record, _text: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
 ) -> LocatedRecords:
     """Return the records to remove from the segments, ascending, below an offset that no transaction has open. Blocks.
 
     `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
-    `on_value` takes each record to be removed that has a distinctive value. `check` is called now and then, and raises to stop.
-    OSError.
+    `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond. `on_lost` takes each distinctive text that a record
+    loses, with the record. `check` is called now and then, and raises to stop. OSError.
     """
-    search = _Search(env, segments, where, below_offset, offset_bytes, max_keys, on_value, advance, check)
+    search = _Search(
+        env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check
+    )
     search.find_matched(is_compacted=is_compacted)
     if search.newest:
         search.find_superseded()
@@ -143,7 +161,8 @@ class _Search:
         below_offset: int,
         offset_bytes: int,
         max_keys: int,
-        on_value: Callable[[Record], object],
+        max_batch_bytes: int | None,
+        on_lost: Callable[[Record, bytes], object],
         advance: Advance,
         check: Callable[[], object],
     ) -> None:
@@ -155,7 +174,8 @@ class _Search:
         self._max_keys = max_keys
         self._kept_bytes = 0
         """Memory of the offsets of finished segments."""
-        self._on_value = on_value
+        self._max_batch_bytes = max_batch_bytes
+        self._on_lost = on_lost
         self._advance = advance
         self._check = check
         self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
@@ -189,6 +209,7 @@ class _Search:
                 count += header.record_count
                 continue
             is_committed = self._outcomes.of(header) == Outcome.COMMITTED
+            growth = 0
             for record in records:
                 if record.offset >= self._below:
                     break
@@ -196,13 +217,17 @@ class _Search:
                 verdict = judge(record)
                 if verdict == YES:
                     offsets.add(record.offset)
-                    self._note_value(record)
+                    growth += self._note_lost(record)
                     if is_compacted and is_committed and record.key is not None:
                         self._note_key(record.key, record.offset)
+                elif verdict == DONE:
+                    found.unchanged += 1
+                    self._note_lost(record)
                 elif verdict == UNDECIDED:
                     found.undecided += 1
                     if len(found.undecided_offsets) < MAX_LISTED:
                         found.undecided_offsets.append(record.offset)
+            self._check_size(header, growth)
         return count
 
     def find_superseded(self) -> None:
@@ -227,10 +252,10 @@ class _Search:
                 for record in records or ():
                     if record.key is None or record.value is None or record.offset >= newest.get(record.key, -1):
                         continue
-                    if not offsets.has(record.offset):
+                    if not offsets.has(record.offset) and self._where.judge(record) != DONE:
                         offsets.add(record.offset)
                         self.found.superseded += 1
-                        self._note_value(record)
+                        self._note_lost(record)
             self._keep(offsets)
 
     def _keep(self, offsets: Offsets) -> None:
@@ -247,9 +272,24 @@ class _Search:
                 f"more than {self.found.removed + len(offsets):,} records match, which is more than fits into memory"
             )
 
-    def _note_value(self, record: Record) -> None:
-        if record.value is not None and is_telling(record.value):
-            self._on_value(record)
+    def _note_lost(self, record: Record) -> int:
+        """Report what a record loses; return the number of bytes by which it grows, at most."""
+        change = self._where.change(record)
+        self.found.fields.update(() if change is None else change.seen)
+        for text in (record.value,) if change is None else change.lost:
+            if text is not None and is_telling(text):
+                self._on_lost(record, text)
+        growth = 0 if change is None else _size(change.record) - _size(record)
+        return growth + _LENGTH_BYTES if growth > 0 else growth
+
+    def _check_size(self, header: BatchHeader, growth: int) -> None:
+        """Raise BatchTooLarge if a batch that grows might exceed the limit."""
+        limit = self._max_batch_bytes
+        if limit is not None and growth > 0 and header.size + growth > limit:
+            raise BatchTooLarge(
+                f"the batch at offset {header.base_offset} has {header.size:,} bytes and would grow by up to {growth:,}, but "
+                f"max.message.bytes is {limit:,}: raise it, or let the fields become something shorter"
+            )
 
     def _note_key(self, key: bytes, offset: int) -> None:
         self.newest[key] = offset
@@ -285,6 +325,11 @@ class _Search:
                 self._check()
         finally:
             file.close()
+
+
+def _size(record: Record) -> int:
+    """Return the bytes of a record that a change affects."""
+    return len(record.value or b"") + sum(len(value or b"") for _, value in record.headers)
 
 
 def _records(batch: ChunkBatch) -> Iterator[Record]:

@@ -1,18 +1,21 @@
 """A redaction of one partition as a plan, and the runner of that plan.
 
 It writes `.cleaned` files, which are swapped in like those of a round. Segments with nothing to remove are not in the plan, and
-stay bit for bit. In the others, a batch that loses nothing is copied as it is, one that loses some records is rebuilt as
-compaction would, and one that loses all becomes a header. So base and last offsets, leader epochs, producers' sequences, markers
-of transactions and the index of aborted ones are unchanged; offset and time indexes are made for the remaining records.
+stay bit for bit. In the others, a batch in which nothing changes is copied as it is, one that loses some records, or has others
+in their place, is rebuilt as compaction would, and one that loses all becomes a header. So base and last offsets, leader epochs,
+producers' sequences, markers of transactions and the index of aborted ones are unchanged; offset and time indexes are made for
+the remaining records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from diamant.cleaner.redaction.offset_set import Offsets
+from diamant.cleaner.redaction.where import ChangedRecord
 from diamant.cleaner.rules.result import OutputSegment
-from diamant.cleaner.segments.record_removal import write_without
+from diamant.cleaner.segments.record_changes import write_changed
 from diamant.protocol.batches.header import BatchHeader, Record
 from diamant.storage.env.env import Env
 from diamant.storage.segments.txn_index import AbortedTxn
@@ -20,7 +23,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 @dataclass(frozen=True, slots=True)
 class SegmentRedaction:
-    """One closed segment, and the offsets to remove from it."""
+    """One closed segment, and the offsets to change in it."""
 
     base_offset: int
     size: int
@@ -37,21 +40,23 @@ class RedactionPlan:
     segments: tuple[SegmentRedaction, ...]
     index_interval_bytes: int
     segment_index_bytes: int
+    change: Callable[[Record], ChangedRecord | None] = lambda _record: None
+    """What becomes of a record at one of the offsets; None: it goes."""
 
 
 def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> OutputSegment | None:
-    """Write the `.cleaned` files of one of the plan's segments, durably; None if nothing is removed. Blocks; any thread.
+    """Write the `.cleaned` files of one of the plan's segments, durably; None if nothing changes. Blocks; any thread.
 
     Equal plans give equal bytes, since nothing else is consulted. CorruptLog, OSError; then there are no files.
     """
-    cut = _Cut(segment.offsets)
-    return write_without(
+    cut = _Cut(segment.offsets, plan.change)
+    return write_changed(
         env,
         plan.directory,
         segment.base_offset,
         segment.size,
         segment.aborted,
-        cut.goes,
+        cut.changed,
         touches=cut.touches,
         index_interval_bytes=plan.index_interval_bytes,
         segment_index_bytes=plan.segment_index_bytes,
@@ -59,17 +64,21 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 
 
 class _Cut:
-    """Decides whether a record is removed, batch by batch."""
+    """Decides what becomes of a record, batch by batch."""
 
-    __slots__ = ("_here", "_offsets")
+    __slots__ = ("_change", "_here", "_offsets")
 
-    def __init__(self, offsets: Offsets) -> None:
+    def __init__(self, offsets: Offsets, change: Callable[[Record], ChangedRecord | None]) -> None:
         self._offsets = offsets
+        self._change = change
         self._here: frozenset[int] = frozenset()
 
     def touches(self, header: BatchHeader) -> bool:
         self._here = self._offsets.between(header.base_offset, header.last_offset)
         return bool(self._here)
 
-    def goes(self, record: Record) -> bool:
-        return record.offset in self._here
+    def changed(self, record: Record) -> Record | None:
+        if record.offset not in self._here:
+            return record
+        change = self._change(record)
+        return None if change is None else change.record

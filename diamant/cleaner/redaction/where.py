@@ -27,16 +27,18 @@ import binascii
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
+from diamant.cleaner.values.edits import Unchangeable
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
 
 __all__ = [
+    "DONE",
     "HOLD",
     "KEEP",
     "NO",
@@ -51,6 +53,9 @@ __all__ = [
 ]
 
 HEADER = "header"
+
+DONE: Final = -1
+"""A verdict: the record matches, and its fields are already what they shall become."""
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
 """Fates of undecided records: keep them and certify nothing; remove them; keep them, and say so in the certificate."""
@@ -90,10 +95,7 @@ class Comparison:
     @property
     def shape(self) -> str:
         """The comparison without its literal."""
-        if self.field == HEADER or not all(_PLAIN_STEP.fullmatch(step) for step in self.path):
-            name = self.field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in self.path)
-        else:
-            name = ".".join((self.field, *self.path))
+        name = field_text(self.field, self.path)
         return f"{name} exists" if self.literal is EXISTS else f"{name} == ?"
 
     @property
@@ -169,6 +171,34 @@ class Joined:
 Node: TypeAlias = Comparison | Joined
 
 
+class ChangedRecord(NamedTuple):
+    """What becomes of a record that matches."""
+
+    record: Record
+    """The record itself if its fields are already as they shall be."""
+    lost: Sequence[bytes]
+    """Texts and bytes that it had in these fields."""
+    seen: Sequence[str] = ()
+    """The fields that it has, or that its schema has."""
+
+
+class RecordChange(Protocol):
+    """The change of single fields (`redaction/blanking.py`)."""
+
+    @property
+    def said(self) -> Sequence[bytes]:
+        """The texts that fields are given."""
+        ...
+
+    def change(self, record: Record, values: Values) -> ChangedRecord:
+        """Return the changed record. Unchangeable."""
+        ...
+
+    def to_fields(self, secret: bytes) -> list[dict[str, str]]:
+        """Return the rows of a certificate."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """A whole `where`. Any thread."""
@@ -179,6 +209,8 @@ class Where:
     """`HOLD`, `REMOVE` or `KEEP`."""
     values: Values = dataclasses.field(default_factory=Values, repr=False, compare=False)
     """Decodes values with a schema."""
+    blanking: RecordChange | None = None
+    """The fields to change in matching records, which then stay; None: the records go."""
 
     @property
     def shape(self) -> str:
@@ -199,12 +231,30 @@ class Where:
     def said(self) -> list[bytes]:
         """All literals, numbers as they are usually written; except true, false and null."""
         numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
-        return [*self.needles, *(_plain_text(number).encode() for number in numbers)]
+        given = self.blanking.said if self.blanking else ()
+        return [*self.needles, *(_plain_text(number).encode() for number in numbers), *given]
 
     def judge(self, record: Record) -> int:
-        """Return YES if the record matches, NO, or UNDECIDED. Users' records only: markers have other keys."""
+        """Return YES if the record matches, NO, UNDECIDED or DONE. Users' records only: markers have other keys.
+
+        With `blanking`, YES is a record that is still to be changed. One that cannot be changed is UNDECIDED.
+        """
         verdict = self.node.judge(record, self.values)
+        if verdict == YES and self.blanking is not None:
+            try:
+                verdict = DONE if self.blanking.change(record, self.values).record is record else YES
+            except Unchangeable:
+                verdict = UNDECIDED
         return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
+
+    def change(self, record: Record) -> ChangedRecord | None:
+        """Return what becomes of a record that was located, as a match or with an older value of its key; None: it goes."""
+        if self.blanking is None or self.node.judge(record, self.values) != YES:
+            return None
+        try:
+            return self.blanking.change(record, self.values)
+        except Unchangeable:
+            return None
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether the decompressed records of a batch may hold a match, or an undecided record."""
@@ -236,6 +286,13 @@ def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
     return node.needle is None or is_there(node.needle)
 
 
+def field_text(field: str, path: Sequence[str]) -> str:
+    """Return a field as the language writes it: `value.customer.email`."""
+    if field == HEADER or not all(_PLAIN_STEP.fullmatch(step) for step in path):
+        return field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
+    return ".".join((field, *path))
+
+
 # -- the text ----------------------------------------------------------------------------------------------------------
 
 _PLAIN_STEP = re.compile(r"[\w$@-]+")
@@ -255,7 +312,9 @@ _OTHER_SIGN = re.compile(r"\s*(!=|<>|<=|>=|=~|~=|=|<|>|~)")
 _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 
 
-def parse_where(text: str, undecided: str = HOLD, values: Values | None = None) -> Where:
+def parse_where(
+    text: str, undecided: str = HOLD, values: Values | None = None, blanking: RecordChange | None = None
+) -> Where:
     """Parse a text. WhereError if it is not a valid `where`, or too large. `values` None: no schema is known."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
@@ -265,12 +324,18 @@ def parse_where(text: str, undecided: str = HOLD, values: Values | None = None) 
         raise WhereError("where: the text has lone surrogates, which UTF-8 cannot hold") from None
     if size > MAX_BYTES:
         raise WhereError(f"where: the text has {size} bytes, at most {MAX_BYTES} are allowed")
-    return Where(text, _Parser(text).parse(), undecided, values or Values())
+    return Where(text, _Parser(text).parse(), undecided, values or Values(), blanking)
+
+
+def parse_field(text: str, what: str) -> tuple[str, tuple[str, ...], str]:
+    """Return `key`, `value` or `header`, the path, and the rest of a text. `what`: its name in errors. WhereError."""
+    return _Parser(text, what).field()
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str = "where") -> None:
         self._text = text
+        self._what = what
         self._at = 0
         self._count = 0
 
@@ -310,17 +375,22 @@ class _Parser:
         self._count += 1
         if self._count > MAX_COMPARISONS:
             raise WhereError(f"where: more than {MAX_COMPARISONS} comparisons")
-        field = next((one for one in (KEY, VALUE, HEADER) if self._take("word", one)), None)
-        if field is None:
-            self._fail("key, value, header or (")
-        path = self._path()
-        if field == HEADER and len(path) != 1:
-            self._fail('the name of a header, as in header.user or header["any name"]')
+        field, path, _ = self.field("key, value, header or (")
         if self._take("word", "exists"):
             return Comparison(field, path, EXISTS)
         if not self._take("sign", "=="):
             self._fail("== or exists" + self._hint())
         return Comparison(field, path, self._json_literal() if path and field != HEADER else self._bytes_literal())
+
+    def field(self, expected: str = "value or header") -> tuple[str, tuple[str, ...], str]:
+        """Take a field; return its word, its path, and the rest of the text."""
+        field = next((one for one in (KEY, VALUE, HEADER) if self._take("word", one)), None)
+        if field is None:
+            self._fail(expected)
+        path = self._path()
+        if field == HEADER and len(path) != 1:
+            self._fail('the name of a header, as in header.user or header["any name"]')
+        return field, path, self._text[self._at :]
 
     def _path(self) -> tuple[str, ...]:
         path: list[str] = []
@@ -340,7 +410,7 @@ class _Parser:
                 path.append(name)
             else:
                 return tuple(path)
-        raise WhereError(f"where: a path has more than {MAX_DEPTH} steps")
+        raise WhereError(f"{self._what}: a path has more than {MAX_DEPTH} steps")
 
     def _bytes_literal(self) -> bytes | None:
         form = self._take("form")
@@ -401,4 +471,4 @@ class _Parser:
     def _fail(self, expected: str) -> NoReturn:
         rest = self._text[self._at :]
         at = self._at + len(rest) - len(rest.lstrip())
-        raise WhereError(f"where: at character {at + 1}: expected {expected}")
+        raise WhereError(f"{self._what}: at character {at + 1}: expected {expected}")

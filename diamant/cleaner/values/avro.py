@@ -14,13 +14,14 @@ specification demands.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 from uuid import UUID
 
 from diamant.cleaner.values.cursor import Cursor
+from diamant.cleaner.values.edits import Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
 
 MAX_SCHEMA_DEPTH = 64
@@ -44,6 +45,10 @@ class AvroReader:
         for other in (references or {}).values():
             _compiled(other, names)
         self._read = _compiled(text, names)
+
+    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
+        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
+        raise Unchangeable("fields of this format cannot be changed")
 
     def read(self, payload: bytes) -> Any:
         """Return the value. Undecodable."""

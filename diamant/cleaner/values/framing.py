@@ -60,6 +60,10 @@ class Frame(NamedTuple):
             raise Undecodable(f"the compressed value is cut off, or has more than {MAX_INFLATED_BYTES} bytes")
         return found
 
+    def around(self, payload: bytes) -> bytes:
+        """Return another payload in this frame."""
+        return self.data[: self.start] + (zlib.compress(payload) if self.is_compressed else payload)
+
 
 def frame_of(data: bytes, field: str, headers: Iterable[tuple[str, bytes | None]] = ()) -> Frame | None:
     """Return the frame of the `key` or `value` of a record; None if it has none."""

@@ -10,10 +10,11 @@ Bounds: as Avro's (`cursor.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from diamant.cleaner.values.cursor import Cursor
+from diamant.cleaner.values.edits import Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
 from diamant.cleaner.values.proto_text import MessageType, ProtoField, parse_proto
 
@@ -92,6 +93,10 @@ class ProtobufReader:
         file = parse_proto(text)
         self._messages = file.messages
         self._types.update(file.types)
+
+    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
+        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
+        raise Unchangeable("fields of this format cannot be changed")
 
     def read(self, payload: bytes) -> Any:
         """Return the message behind its message indexes. Undecodable."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
+from diamant.cleaner.values.edits import Edit, NewValue, spliced
 from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
 from diamant.cleaner.values.nodes import Undecodable
 from diamant.protocol.batches.header import Record
@@ -52,6 +53,10 @@ class Reader(Protocol):
         """Return the value (`nodes`). Undecodable."""
         ...
 
+    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
+        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
+        ...
+
 
 class Schemas:
     """The schemas of some sources; the first one that has a schema decides. Any thread."""
@@ -63,6 +68,25 @@ class Schemas:
 
     def decode(self, frame: Frame, topic: str, field: str) -> Any:
         """Return the value in a frame (`nodes`). Undecodable, also if no source has the schema."""
+        return self._reader_of(frame, topic, field).read(frame.prefix + frame.payload())
+
+    def change(
+        self, frame: Frame, topic: str, field: str, changes: Sequence[tuple[Sequence[str], NewValue]]
+    ) -> tuple[bytes, list[list[Edit]]]:
+        """Return the payload of a frame with other values at some paths, and for each path its edits.
+
+        Undecodable, Unchangeable.
+        """
+        reader = self._reader_of(frame, topic, field)
+        payload = frame.prefix + frame.payload()
+        made: list[list[Edit]] = []
+        for path, replacement in changes:
+            made.append(reader.edits(payload, path, replacement))
+            payload = spliced(payload, made[-1])
+        return payload[len(frame.prefix) :], made
+
+    def _reader_of(self, frame: Frame, topic: str, field: str) -> Reader:
+        """Return the reader of a frame's schema. Undecodable if there is none."""
         place = (frame.schema, topic, field)
         with self._lock:
             found = self._readers.get(place)
@@ -72,7 +96,7 @@ class Schemas:
                 found = self._readers[place] = self._reader(*place)
         if isinstance(found, str):
             raise Undecodable(found)
-        return found.read(frame.prefix + frame.payload())
+        return found
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
         """Return the schema of this name, from the first source that has it (`SchemaSource`)."""
@@ -115,3 +139,9 @@ class Values:
     def decode(self, frame: Frame, field: str) -> Any:
         """Return the value in a frame (`nodes`). Undecodable."""
         return self.schemas.decode(frame, self.topic, field)
+
+    def change(
+        self, frame: Frame, field: str, changes: Sequence[tuple[Sequence[str], NewValue]]
+    ) -> tuple[bytes, list[list[Edit]]]:
+        """Return the payload with other values at some paths, and for each path its edits. Undecodable, Unchangeable."""
+        return self.schemas.change(frame, self.topic, field, changes)

@@ -164,3 +164,19 @@ def test_undecided_records_are_reported_with_what_to_do(broker: Broker) -> None:
     assert rows["orders-1"] == ["2", "0", "3", "records-gone"]
     result = run(redact, *arguments, "--undecided", "remove")
     assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output
+
+
+def test_the_command_blanks_and_corrects_fields(broker: Broker, tmp_path: Path) -> None:
+    """Exit code 0, and 3 if no record has a field. The certificate of given values is confirmed by these."""
+    certificate = str(tmp_path / "c.json")
+    asked = ["orders", "--where", WHERE, "--reason", "r", *on(broker), "--certificate", certificate]
+    result = run(redact, *asked, "--blank", "value.n", "--blank", "value.m", "--blank-with", "empty")
+    assert (result.exit_code, "NO MATCHING RECORD HAS value.m" in result.output) == (3, True), result.output
+    assert "fields-blanked" in result.output
+    given = ["--set", 'value.n="Ada L."']
+    result = run(redact, *asked, *given, "--blank", "value.email")
+    assert result.exit_code == 0, result.output
+    assert "changed" in result.output
+    for arguments, word in ((given, "holds"), ([], "cannot be told")):
+        result = run(verify, certificate, "--where", WHERE, *arguments, *on(broker))
+        assert word in result.output, result.output

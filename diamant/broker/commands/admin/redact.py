@@ -28,16 +28,18 @@ if TYPE_CHECKING:
 @operation_command("redact")
 @certificate_options
 def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
-    """Remove the matching records of TOPIC and certify the removal. All other records keep their offsets.
+    """Remove the matching records of TOPIC, or with --blank or --set change fields of them, and certify it.
 
-    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, or no
-    record matches although some contain the searched text, 4 nothing matches.
+    All other records, and all other bytes of a changed record, stay as they are, with their offsets.
+
+    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, no
+    record matches although some contain the searched text, or no matching record has one of the fields, 4 nothing matches.
     """
     with going_on(asked):
         found = asked.admin.redact(**fields, **asked.waiting)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
-    if found["state"] == "not-certified" or found["unmatched"]:
+    if found["state"] == "not-certified" or found["unmatched"] or found["fields_not_seen"]:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
@@ -54,6 +56,8 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
     elif found["state"] == "nothing-matched":
         console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
+    for name in found["fields_not_seen"]:
+        console.print(f"[bold red]NO MATCHING RECORD HAS {escape(name)}[/bold red]: is its path right?", soft_wrap=True)
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
     located = {one["partition"]: one for one in certificate["found"]}
     refused = {one["partition"] for one in certificate["not_certified"]}
@@ -70,7 +74,8 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             ]
             rows.append(cells)
     if rows:
-        heads = ("partition", "removed", "of these older values", "certified below", "state")
+        done = "changed" if "fields" in certificate["request"] else "removed"
+        heads = ("partition", done, "of these older values", "certified below", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])

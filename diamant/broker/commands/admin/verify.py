@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,12 @@ if TYPE_CHECKING:
 )
 @key_options("For an erasure, search for the key again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    help="For a redaction that corrected fields: its --set, to compare the fields with.",
+)
 @click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
 @asking
 def verify(
@@ -67,6 +73,7 @@ def verify(
     secret: str | None,
     key: bytes | None,
     where: str | None,
+    given: tuple[str, ...],
     signed: str | None,
     asked: Asked,
 ) -> None:
@@ -99,10 +106,11 @@ def verify(
         offline = offline or fields["type"] in (CLUSTER_TYPE, DISK_TYPE)
         if data_dir is None and not offline:
             trusted = None if pinned is None else pinned.hex()
-            found = asked.admin.verify(fields, public_key=trusted, key=wanted, where=where, **asked.waiting)
+            found = asked.admin.verify(fields, public_key=trusted, key=wanted, where=where, set=given, **asked.waiting)
         else:
             known = None if secret is None else load_secret(secret)
-            found = _verify_here(fields, pinned, data_dir, key, where, known, asked.on_progress)
+            condition = None if where is None else _parsed(where, given)
+            found = _verify_here(fields, pinned, data_dir, key, condition, known, asked.on_progress)
         if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
             found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
     except AdminError as error:
@@ -132,7 +140,7 @@ def _verify_here(
     pinned: bytes | None,
     data_dir: str | None,
     key: bytes | None,
-    where: str | None,
+    where: Where | None,
     secret: bytes | None,
     on_progress: OnProgress,
 ) -> JsonObject:
@@ -151,7 +159,7 @@ def _verify_here(
             None if data_dir is None else env,
             data_dir,
             key=key,
-            where=None if where is None else _parsed(where),
+            where=where,
             check_redaction=check_redaction_claims,
             secret=secret,
             advance=progress.move_to,
@@ -215,11 +223,13 @@ def _held(env: Env, directory: str) -> Iterator[str]:
             lock.release()
 
 
-def _parsed(text: str) -> Where:
+def _parsed(text: str, given: Sequence[str]) -> Where:
+    from diamant.cleaner.redaction.blanking import parse_blanking
     from diamant.cleaner.redaction.where import WhereError, parse_where
+    from diamant.cleaner.values.edits import NULL
 
     try:
-        return parse_where(text)
+        return parse_where(text, blanking=parse_blanking((), NULL, given))
     except WhereError as error:
         raise BadArgument(str(error)) from None
 

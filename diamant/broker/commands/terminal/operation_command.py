@@ -72,6 +72,8 @@ def _option(param: Param) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return click.option(f"--no-{option[2:]}", param.name, is_flag=True, help=param.doc, callback=_negated)
     if param.type == "boolean":
         return click.option(*names, is_flag=True, help=param.doc, callback=_given)
+    if param.type == "strings":
+        return click.option(*names, multiple=True, help=param.doc, shell_complete=completion)
     kind: click.Choice[str] | click.IntRange | None = None
     if param.choices:
         kind = click.Choice(param.choices)

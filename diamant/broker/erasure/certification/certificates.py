@@ -70,10 +70,12 @@ class Certificates:
             if len(public_key) != 32:
                 raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
         if request.where is not None:
+            from diamant.cleaner.redaction.blanking import parse_blanking
             from diamant.cleaner.redaction.where import WhereError, parse_where
+            from diamant.cleaner.values.edits import NULL
 
             try:
-                where = parse_where(request.where)
+                where = parse_where(request.where, blanking=parse_blanking((), NULL, request.set))
             except WhereError as error:
                 raise BadArgument(str(error)) from None
         return await self._verify(request.certificate, public_key, request.key, where, progress)

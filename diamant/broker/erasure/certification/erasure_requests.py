@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 from diamant.argument import Argument, Engine, Force, Timeout
 from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE
+from diamant.cleaner.values.edits import NULL
 
 Reason: TypeAlias = Annotated[
     str, Argument("The reason. The certificate records it, so it must contain no key and no value.")
@@ -69,23 +70,34 @@ class EraseNowRequest:
 
 @dataclass(frozen=True, slots=True)
 class RedactRequest:
-    """Removes the matching records of a topic, compacted or not. All other records keep their offsets.
+    """Removes the matching records of a topic, compacted or not, or with `blank` or `set` changes fields of them.
 
-    On a compacted topic, older values of a matched key are removed, too. Errors: NotFound, NotPossible, BadArgument,
-    TimedOut, RedactFailed.
+    All other records keep their offsets. On a compacted topic, older values of a matched key are removed, too. Errors: NotFound,
+    NotPossible, BadArgument, TimedOut, RedactFailed.
     """
 
     topic: Annotated[str, Argument("The topic, compacted or not; all its partitions.")]
     where: Annotated[
         str,
         Argument(
-            'The records to remove: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com"; '
+            'The records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com"; '
             "combined with and, or, parentheses."
         ),
     ]
     _: KW_ONLY
     reason: Reason
     reference: Reference = ""
+    blank: Annotated[
+        tuple[str, ...],
+        Argument("Fields to blank, as value.customer.name or header.user: the records stay, and all else in them."),
+    ] = ()
+    blank_with: Annotated[
+        str,
+        Argument("What blanked fields become: null, the schema's default, empty, or a fixed text (text:***)."),
+    ] = NULL
+    set: Annotated[
+        tuple[str, ...], Argument('Fields to correct, each with its value as JSON: value.customer.name="Ada L."')
+    ] = ()
     yes_all: Annotated[bool, Argument("Continue even if every record of the topic matches.")] = False
     undecided: Annotated[
         str,
@@ -118,6 +130,7 @@ class VerifyRequest:
     ] = None
     key: Annotated[bytes | None, Argument("The erased key, to search for it.", short="-k")] = None
     where: Annotated[str | None, Argument("The `where` of a redaction, to search for its records again.")] = None
+    set: Annotated[tuple[str, ...], Argument("The `set` of a redaction, to compare the fields with.")] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from diamant.cleaner.evidence.scan.file_listing import is_in_use
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.rules.result import OutputSegment
-from diamant.cleaner.segments.record_removal import write_without
+from diamant.cleaner.segments.record_changes import write_changed
 from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -153,13 +153,13 @@ async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: byte
 
 
 def _write_without(env: Env, log: Log, segment: Segment, key: bytes, end: int) -> OutputSegment | None:
-    return write_without(
+    return write_changed(
         env,
         log.path,
         segment.base_offset,
         segment.size,
         segment.txn_index.all(),
-        lambda record: record.key == key and record.value is None and record.offset < end,
+        lambda record: None if record.key == key and record.value is None and record.offset < end else record,
         index_interval_bytes=log.config.index_interval_bytes,
         segment_index_bytes=log.config.segment_index_bytes,
     )

@@ -20,9 +20,11 @@ from diamant.cleaner.evidence.scan.report import ScanReport, written_since_field
 from diamant.cleaner.redaction.claims import (
     MEANT,
     NOT_COVERED,
+    NOT_COVERED_OF_FIELDS,
     NOT_STABLE,
     WHERE,
     Redacted,
+    gone_state,
     is_only_undecided,
     kept_astray,
     kept_undecided,
@@ -63,7 +65,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         if present.ended:
             return await self._end(intent, removal, report, Ended(present.ended[0].what, now_ms))
         claims, refused = self._claims(intent, removal.subject, works, report, present)
-        certified = RECORDS_GONE if intent.records_found else NOTHING_MATCHED
+        certified = gone_state(removal.subject.where) if intent.matches_found else NOTHING_MATCHED
         state, ended = certified if claims and not refused else NOT_CERTIFIED, None
         intent = replace(intent, due_ms=None)
         if refused and all(_is_undecided(report, one) for one in refused):
@@ -114,7 +116,8 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         if intent.due_ms is not None:
             await self._table.save(intent, removal.key, intent.due_ms)
         state, removed = verdict.state, intent.records_found
-        logger.info("redaction %s: %s, %d records removed from %s", intent.id, state, removed, intent.topic)
+        done = "removed from" if removal.subject.where.blanking is None else "changed in"
+        logger.info("redaction %s: %s, %d records %s %s", intent.id, state, removed, done, intent.topic)
         return Redaction(intent.id, state, signed, path, removal.key.public_pem, intent.due_ms, removed)
 
     def _claims(
@@ -135,14 +138,14 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
             claim = {"topic": intent.topic, "partition": index, "below_offset": end}
             state = state_of(report, partition, end, intent.undecided)
             if state == RECORDS_GONE:
-                claims.append({**claim, "state": state})
+                claims.append({**claim, "state": gone_state(subject.where)})
                 continue
             problems = report.reasons(partition, end)
             work = located.get(index)
             stable = end if work is None else min(end, work.log.last_stable_offset)
             is_held = stable < end and not is_only_undecided(report, partition, end)
             if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
-                claims.append({**claim, "below_offset": stable, "state": RECORDS_GONE})
+                claims.append({**claim, "below_offset": stable, "state": gone_state(subject.where)})
                 where = names.partition_dir_name(*partition)
                 held = matching_from(report, partition, stable, end)
                 opened = None if work is None else oldest_open(work.log)
@@ -181,11 +184,11 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
             "claims": claims,
             "not_certified": verdict.refused,
             **written_since_fields(since, unlisted),
-            "unmatched": None if ended or intent.records_found else unmatched(report, subject),
+            "unmatched": None if ended or intent.matches_found else unmatched(report, subject),
             "lost_tombstones": [],
             "coverage": {"texts_searched_for": sum(1 for one in subject.needles if one.kind == WHERE)},
             "next": None,
-            "not_covered": NOT_COVERED,
+            "not_covered": (*NOT_COVERED, *(NOT_COVERED_OF_FIELDS if subject.where.blanking else ())),
         }
 
 

@@ -18,7 +18,13 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.remains import ANY_KEY, short_digest
 from diamant.cleaner.redaction.claims import WHERE, Redacted
 from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
-from diamant.cleaner.redaction.locate import LocatedRecords, SearchedSegment, TooManyMatches, locate_records
+from diamant.cleaner.redaction.locate import (
+    BatchTooLarge,
+    LocatedRecords,
+    SearchedSegment,
+    TooManyMatches,
+    locate_records,
+)
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
 from diamant.progress import Progress
@@ -48,12 +54,12 @@ class RedactRecords:
 
         keys = {*intent.keys}
 
-        def note_value(record: Record) -> None:
+        def note_lost(record: Record, text: bytes) -> None:
             # Values beyond the limit are ignored: choosing needles is the most expensive step here.
-            if len(subject.needles) >= MAX_NEEDLES or record.value is None:
+            if len(subject.needles) >= MAX_NEEDLES:
                 subject.needles.left_out += 1
                 return
-            subject.needles.add(VALUE_NEEDLE, record.value, sample)
+            subject.needles.add(VALUE_NEEDLE, text, sample)
             if record.key is not None:
                 keys.add(short_digest(keyed_digest(subject.needles.secret, record.key)))
 
@@ -64,7 +70,7 @@ class RedactRecords:
             if intent.phase != REWRITING:
                 stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
             located = await self._locate_in(
-                log, subject.where, stable.get(log.partition, 0), room, note_value, progress.advance
+                log, subject.where, stable.get(log.partition, 0), room, note_lost, progress.advance
             )
             works.append(Work(log, located))
             room -= located.nbytes
@@ -78,7 +84,7 @@ class RedactRecords:
         where: Where,
         below: int,
         room: int,
-        note_value: Callable[[Record], object],
+        note_lost: Callable[[Record, bytes], object],
         advance: Callable[[int], object],
     ) -> LocatedRecords:
         active, closed = _segment(log.active), list(log.segments[:-1])
@@ -92,17 +98,18 @@ class RedactRecords:
                 below,
                 is_compacted=is_compacted,
                 offset_bytes=room,
-                on_value=note_value,
+                max_batch_bytes=log.config.max_message_bytes,
+                on_lost=note_lost,
                 advance=advance,
                 check=check,
             )
 
         try:
             return await in_thread(locate)
-        except TooManyMatches as error:
+        except (BatchTooLarge, TooManyMatches) as error:
             raise NotPossible(f"{log.topic}-{log.partition}: {error}; nothing was changed there") from None
 
-    async def rewrite(self, works: Sequence[Work], progress: Progress) -> None:
+    async def rewrite(self, works: Sequence[Work], where: Where, progress: Progress) -> None:
         total = sum(one.size for work in works for one in work.log.segments if one.base_offset in work.located.offsets)
         progress.begin("rewriting segments", total, "bytes")
         for work in works:
@@ -112,14 +119,14 @@ class RedactRecords:
             if log.active.base_offset in work.located.offsets:
                 log.roll()
                 work.was_rolled = True
-            plan = await self._plan(work)
+            plan = await self._plan(work, where)
             for segment in plan.segments:
                 write = partial(write_redacted, self._env, plan, segment)
                 replaced = replace_segment(self._env, log, segment.base_offset, segment.size, write)
                 work.rewritten += await to_its_end(replaced)
                 progress.advance(segment.size)
 
-    async def _plan(self, work: Work) -> RedactionPlan:
+    async def _plan(self, work: Work, where: Where) -> RedactionPlan:
         log = work.log
         closed = {segment.base_offset: segment for segment in log.segments[:-1] if not segment.is_deleted}
         found = [(closed[base], work.located.offsets[base]) for base in sorted(work.located.offsets) if base in closed]
@@ -133,6 +140,7 @@ class RedactRecords:
             ),
             index_interval_bytes=log.config.index_interval_bytes,
             segment_index_bytes=log.config.segment_index_bytes,
+            change=where.change,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
 from diamant.broker.errors import NotPossible, OperationError
+from diamant.cleaner.evidence.certificates.page_words import fields_not_seen
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
 from diamant.storage import names
@@ -43,10 +44,13 @@ class RedactFailed(OperationError):
 
 @dataclass(frozen=True, slots=True)
 class Redaction(RemovalResult):
-    """The result of one call of `broker.redact`. Its state is `records-gone`, `nothing-matched` or `not-certified`."""
+    """The result of one call of `broker.redact`.
+
+    Its state is `records-gone`, `fields-blanked`, `nothing-matched` or `not-certified`.
+    """
 
     removed: int
-    """The number of removed records, including older values on compacted topics."""
+    """The number of removed or changed records, including older values on compacted topics."""
 
     @property
     def unmatched(self) -> dict[str, Any] | None:
@@ -54,8 +58,18 @@ class Redaction(RemovalResult):
         found: dict[str, Any] | None = self.certificate["unmatched"]
         return found
 
+    @property
+    def fields_not_seen(self) -> list[str]:
+        """The fields to change that no matching record has; their paths may be wrong."""
+        return fields_not_seen(self.certificate)
+
     def own_fields(self) -> Mapping[str, Any]:
-        return {"removed": self.removed, "unmatched": self.unmatched, "next_due_ms": self.next_due_ms}
+        return {
+            "removed": self.removed,
+            "fields_not_seen": self.fields_not_seen,
+            "unmatched": self.unmatched,
+            "next_due_ms": self.next_due_ms,
+        }
 
 
 @dataclass(slots=True)
@@ -72,14 +86,14 @@ class Work:
 
 
 def with_found(
-    found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits
+    found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits, *, is_changing: bool
 ) -> Mapping[TopicPartition, Removed]:
-    """Return the records to remove, including those of one more partition, as ranges and counts.
+    """Return the records to remove, or with `is_changing` to change, including those of one more partition, as ranges and counts.
 
     Blocks for some 0.1 s with millions of ranges. Memory: `limits.ranges` ranges.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
-    if place not in found and not located.removed and not located.undecided:
+    if place not in found and not (located.removed or located.unchanged or located.undecided):
         return found
     known = found.get(place, Removed())
     offsets, listed, not_listed = [*known.offsets], [*known.offset_ranges], known.offset_ranges_not_listed
@@ -95,6 +109,8 @@ def with_found(
         known.records + located.removed,
         known.matched + located.matched,
         known.superseded + located.superseded,
+        located.unchanged if is_changing else None,
+        tuple(sorted({*(known.fields or ()), *located.fields})) if is_changing else None,
         tuple(offsets),
         tuple(listed),
         not_listed,
@@ -116,8 +132,9 @@ def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | 
     if not records or any(work.located.kept for work in works):
         return None
     unread = " that can be read" if any(work.located.problems for work in works) else ""
+    done = "change" if intent.blank or intent.set else "remove"
     return (
-        f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all to remove them all"
+        f"all {records} records of {intent.topic}{unread} match, so nothing was changed: set yes_all to {done} them all"
     )
 
 

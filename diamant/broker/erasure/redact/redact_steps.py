@@ -32,7 +32,6 @@ from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, REWRITING, REWRITTEN, RedactionIntent, Rewriting
 from diamant.cleaner.redaction.locate import LocatedRecords
-from diamant.cleaner.redaction.where import parse_where
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.errors import CorruptLog
@@ -69,11 +68,10 @@ class RedactSteps:
     def subject(self, intent: RedactionIntent, key: SigningKey, topics: frozenset[str]) -> Redacted:
         needles = Needles(key.secret, intent.needles)
         needles.left_out = intent.left_out
-        where = parse_where(intent.where, intent.undecided, self._evidence.values(intent.topic))
-        return Redacted(where, topics, needles)
+        return Redacted(intent.parsed_where(self._evidence.values(intent.topic)), topics, needles)
 
     def sought(self, intent: RedactionIntent) -> Sequence[bytes]:
-        return parse_where(intent.where, intent.undecided).said
+        return intent.parsed_where().said
 
     def deleted(self, present: Present) -> str:
         return present.ended[0].what
@@ -102,7 +100,7 @@ class RedactSteps:
                 intent = _leave_what_refuses_writes(intent, works)
                 removal.progress.job_id = intent.id
                 intent = await self._begin(intent, works, removal)
-                await records.rewrite(works, removal.progress)
+                await records.rewrite(works, subject.where, removal.progress)
         if ended is not None:
             return await self._certificates.end(intent, removal, ended)
         removed = await to_its_end(asyncio.to_thread(self._evidence.remove_doomed, [intent.topic], partitions))
@@ -137,9 +135,9 @@ class RedactSteps:
             known = {one.file for one in intent.before}
             files = [name for work in works for name in work.files if name not in known]
             digests = await asyncio.to_thread(self._evidence.digests, files, self._evidence.ends())
-            found = intent.found
+            found, is_changing = intent.found, removal.subject.where.blanking is not None
             for work in works:
-                found = await asyncio.to_thread(with_found, found, work, self._limits)
+                found = await asyncio.to_thread(with_found, found, work, self._limits, is_changing=is_changing)
             intent = replace(intent, before=(*intent.before, *digests), found_before=intent.found, found=found)
         needles = removal.subject.needles
         intent = replace(intent, phase=REWRITING, needles=tuple(needles), left_out=needles.left_out)

@@ -33,6 +33,7 @@ from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
+from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import WhereError, parse_where
@@ -67,7 +68,8 @@ class Redactions:
     async def redact(self, request: RedactRequest, progress: Progress) -> Redaction:
         """Remove the matching records; see `Broker.redact`."""
         try:
-            where = parse_where(request.where, request.undecided)
+            blanking = parse_blanking(request.blank, request.blank_with, request.set)
+            where = parse_where(request.where, request.undecided, blanking=blanking)
         except WhereError as error:
             raise BadArgument(str(error)) from None
         certificate_texts.check_reason(request.reason, request.reference)
@@ -85,6 +87,9 @@ class Redactions:
                 requested_ms=self._evidence.env.clock.now_ms(),
                 is_all_agreed=request.yes_all,
                 undecided=request.undecided,
+                blank=request.blank,
+                blank_with=request.blank_with,
+                set=request.set,
                 scope=scope,
             )
             return self._steps.with_ends(intent)

@@ -28,7 +28,7 @@ from diamant.storage.given_names import is_certificate_name
 
 NOT_CERTIFIED = "not-certified"
 """State of a certificate with claims for no partition, or not for all."""
-LAST_STATES = ("key-gone", "records-gone", NOTHING_MATCHED)
+LAST_STATES = ("key-gone", "records-gone", "fields-blanked", NOTHING_MATCHED)
 """States of final certificates: the intent is removed with them."""
 
 MAX_DESCRIBED = 100

@@ -15,6 +15,8 @@ from jinja2 import ChainableUndefined, Environment, PackageLoader, Template
 from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, DISK_TYPE, public_pem
 from diamant.cleaner.evidence.certificates.page_words import (
     Fields,
+    becoming,
+    fields_not_seen,
     is_redaction,
     part,
     place_text,
@@ -42,6 +44,7 @@ _STATES = {
     "key-gone": ("Everything stored under the key is gone", "good"),
     "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
     "records-gone": ("All records that matched are gone", "good"),
+    "fields-blanked": ("In all records that matched, the named fields are as asked", "good"),
     "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
     "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
 }
@@ -63,6 +66,7 @@ _PROVEN = {
     "key-gone": "no record with this key is left, neither a value nor a deletion mark",
     "values-gone": "no record with this key has a value any more; what is left names the key and holds no data",
     "records-gone": "no record that matches the description is left",
+    "fields-blanked": "in every record that matches the description, the named fields are what was asked for",
 }
 _NOTHING_FOUND = "there is no record {}, and none was removed"
 _ENDINGS = {
@@ -82,7 +86,7 @@ _WITH_WORDS = {
     "certificate": "type version id state is_evidence clock issuer request runs found done overrides claims not_certified ended "
     "topics_ended partitions_added written_since written_since_not_listed tombstones_since tombstones_since_not_listed "
     "lost_tombstones unmatched elsewhere elsewhere_not_listed segments configuration coverage next not_covered signature",
-    "request": "reason reference topics topic key_hmac key_bytes hmac where_hmac where_shape",
+    "request": "reason reference topics topic key_hmac key_bytes hmac where_hmac where_shape fields",
     "coverage": "files files_listed known_positives files_by_sort files_gone_meanwhile not_read ledger codecs bytes "
     "decompressed_bytes batches records unreadable duration_ms engine values_searched_for texts_searched_for "
     "values_not_searched_for least_bytes_of_a_searched_value segments_after_the_recorded_end",
@@ -113,6 +117,8 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         title=title,
         mood=mood,
         redaction=redaction,
+        changed=part(certificate, "request").get("fields") or (),
+        not_seen=fields_not_seen(certificate),
         topics=topics_of(certificate),
         has_values=any("values" in one for one in found),
         used_spark=any("spark" in one.get("runners", ()) for one in certificate.get("done", ())),
@@ -215,7 +221,9 @@ def template(name: str) -> Template:
     )
     words = (counted, number, size, moment, spaced, shown, setting)
     environment.filters.update({word.__name__: word for word in words})
-    environment.filters.update(place=place_text, state=state_text, total=_total, fields=_pairs, unknown=_unknown)
+    environment.filters.update(
+        place=place_text, becoming=becoming, state=state_text, total=_total, fields=_pairs, unknown=_unknown
+    )
     environment.globals.update(
         max_rows=MAX_ROWS, max_offsets=MAX_OFFSETS, endings=_ENDINGS, clocks=_CLOCKS, sorts=_SORTS
     )

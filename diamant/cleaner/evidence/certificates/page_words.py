@@ -15,6 +15,7 @@ _STATES = {
     "key-gone": "no record with the key",
     "values-gone": "a deletion mark, no value",
     "records-gone": "no record that matches",
+    "fields-blanked": "the fields are as asked",
     "nothing-matched": "nothing was found",
     "values-present": "values are left",
     "records-present": "records are left",
@@ -49,6 +50,23 @@ def part(fields: Fields, name: str) -> Fields:
 def is_redaction(certificate: Fields) -> bool:
     """True for a redaction, which is about matching records instead of a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
+
+
+def fields_not_seen(certificate: Fields) -> list[str]:
+    """Return the fields to change that no matching record had; none if no record matched."""
+    found = certificate.get("found", ())
+    seen = {name for one in found for name in one.get("fields", ())}
+    wanted = [one["field"] for one in part(certificate, "request").get("fields", ())]
+    return [one for one in wanted if one not in seen] if found else []
+
+
+_BECOMES = {"null": "nothing (null)", "default": "the default of its schema", "empty": "empty"}
+
+
+def becoming(text: object) -> str:
+    """Return what a changed field becomes."""
+    fixed = str(text).removeprefix("text:")
+    return _BECOMES.get(str(text), str(text) if fixed == text else f"the text “{fixed}”")
 
 
 def topics_of(certificate: Fields) -> Sequence[str]:

@@ -78,8 +78,8 @@ MAX_PROBLEMS = 20
 MAX_FILES = 10
 """Limit of the files that a note names."""
 
-RECORDS_GONE = "records-gone"
-"""The state that a redaction claims (`redaction/claims.py`)."""
+RECORDS_GONE, FIELDS_BLANKED = "records-gone", "fields-blanked"
+"""The states that a redaction claims (`redaction/claims.py`)."""
 
 VALUES_OUTSIDE = (
     "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
@@ -111,7 +111,7 @@ NOT_CONFIRMED = "not-confirmed"
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""
 
-_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE)
+_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, FIELDS_BLANKED, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE)
 """States of certificates that make a claim about every partition."""
 
 

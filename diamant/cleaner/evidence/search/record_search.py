@@ -95,6 +95,12 @@ class Subject:
         """Tell whether a record of a topic is to be removed; None if undecided. A redaction considers more than the key."""
         return self.is_key(record.key)
 
+    def unexplained(
+        self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
+    ) -> list[tuple[str, Needle]]:
+        """Return the needles in a record that it need not have. Each is with the field that holds it."""
+        return hits
+
     def is_in_the_way(self, finding: Finding) -> bool:
         """Tell whether a finding in a file of no partition prevents claims about all partitions.
 
@@ -264,7 +270,7 @@ class FileSearch:
         if verdict is None:
             digest = keyed_digest(self.subject.needles.secret, record.value or b"")
             self._add(self._finding(UNDECIDED, batch, record, "", digest))
-        self._add_same_bytes(record, batch, hits)
+        self._add_same_bytes(record, batch, self.subject.unexplained(record, self.topic, hits) if hits else hits)
         return {needle.digest for _, needle in hits}
 
     def _hits_in(self, record: Record, texts: set[bytes]) -> list[tuple[str, Needle]]:

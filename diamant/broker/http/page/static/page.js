@@ -190,6 +190,7 @@ const STATES = {
   "key-gone": "nothing under the key is left",
   "values-gone": "all values are gone, a deletion mark stays for consumers",
   "records-gone": "all records that matched are gone",
+  "fields-blanked": "the named fields of all records that matched are as asked",
   "nothing-matched": "nothing was found, and nothing was removed",
   "not-certified": "not certified; the certificate says why",
 };

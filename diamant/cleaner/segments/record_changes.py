@@ -1,4 +1,5 @@
-"""Rewrites a closed segment without some of its records; all others keep their offsets, sequences and transactions.
+"""Rewrites a closed segment without some of its records, or with others in their place; all keep their offsets, sequences and
+transactions.
 
 For tombstones that must be removed before their horizon, and for redactions. A batch without remaining records becomes a
 header, as in compaction, so that offsets, producers and transactions can be recovered from it.
@@ -20,21 +21,22 @@ from diamant.storage.segments.txn_index import AbortedTxn
 READ_BYTES = 1024 * 1024
 
 
-def write_without(
+def write_changed(
     env: Env,
     directory: str,
     base_offset: int,
     size: int,
     aborted: Sequence[AbortedTxn],
-    goes: Callable[[Record], bool],
+    changed: Callable[[Record], Record | None],
     *,
     touches: Callable[[BatchHeader], bool] = lambda _header: True,
     index_interval_bytes: int,
     segment_index_bytes: int,
 ) -> OutputSegment | None:
-    """Write the `.cleaned` files of the segment at `base_offset` durably, without the records for which `goes` is true.
+    """Write the `.cleaned` files of the segment at `base_offset` durably, with its records as `changed` returns them; None goes.
 
-    Return None, and write no files, if it is true for none. Batches for which `touches` is false are copied unread. Blocks.
+    Return None, and write no files, if it returns every record itself. Batches for which `touches` is false are copied unread.
+    Blocks.
     Raises CorruptLog for unreadable data; no files remain then.
     """
     path = names.log_file(directory, base_offset)
@@ -45,7 +47,7 @@ def write_without(
         index_interval_bytes=index_interval_bytes,
         segment_index_bytes=segment_index_bytes,
     )
-    removed = 0
+    count = 0
     file = env.open(path, read_only=True)
     try:
         for chunk in read_chunks(file, 0, size, READ_BYTES):
@@ -53,16 +55,18 @@ def write_without(
                 header = batch.header
                 batch.check()
                 records = [] if header.is_control or not touches(header) else list(batch.iter_records())
-                kept = [record for record in records if not goes(record)]
-                removed += len(records) - len(kept)
-                if len(kept) == len(records):
+                new_records = [changed(record) for record in records]
+                kept = [record for record in new_records if record is not None]
+                changes = sum(new is not old for new, old in zip(new_records, records, strict=True))
+                count += changes
+                if not changes:
                     writer.append(batch.view(), header.last_offset, header.max_timestamp)
                     continue
                 new = rebuilt_batch(header, kept, None) if kept else emptied_batch(header)
                 writer.append(new, header.last_offset, header.max_timestamp)
         for txn in aborted:
             writer.add_aborted(txn)
-        if not removed:
+        if not count:
             writer.abandon()
             return None
         output = writer.finish(env.mtime_ms(path), (base_offset,))

@@ -1,0 +1,271 @@
+"""Blanking: the named fields of matching records change, and all else of these records stays.
+
+    fields      value.customer.name, value["e mail"], header.user; at least one step behind `value`
+    blank       the fields become null, the schema's default, empty, or a fixed text: `null`, `default`, `empty`, `text:***`
+    set         a field becomes a given value: value.name="Ada L."
+
+Null in Protobuf is a field that is left out. A field that a record does not have stays away. Keys cannot change: another key is
+another record. A record is Unchangeable if the schema of a value is missing or has no such value, or a path may lead through a
+text that is JSON itself; `where` then calls it UNDECIDED.
+
+Bounds: `MAX_FIELDS` fields; one value and its decoded forms at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, TypeAlias
+
+from diamant.cleaner.evidence.search.needles import keyed_digest
+from diamant.cleaner.redaction.json_edit import edit_json
+from diamant.cleaner.redaction.json_path import SHORT_FRAME_BYTES, is_json
+from diamant.cleaner.redaction.where import (
+    HEADER,
+    MAX_BYTES,
+    ChangedRecord,
+    RecordChange,
+    WhereError,
+    field_text,
+    parse_field,
+)
+from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, TEXT, Edit, NewValue, Unchangeable, texts_in
+from diamant.cleaner.values.framing import Frame
+from diamant.cleaner.values.nodes import Undecodable
+from diamant.cleaner.values.schemas import VALUE, Values
+from diamant.protocol.batches.header import Header, Record
+
+MAX_FIELDS = 100
+
+_TEXT = f"{TEXT}:"
+_GIVEN = "a given value"
+
+_Edited: TypeAlias = tuple[bytes, list[list[Edit]]]
+"""The new bytes, and the edits of each field."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field, and what it becomes."""
+
+    field: str
+    """`VALUE` or `HEADER`."""
+    path: tuple[str, ...]
+    """Steps into the value; for a header, its name."""
+    replacement: NewValue
+
+    @property
+    def name(self) -> str:
+        """The field as the language writes it."""
+        return field_text(self.field, self.path)
+
+    def header(self, old: bytes | None) -> bytes | None:
+        """Return what becomes of a header's value. Unchangeable."""
+        kind = self.replacement.kind
+        if kind == DEFAULT:
+            raise Unchangeable("headers have no defaults")
+        if kind == EMPTY:
+            return None if old is None else b""
+        text = None if kind == NULL else self.replacement.given
+        return None if text is None else str(text).encode()
+
+    def to_fields(self, secret: bytes) -> dict[str, str]:
+        """Return the row of a certificate. A given value is there as its keyed digest."""
+        replacement = self.replacement
+        if replacement.kind == GIVEN:
+            digest = keyed_digest(secret, replacement.text.encode()).hex()
+            return {"field": self.name, "becomes": _GIVEN, "hmac": digest}
+        return {
+            "field": self.name,
+            "becomes": _TEXT + replacement.text if replacement.kind == TEXT else replacement.kind,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Blanking:
+    """The changes of single fields (`where.RecordChange`). Any thread."""
+
+    changes: tuple[FieldChange, ...]
+
+    @property
+    def said(self) -> Sequence[bytes]:
+        """The texts that fields are given."""
+        given = [one.replacement for one in self.changes if one.replacement.kind == GIVEN]
+        return [text for one in given for text in _texts_given(one.given) if text]
+
+    def change(self, record: Record, values: Values) -> ChangedRecord:
+        """Return the changed record; the record itself if nothing changes. Unchangeable."""
+        value, headers = record.value, record.headers
+        lost: list[bytes] = []
+        seen: list[str] = []
+        changes = [one for one in self.changes if one.field == VALUE]
+        if value is not None and changes:
+            value, made = _changed_value(value, values.frame_of(record, VALUE), values, changes)
+            lost = [text for edits in made for edit in edits for text in texts_in(edit.old)]
+            seen = [one.name for one, edits in zip(changes, made, strict=True) if edits]
+        for one in self.changes:
+            if one.field == HEADER and any(name == one.path[0] for name, _ in headers):
+                headers, old = _changed_headers(headers, one)
+                lost += old
+                seen.append(one.name)
+        is_same = value == record.value and headers == record.headers
+        return ChangedRecord(record if is_same else record._replace(value=value, headers=headers), lost, seen)
+
+    def to_fields(self, secret: bytes) -> list[dict[str, str]]:
+        """Return the rows of a certificate."""
+        return [one.to_fields(secret) for one in self.changes]
+
+
+def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) -> Blanking | None:
+    """Return the changes that a request asks for; None if it asks for none. WhereError.
+
+    `blank`: fields. `blank_with`: what they become. `given`: texts such as `value.name="Ada L."`.
+    """
+    if not blank and not given:
+        if blank_with != NULL:
+            raise WhereError("blank_with: there is no field to blank; name it with blank")
+        return None
+    changes = []
+    if blank:
+        replacement = _replacement(blank_with)
+        for text in blank:
+            field, path, rest = parse_field(text, "blank")
+            if rest.strip():
+                raise WhereError("blank: expected one field, as in value.customer.name, and nothing behind it")
+            changes.append(FieldChange(field, path, replacement))
+    for text in given:
+        field, path, rest = parse_field(text, "set")
+        if not rest.lstrip().startswith("="):
+            raise WhereError('set: expected a field, = and its value as JSON, as in value.name="Ada L."')
+        changes.append(FieldChange(field, path, NewValue(GIVEN, _json(rest.lstrip()[1:].strip()))))
+    _check(changes)
+    return Blanking(tuple(changes))
+
+
+def stated_blanking(
+    rows: Sequence[Mapping[str, Any]], given: RecordChange | None, secret: bytes | None
+) -> Blanking | None:
+    """Return the changes that a certificate states. `given`: the values that it has as digests only.
+
+    None if one of these is missing, or is not that of the certificate. WhereError.
+    """
+    known = {one.name: one for one in given.changes} if isinstance(given, Blanking) else {}
+    changes = []
+    for row in rows:
+        if row["becomes"] == _GIVEN:
+            one = known.get(row["field"])
+            if one is None or (secret is not None and one.to_fields(secret) != dict(row)):
+                return None
+        else:
+            field, path, _ = parse_field(row["field"], "field")
+            one = FieldChange(field, path, _replacement(row["becomes"]))
+        changes.append(one)
+    return Blanking(tuple(changes))
+
+
+def _replacement(text: str) -> NewValue:
+    if text in (NULL, DEFAULT, EMPTY):
+        return NewValue(text)
+    if not text.startswith(_TEXT):
+        raise WhereError(f"blank_with: expected {NULL}, {DEFAULT}, {EMPTY} or a fixed text, as in {_TEXT}***")
+    _check_text(text, "blank_with")
+    return NewValue(TEXT, text.removeprefix(_TEXT))
+
+
+def _json(text: str) -> str:
+    """Check a value that is given as JSON. WhereError."""
+    _check_text(text, "set")
+    try:
+        json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise WhereError('set: the value is not JSON; a text needs its quotes, as in value.name="Ada L."') from None
+    return text
+
+
+def _refuse(_name: str) -> None:
+    raise ValueError
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise WhereError(f"{what}: the text has lone surrogates, which UTF-8 cannot hold") from None
+    if size > MAX_BYTES:
+        raise WhereError(f"{what}: the text has {size} bytes, at most {MAX_BYTES} are allowed")
+
+
+def _check(changes: Sequence[FieldChange]) -> None:
+    """Raise WhereError for fields that cannot change, or not together."""
+    if len(changes) > MAX_FIELDS:
+        raise WhereError(f"blank: more than {MAX_FIELDS} fields")
+    for one in changes:
+        if one.field not in (VALUE, HEADER):
+            raise WhereError(
+                "blank: keys cannot change, since another key is another record; erase the key, or redact its records"
+            )
+        if not one.path:
+            raise WhereError(
+                "blank: expected a field of the value, as in value.name; without its value a record is a tombstone"
+            )
+        if one.field == HEADER and one.replacement.kind == GIVEN and not isinstance(one.replacement.given, str | None):
+            raise WhereError("set: a header is given a text or null")
+    for first, second in combinations(changes, 2):
+        size = min(len(first.path), len(second.path))
+        if first.field == second.field and first.path[:size] == second.path[:size]:
+            raise WhereError("blank: a field is named twice, or is a part of another one that is named")
+
+
+def _texts_given(value: Any) -> Iterator[bytes]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value.encode(errors="surrogatepass")
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts_given(one)
+
+
+# -- changes of a record ----------------------------------------------------------------------------------------------
+
+
+def _changed_headers(headers: tuple[Header, ...], change: FieldChange) -> tuple[tuple[Header, ...], list[bytes]]:
+    (name,) = change.path
+    new = tuple(Header(one, change.header(value) if one == name else value) for one, value in headers)
+    return new, [old for (_, old), (_, now) in zip(headers, new, strict=True) if old is not None and old != now]
+
+
+def _changed_value(data: bytes, frame: Frame | None, values: Values, changes: Sequence[FieldChange]) -> _Edited:
+    if frame is None:
+        return _in_json(data, changes)
+    try:
+        try:
+            payload, made = values.change(frame, VALUE, [(one.path, one.replacement) for one in changes])
+        except Undecodable:
+            return _json_in_frame(frame, changes)
+    except Undecodable as error:
+        raise Unchangeable(str(error)) from None
+    return (data if payload == frame.payload() else frame.around(payload)), made
+
+
+def _json_in_frame(frame: Frame, changes: Sequence[FieldChange]) -> _Edited:
+    """Unchangeable, Undecodable."""
+    old = frame.payload()
+    if is_json(old):
+        payload, made = _in_json(old, changes)
+        return (frame.data if payload == old else frame.around(payload)), made
+    payload, made = _in_json(frame.data[SHORT_FRAME_BYTES:], changes)
+    return frame.data[:SHORT_FRAME_BYTES] + payload, made
+
+
+def _in_json(data: bytes, changes: Sequence[FieldChange]) -> _Edited:
+    """Unchangeable."""
+    made: list[list[Edit]] = []
+    for one in changes:
+        try:
+            data, edits = edit_json(data, one.path, one.replacement)
+        except (ValueError, RecursionError):
+            raise Unchangeable("the value is not JSON, and has no schema") from None
+        made.append(edits)
+    return data, made

@@ -1,0 +1,106 @@
+"""Changes fields in JSON: the bytes of a field's value are replaced, order and spacing elsewhere stay."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from diamant.cleaner.redaction.json_path import DECODER, EXISTS, NO, JsonPath
+from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, TEXT, Edit, NewValue, Unchangeable
+from diamant.cleaner.values.nodes import Object
+
+_BYTE_ORDER_MARK = "﻿".encode()
+_SPACE = re.compile(r"[ \t\n\r]*")
+_QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_constant=str)
+"""Finds the end of a value."""
+
+
+def edit_json(data: bytes, path: tuple[str, ...], replacement: NewValue) -> tuple[bytes, list[Edit]]:
+    """Return JSON with the values at a path replaced, and the edits in its text. ValueError, RecursionError, Unchangeable."""
+    text = data.decode("utf-8-sig")
+    _QUICK.decode(text)
+    fields = _Fields(text, path, replacement)
+    fields.visit(0, 0)
+    mark = _BYTE_ORDER_MARK if data.startswith(_BYTE_ORDER_MARK) else b""
+    parts, at = [mark], 0
+    for edit in fields.edits:
+        parts += [text[at : edit.start].encode(), edit.new]
+        at = edit.end
+    return b"".join([*parts, text[at:].encode()]), fields.edits
+
+
+class _Fields:
+    """Walks along a path in valid JSON."""
+
+    def __init__(self, text: str, path: tuple[str, ...], replacement: NewValue) -> None:
+        self._text = text
+        self._path = path
+        self._replacement = replacement
+        self.edits: list[Edit] = []
+        """Ascending; positions are those of characters, and the old values are there as they were written, too."""
+
+    def visit(self, at: int, depth: int) -> int:
+        """Find the values at the rest of the path in the value that begins at or behind `at`; return its end."""
+        text, is_there = self._text, depth == len(self._path)
+        at = self._space(at)
+        if text[at] == "[" and (not is_there or self._replacement.kind == TEXT):
+            return self._items(at, depth)
+        if is_there:
+            return self._replace(at)
+        if text[at] == "{":
+            return self._members(at, depth)
+        node, end = _QUICK.raw_decode(text, at)
+        # JSON within a text: the path may lead through it.
+        if isinstance(node, str) and JsonPath(self._path[depth:], EXISTS).found_in(node) != NO:
+            raise Unchangeable("the path leads through a text that is JSON itself")
+        return end
+
+    def _items(self, at: int, depth: int) -> int:
+        at = self._space(at + 1)
+        while self._text[at] != "]":
+            at = self._space(self.visit(at, depth))
+            at += self._text[at] == ","
+            at = self._space(at)
+        return at + 1
+
+    def _members(self, at: int, depth: int) -> int:
+        at = self._space(at + 1)
+        while self._text[at] != "}":
+            name, at = _QUICK.raw_decode(self._text, at)
+            at = self._space(self._space(at) + 1)
+            if name == self._path[depth]:
+                at = self.visit(at, depth + 1)
+            else:
+                _, at = _QUICK.raw_decode(self._text, at)
+            at = self._space(at)
+            at = self._space(at + (self._text[at] == ","))
+        return at + 1
+
+    def _replace(self, at: int) -> int:
+        old, end = DECODER.raw_decode(self._text, at)
+        new = _written(old, self._replacement)
+        lost = None if new == self._text[at:end] else [old, self._text[at:end].strip('"')]
+        self.edits.append(Edit(at, end, new.encode(), lost))
+        return end
+
+    def _space(self, at: int) -> int:
+        found = _SPACE.match(self._text, at)
+        return at if found is None else found.end()
+
+
+def _written(old: Any, replacement: NewValue) -> str:
+    """Return what takes the place of a value, as JSON."""
+    kind = replacement.kind
+    if kind == DEFAULT:
+        raise Unchangeable("JSON has no schema that names a default")
+    if kind == GIVEN:
+        return replacement.text
+    if kind == TEXT:
+        return json.dumps(replacement.text, ensure_ascii=False)
+    if kind == NULL or old is None:
+        return "null"
+    assert kind == EMPTY
+    if isinstance(old, bool):
+        return "false"
+    return '""' if isinstance(old, str) else "{}" if isinstance(old, Object) else "[]" if isinstance(old, list) else "0"

@@ -1,0 +1,75 @@
+"""Changes of single fields in the bytes of a value, whatever its format: what a field becomes, and where it stands.
+
+    null       null; in Protobuf the field is left out
+    default    the schema's default
+    empty      an empty text, list or object, 0, false: of the type that the field has. A null stays
+    text       a fixed text; in a list it takes the place of each item
+    given      a value as JSON
+
+A field that is not there stays away; one that already is what it shall be has an edit that changes nothing. All other bytes stay
+as they are, but for the sizes that some formats write before their parts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from diamant.cleaner.values.nodes import Object
+
+NULL, DEFAULT, EMPTY, TEXT, GIVEN = "null", "default", "empty", "text", "given"
+
+
+class Unchangeable(Exception):
+    """A field cannot become what it shall: its schema has no such value, or it cannot be told where it is. No text of values."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewValue:
+    """What a field becomes."""
+
+    kind: str
+    text: str = ""
+    """The fixed text, or the given value as JSON."""
+
+    @property
+    def given(self) -> Any:
+        """The value of `TEXT` and `GIVEN`: numbers with a point are Decimal."""
+        return self.text if self.kind == TEXT else json.loads(self.text, parse_float=Decimal)
+
+
+class Edit(NamedTuple):
+    """The bytes, or characters, from `start` to `end`, and those that take their place."""
+
+    start: int
+    end: int
+    new: bytes
+    old: Any = None
+    """The old value (`nodes`); None if the edit changes nothing."""
+
+
+def spliced(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """Return the data with all edits, which do not overlap and are in any order."""
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+        parts += [data[at : edit.start], edit.new]
+        at = edit.end
+    return b"".join([*parts, data[at:]])
+
+
+def texts_in(node: Any) -> Iterator[bytes]:
+    """Yield the texts and bytes in a value."""
+    left = [node]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one.encode(errors="surrogatepass")
+        elif isinstance(one, bytes):
+            yield one
+        elif isinstance(one, Object):
+            left += [value for _, value in one]
+        elif isinstance(one, list):
+            left += one
