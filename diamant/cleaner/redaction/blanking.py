@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from diamant.cleaner.evidence.search.needles import keyed_digest
 from diamant.cleaner.redaction.json_edit import edit_json
-from diamant.cleaner.redaction.json_path import SHORT_FRAME_BYTES, is_json
+from diamant.cleaner.redaction.json_path import SHORT_FRAME_BYTES, is_json, leads_into_text
 from diamant.cleaner.redaction.where import (
     HEADER,
     MAX_BYTES,
@@ -111,7 +111,9 @@ class Blanking:
                 lost += old
                 seen.append(one.name)
         is_same = value == record.value and headers == record.headers
-        return ChangedRecord(record if is_same else record._replace(value=value, headers=headers), lost, seen)
+        if is_same:
+            return ChangedRecord(record, (), seen)
+        return ChangedRecord(record._replace(value=value, headers=headers), lost, seen)
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
         """Return the rows of a certificate."""
@@ -139,7 +141,8 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
         field, path, rest = parse_field(text, "set")
         if not rest.lstrip().startswith("="):
             raise WhereError('set: expected a field, = and its value as JSON, as in value.name="Ada L."')
-        changes.append(FieldChange(field, path, NewValue(GIVEN, _json(rest.lstrip()[1:].strip()))))
+        value = _json(rest.lstrip()[1:].strip())
+        changes.append(FieldChange(field, path, NewValue(NULL) if value == "null" else NewValue(GIVEN, value)))
     _check(changes)
     return Blanking(tuple(changes))
 
@@ -241,6 +244,9 @@ def _changed_value(data: bytes, frame: Frame | None, values: Values, changes: Se
         return _in_json(data, changes)
     try:
         try:
+            root = values.decode(frame, VALUE)
+            if any(leads_into_text(root, one.path) for one in changes):
+                raise Unchangeable("the path leads through a text that is JSON itself")
             payload, made = values.change(frame, VALUE, [(one.path, one.replacement) for one in changes])
         except Undecodable:
             return _json_in_frame(frame, changes)

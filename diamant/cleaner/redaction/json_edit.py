@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from diamant.cleaner.redaction.json_path import DECODER, EXISTS, NO, JsonPath
+from diamant.cleaner.redaction.json_path import DECODER, leads_into_text
 from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, TEXT, Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import Object
 
@@ -19,7 +19,8 @@ _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_co
 def edit_json(data: bytes, path: tuple[str, ...], replacement: NewValue) -> tuple[bytes, list[Edit]]:
     """Return JSON with the values at a path replaced, and the edits in its text. ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
-    _QUICK.decode(text)
+    if leads_into_text(DECODER.decode(text), path):
+        raise Unchangeable("the path leads through a text that is JSON itself")
     fields = _Fields(text, path, replacement)
     fields.visit(0, 0)
     mark = _BYTE_ORDER_MARK if data.startswith(_BYTE_ORDER_MARK) else b""
@@ -50,11 +51,7 @@ class _Fields:
             return self._replace(at)
         if text[at] == "{":
             return self._members(at, depth)
-        node, end = _QUICK.raw_decode(text, at)
-        # JSON within a text: the path may lead through it.
-        if isinstance(node, str) and JsonPath(self._path[depth:], EXISTS).found_in(node) != NO:
-            raise Unchangeable("the path leads through a text that is JSON itself")
-        return end
+        return _QUICK.raw_decode(text, at)[1]
 
     def _items(self, at: int, depth: int) -> int:
         at = self._space(at + 1)

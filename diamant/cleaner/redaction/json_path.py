@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -140,6 +140,22 @@ class JsonPath:
             if not missing:
                 return True
         return False
+
+
+def leads_into_text(root: Any, path: Sequence[str]) -> bool:
+    """Tell whether a path leads through a text of a value that is JSON itself, and may hold what is at its end."""
+    left = [(root, 0)]
+    while left:
+        node, depth = left.pop()
+        if depth == len(path):
+            continue
+        if isinstance(node, list):
+            left += [(one, depth) for one in node]
+        elif isinstance(node, Object):
+            left += [(value, depth + 1) for name, value in node if name == path[depth]]
+        elif isinstance(node, str | bytes) and JsonPath(tuple(path[depth:]), EXISTS).found_in(node) != NO:
+            return True
+    return False
 
 
 def plain_number(number: Decimal) -> tuple[bool, str, int]:

@@ -1,4 +1,4 @@
-"""Avro: compiles a schema into a reader of values, as its writer encoded them (no resolution, no defaults).
+"""Avro: compiles a schema into types that read values, as their writer encoded them (no resolution, no defaults).
 
 Own code, since values come from anybody: a library in C has crashed the process on a list of two million nested records, and an
 array of 2^62 nulls in ten bytes would fill any memory. A value that a schema does not consume to its end, an invalid text, a
@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.cleaner.values.cursor import Cursor
-from diamant.cleaner.values.edits import Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
 
 MAX_SCHEMA_DEPTH = 64
@@ -36,30 +36,66 @@ Read: TypeAlias = Callable[[Cursor, int], Any]
 """Reads one value at a depth."""
 
 
+class _NoDefault:
+    """The default of a field that has none."""
+
+
+NO_DEFAULT: Final = _NoDefault()
+
+
+class AvroField(NamedTuple):
+    """A field of a record."""
+
+    name: str
+    type: AvroType
+    default: Any
+    """As the schema writes it in JSON, or NO_DEFAULT."""
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """A type of a schema."""
+
+    kind: str
+    """`record`, `union`, `array`, `map`, `enum`, `fixed`, or a primitive type."""
+    read: Read
+    parts: Sequence[AvroType] = ()
+    """The branches of a union; the one type of the items of an array, or of the values of a map."""
+    fields: list[AvroField] = field(default_factory=list)
+    symbols: Sequence[str] = ()
+    size: int = 0
+    """Of a fixed, in bytes."""
+    logical: str = ""
+    """The logical type, if it fits."""
+    scale: int = 0
+
+    def branch(self, index: int) -> AvroType:
+        """Return a branch of a union. Undecodable."""
+        if not 0 <= index < len(self.parts):
+            raise Undecodable("a union has no such branch: the value has another schema")
+        return self.parts[index]
+
+
 class AvroReader:
     """Reads values of one schema. Any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
         """`references`: schemas by name, each after those that it refers to. Undecodable for a bad schema."""
-        names: dict[str, Read] = {}
+        names: dict[str, AvroType] = {}
         for other in (references or {}).values():
             _compiled(other, names)
-        self._read = _compiled(text, names)
-
-    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
-        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
-        raise Unchangeable("fields of this format cannot be changed")
+        self.type = _compiled(text, names)
 
     def read(self, payload: bytes) -> Any:
         """Return the value. Undecodable."""
         cursor = Cursor(payload)
-        found = self._read(cursor, 0)
+        found = self.type.read(cursor, 0)
         if not cursor.is_at_end:
             raise Undecodable("bytes are left behind the value: it has another schema")
         return found
 
 
-def _compiled(text: str, names: MutableMapping[str, Read]) -> Read:
+def _compiled(text: str, names: MutableMapping[str, AvroType]) -> AvroType:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError):
@@ -72,16 +108,16 @@ def _compiled(text: str, names: MutableMapping[str, Read]) -> Read:
 
 
 class _Compiler:
-    def __init__(self, names: MutableMapping[str, Read]) -> None:
+    def __init__(self, names: MutableMapping[str, AvroType]) -> None:
         self._names = names
 
-    def compile(self, schema: Any, namespace: str, depth: int) -> Read:
+    def compile(self, schema: Any, namespace: str, depth: int) -> AvroType:
         if depth > MAX_SCHEMA_DEPTH:
             raise Undecodable(f"the Avro schema has more than {MAX_SCHEMA_DEPTH} levels")
         if isinstance(schema, list):
             return _union([self.compile(one, namespace, depth + 1) for one in schema])
         if isinstance(schema, str):
-            return _SIMPLE[schema] if schema in _SIMPLE else self._named(schema, namespace)
+            return AvroType(schema, _SIMPLE[schema]) if schema in _SIMPLE else self._named(schema, namespace)
         kind = schema["type"]
         if isinstance(kind, dict | list):
             return self.compile(kind, namespace, depth + 1)
@@ -92,16 +128,17 @@ class _Compiler:
         if kind == "map":
             return _map(self.compile(schema["values"], namespace, depth + 1))
         if kind == "enum":
-            return self._define(schema, namespace, _enum([str(one) for one in schema["symbols"]]))
+            symbols = [str(one) for one in schema["symbols"]]
+            return self._define(schema, namespace, AvroType("enum", _enum(symbols), symbols=symbols))
         if kind == "fixed":
             size = int(schema["size"])
-            read = _logical(schema, "fixed", lambda cursor, _depth: cursor.take(size))
-            return self._define(schema, namespace, read)
+            fixed = _logical(schema, AvroType("fixed", lambda cursor, _depth: cursor.take(size), size=size))
+            return self._define(schema, namespace, fixed)
         if kind in _PRIMITIVES:
-            return _logical(schema, kind, _SIMPLE[kind])
+            return _logical(schema, AvroType(kind, _SIMPLE[kind]))
         return self._named(kind, namespace)
 
-    def _record(self, schema: Any, namespace: str, depth: int) -> Read:
+    def _record(self, schema: Any, namespace: str, depth: int) -> AvroType:
         fields: list[tuple[str, Read]] = []
 
         def read(cursor: Cursor, at: int) -> Object:
@@ -109,16 +146,19 @@ class _Compiler:
             return Object([(name, read_field(cursor, at + 1)) for name, read_field in fields])
 
         # Known before its fields: they may be of this type.
-        self._define(schema, namespace, read)
+        found = self._define(schema, namespace, AvroType("record", read))
         inner = _full_name(schema, namespace).rpartition(".")[0]
-        fields += [(str(one["name"]), self.compile(one["type"], inner, depth + 1)) for one in schema["fields"]]
-        return read
+        for one in schema["fields"]:
+            kind = self.compile(one["type"], inner, depth + 1)
+            found.fields.append(AvroField(str(one["name"]), kind, one.get("default", NO_DEFAULT)))
+        fields += [(one.name, one.type.read) for one in found.fields]
+        return found
 
-    def _define(self, schema: Any, namespace: str, read: Read) -> Read:
-        self._names[_full_name(schema, namespace)] = read
-        return read
+    def _define(self, schema: Any, namespace: str, found: AvroType) -> AvroType:
+        self._names[_full_name(schema, namespace)] = found
+        return found
 
-    def _named(self, name: str, namespace: str) -> Read:
+    def _named(self, name: str, namespace: str) -> AvroType:
         found = self._names.get(f"{namespace}.{name}" if namespace and "." not in name else name)
         found = found or self._names.get(name)
         if found is None:
@@ -131,15 +171,13 @@ def _full_name(schema: Any, namespace: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
 
 
-def _union(branches: list[Read]) -> Read:
+def _union(branches: list[AvroType]) -> AvroType:
     def read(cursor: Cursor, depth: int) -> Any:
         cursor.enter(depth)
-        index = cursor.zigzag()
-        if not 0 <= index < len(branches):
-            raise Undecodable("a union has no such branch: the value has another schema")
-        return branches[index](cursor, depth + 1)
+        return found.branch(cursor.zigzag()).read(cursor, depth + 1)
 
-    return read
+    found = AvroType("union", read, branches)
+    return found
 
 
 def _blocks(cursor: Cursor, depth: int) -> Any:
@@ -153,13 +191,19 @@ def _blocks(cursor: Cursor, depth: int) -> Any:
         yield from range(count)
 
 
-def _array(item: Read) -> Read:
-    return lambda cursor, depth: [item(cursor, depth + 1) for _ in _blocks(cursor, depth)]
+def _array(item: AvroType) -> AvroType:
+    read = item.read
+    return AvroType("array", lambda cursor, depth: [read(cursor, depth + 1) for _ in _blocks(cursor, depth)], [item])
 
 
-def _map(value: Read) -> Read:
-    return lambda cursor, depth: Object(
-        [(_string(cursor, depth), value(cursor, depth + 1)) for _ in _blocks(cursor, depth)]
+def _map(value: AvroType) -> AvroType:
+    read = value.read
+    return AvroType(
+        "map",
+        lambda cursor, depth: Object(
+            [(_string(cursor, depth), read(cursor, depth + 1)) for _ in _blocks(cursor, depth)]
+        ),
+        [value],
     )
 
 
@@ -198,25 +242,33 @@ _SIMPLE: dict[str, Read] = {
 
 # -- logical types -----------------------------------------------------------------------------------------------------
 
-_PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
+PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
 
-def _logical(schema: Any, kind: str, read: Read) -> Read:
-    """Return the reader of a logical type; `read` if there is none that fits."""
-    logical = str(schema.get("logicalType"))
+def _logical(schema: Any, found: AvroType) -> AvroType:
+    """Return a type as the logical type of its schema; as it is if there is none that fits."""
+    logical, kind, read = str(schema.get("logicalType")), found.kind, found.read
     if logical == "decimal" and kind in ("bytes", "fixed"):
         scale = schema.get("scale", 0)
         if isinstance(scale, int) and 0 <= scale <= MAX_SCALE:
-            return lambda cursor, depth: _decimal(read(cursor, depth), scale)
+            return replace(
+                found, read=lambda cursor, depth: _decimal(read(cursor, depth), scale), logical=logical, scale=scale
+            )
     if logical == "uuid" and kind == "fixed" and schema["size"] == 16:
-        return lambda cursor, depth: str(UUID(bytes=read(cursor, depth)))
+        return replace(found, read=lambda cursor, depth: str(UUID(bytes=read(cursor, depth))), logical=logical)
     if logical == "date" and kind == "int":
-        return lambda cursor, depth: _moment(read(cursor, depth), 86_400, 1, slice(0, 10), "")
+        day = slice(0, 10)
+        return replace(
+            found, read=lambda cursor, depth: _moment(read(cursor, depth), 86_400, 1, day, ""), logical=logical
+        )
     word, _, unit = logical.rpartition("-")
-    if kind in ("int", "long") and unit in _PER_SECOND and word in ("time", "timestamp", "local-timestamp"):
+    if kind in ("int", "long") and unit in PER_SECOND and word in ("time", "timestamp", "local-timestamp"):
         part, zone = slice(11 if word == "time" else 0, None), "Z" if word == "timestamp" else ""
-        return lambda cursor, depth: _moment(read(cursor, depth), 1, _PER_SECOND[unit], part, zone)
-    return read
+        per_second = PER_SECOND[unit]
+        return replace(
+            found, read=lambda cursor, depth: _moment(read(cursor, depth), 1, per_second, part, zone), logical=logical
+        )
+    return found
 
 
 def _decimal(data: bytes, scale: int) -> Decimal:

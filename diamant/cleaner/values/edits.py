@@ -13,12 +13,16 @@ as they are, but for the sizes that some formats write before their parts.
 from __future__ import annotations
 
 import json
+import math
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from diamant.cleaner.values.nodes import Object
+
+MAX_DIGITS = 1_000
 
 NULL, DEFAULT, EMPTY, TEXT, GIVEN = "null", "default", "empty", "text", "given"
 
@@ -49,6 +53,37 @@ class Edit(NamedTuple):
     new: bytes
     old: Any = None
     """The old value (`nodes`); None if the edit changes nothing."""
+
+
+def whole(number: float | Decimal, scale: int = 0) -> int:
+    """Return a number times 10 to the power of `scale`, as an integer. Unchangeable if it is none, or too large."""
+    exact = number if isinstance(number, Decimal) else Decimal(number)
+    sign, digits, exponent = exact.as_tuple()
+    # An integer of 1e999999999 would fill the memory.
+    if not isinstance(exponent, int) or abs(exact.adjusted()) > MAX_DIGITS:
+        raise Unchangeable("the number does not fit the schema")
+    shift: int = exponent + scale
+    found, rest = divmod(int("".join(map(str, digits))), int(10 ** max(0, -shift)))
+    if rest:
+        raise Unchangeable("the number has more decimal places than the schema")
+    return (-1 if sign else 1) * found * int(10 ** max(0, shift))
+
+
+def real(number: float | Decimal, form: str) -> bytes:
+    """Return a number as a float of this form of `struct`. Unchangeable if it is too large."""
+    try:
+        found = float(number)
+        data = struct.pack(form, found)
+    except OverflowError:
+        found = math.inf
+    if isinstance(number, int | Decimal) and math.isinf(found):
+        raise Unchangeable("the number does not fit the schema")
+    return data
+
+
+def growth(edits: Sequence[Edit]) -> int:
+    """Return by how many bytes the data grows."""
+    return sum(len(one.new) - (one.end - one.start) for one in edits)
 
 
 def spliced(data: bytes, edits: Sequence[Edit]) -> bytes:

@@ -34,6 +34,7 @@ class ProtoField:
     """The full name of the message around it, in which `type` is looked up."""
     is_repeated: bool = False
     is_map: bool = False
+    is_required: bool = False
     has_default: bool = False
     """True if readers see its default when it is missing (proto3, without `optional`, outside of a oneof)."""
 
@@ -129,7 +130,7 @@ class _Parser:
         name = self._next()
         self._expect("=")
         number = int(self._next(), 0)
-        found = ProtoField(name, kind, message.name, is_repeated=label == "repeated")
+        found = ProtoField(name, kind, message.name, is_repeated=label == "repeated", is_required=label == "required")
         if kind == "group":
             found.name, found.type = name.lower(), name
             if self._tokens[self._at] == "[":

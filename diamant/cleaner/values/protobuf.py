@@ -10,11 +10,10 @@ Bounds: as Avro's (`cursor.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from diamant.cleaner.values.cursor import Cursor
-from diamant.cleaner.values.edits import Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
 from diamant.cleaner.values.proto_text import MessageType, ProtoField, parse_proto
 
@@ -42,12 +41,12 @@ message BoolValue { bool value = 1; }
 message StringValue { string value = 1; }
 message BytesValue { bytes value = 1; }
 """
-_ANY = "google.protobuf.Any"
+ANY = "google.protobuf.Any"
 
 _JOINED_PART_BYTES = 64
 """A message in several parts is joined; so many bytes count as a part of the value."""
 
-_VARINT, _EIGHT, _SIZED, _GROUP, _GROUP_END, _FOUR = 0, 1, 2, 3, 4, 5
+VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = 0, 1, 2, 3, 4, 5
 
 
 def _signed(bits: int) -> Callable[[Cursor], int]:
@@ -62,22 +61,22 @@ def _fixed(size: int, *, signed: bool) -> Callable[[Cursor], int]:
     return lambda cursor: int.from_bytes(cursor.take(size), "little", signed=signed)
 
 
-_SCALARS: dict[str, tuple[int, Callable[[Cursor], Any], Any]] = {
-    "double": (_EIGHT, Cursor.double, 0.0),
-    "float": (_FOUR, Cursor.single, 0.0),
-    "int32": (_VARINT, _signed(32), 0),
-    "int64": (_VARINT, _signed(64), 0),
-    "uint32": (_VARINT, lambda cursor: cursor.varint() & 0xFFFFFFFF, 0),
-    "uint64": (_VARINT, Cursor.varint, 0),
-    "sint32": (_VARINT, Cursor.zigzag, 0),
-    "sint64": (_VARINT, Cursor.zigzag, 0),
-    "fixed32": (_FOUR, _fixed(4, signed=False), 0),
-    "fixed64": (_EIGHT, _fixed(8, signed=False), 0),
-    "sfixed32": (_FOUR, _fixed(4, signed=True), 0),
-    "sfixed64": (_EIGHT, _fixed(8, signed=True), 0),
-    "bool": (_VARINT, lambda cursor: cursor.varint() != 0, False),
-    "string": (_SIZED, lambda cursor: cursor.text(cursor.varint()), ""),
-    "bytes": (_SIZED, lambda cursor: cursor.take(cursor.varint()), b""),
+SCALARS: dict[str, tuple[int, Callable[[Cursor], Any], Any]] = {
+    "double": (EIGHT, Cursor.double, 0.0),
+    "float": (FOUR, Cursor.single, 0.0),
+    "int32": (VARINT, _signed(32), 0),
+    "int64": (VARINT, _signed(64), 0),
+    "uint32": (VARINT, lambda cursor: cursor.varint() & 0xFFFFFFFF, 0),
+    "uint64": (VARINT, Cursor.varint, 0),
+    "sint32": (VARINT, Cursor.zigzag, 0),
+    "sint64": (VARINT, Cursor.zigzag, 0),
+    "fixed32": (FOUR, _fixed(4, signed=False), 0),
+    "fixed64": (EIGHT, _fixed(8, signed=False), 0),
+    "sfixed32": (FOUR, _fixed(4, signed=True), 0),
+    "sfixed64": (EIGHT, _fixed(8, signed=True), 0),
+    "bool": (VARINT, lambda cursor: cursor.varint() != 0, False),
+    "string": (SIZED, lambda cursor: cursor.text(cursor.varint()), ""),
+    "bytes": (SIZED, lambda cursor: cursor.take(cursor.varint()), b""),
 }
 """By scalar type: wire type, reader, default."""
 
@@ -87,24 +86,20 @@ class ProtobufReader:
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
         """`references`: files by the names in their imports. Undecodable for a bad schema."""
-        self._types: dict[str, Type] = {}
+        self.types: dict[str, Type] = {}
         for other in (_WELL_KNOWN, *(references or {}).values()):
-            self._types.update(parse_proto(other).types)
+            self.types.update(parse_proto(other).types)
         file = parse_proto(text)
         self._messages = file.messages
-        self._types.update(file.types)
-
-    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
-        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
-        raise Unchangeable("fields of this format cannot be changed")
+        self.types.update(file.types)
 
     def read(self, payload: bytes) -> Any:
         """Return the message behind its message indexes. Undecodable."""
         cursor = Cursor(payload)
-        message = self._message_at(cursor)
-        return self._message(cursor, message, len(payload), 0)
+        message = self.message_at(cursor)
+        return self.message(cursor, message, len(payload), 0)
 
-    def _message_at(self, cursor: Cursor) -> MessageType:
+    def message_at(self, cursor: Cursor) -> MessageType:
         """Return the type that message indexes lead to. A single 0 stands for the first message."""
         count = cursor.zigzag()
         cursor.enter(count)
@@ -118,7 +113,7 @@ class ProtobufReader:
             raise Undecodable("the message indexes are damaged")
         return found
 
-    def _message(self, cursor: Cursor, message: MessageType, end: int, depth: int, group: int = 0) -> Object:
+    def message(self, cursor: Cursor, message: MessageType, end: int, depth: int, group: int = 0) -> Object:
         """Return the message up to a position, or up to the end of the group of this number."""
         cursor.enter(depth, 1 + len(message.fields))
         found: dict[int, list[Any]] = {}
@@ -129,26 +124,26 @@ class ProtobufReader:
             number, wire = divmod(cursor.varint(), 8)
             field = message.fields.get(number)
             cursor.enter(depth)
-            if wire == _GROUP_END and number == group:
+            if wire == GROUP_END and number == group:
                 is_closed = True
             elif field is None:
-                _skip(cursor, number, wire, depth)
+                skip(cursor, number, wire, depth)
                 pairs.append((f"?{number}", Unknown(cursor.data[start : cursor.position])))
             else:
-                found.setdefault(number, []).extend(self._values(cursor, number, field, wire, end, depth))
+                found.setdefault(number, []).extend(self.values(cursor, number, field, wire, end, depth))
         if is_closed != bool(group) or cursor.position > end:
             raise Undecodable("a message does not end where it should")
         for number, field in message.fields.items():
             pairs += self._pairs(field, found.get(number, []), cursor, depth)
-        return self._unpacked(Object(pairs), cursor, depth) if message.name == _ANY else Object(pairs)
+        return self._unpacked(Object(pairs), cursor, depth) if message.name == ANY else Object(pairs)
 
-    def _values(self, cursor: Cursor, number: int, field: ProtoField, wire: int, end: int, depth: int) -> list[Any]:
+    def values(self, cursor: Cursor, number: int, field: ProtoField, wire: int, end: int, depth: int) -> list[Any]:
         """Return the values behind a tag: several if they are packed. A message is its place, or its fields as a group."""
-        kind = self._kind(field)
+        kind = self.kind(field)
         if isinstance(kind, MessageType):
-            if wire == _GROUP:
-                return [self._message(cursor, kind, end, depth + 1, number)]
-            if wire == _SIZED:
+            if wire == GROUP:
+                return [self.message(cursor, kind, end, depth + 1, number)]
+            if wire == SIZED:
                 size = cursor.varint()
                 start = cursor.position
                 cursor.take(size)
@@ -157,7 +152,7 @@ class ProtobufReader:
         expected, read, _ = kind
         if wire == expected:
             return [read(cursor)]
-        if wire != _SIZED or not field.is_repeated:
+        if wire != SIZED or not field.is_repeated:
             raise Undecodable("a field has another type: the value has another schema")
         packed = Cursor(cursor.take(cursor.varint()))
         values = []
@@ -168,16 +163,16 @@ class ProtobufReader:
 
     def _pairs(self, field: ProtoField, values: list[Any], cursor: Cursor, depth: int) -> list[tuple[str, Any]]:
         """Return the values of a field under its name."""
-        kind = self._kind(field)
+        kind = self.kind(field)
         if isinstance(kind, MessageType):
             if not field.is_repeated and len(values) > 1 and all(isinstance(one, range) for one in values):
                 data = b"".join(cursor.data[one.start : one.stop] for one in values)
                 cursor.enter(depth, len(data) // _JOINED_PART_BYTES)
-                values = [self._apart(data, kind, cursor, depth)]
+                values = [self.apart(data, kind, cursor, depth)]
             values = [self._nested(one, kind, cursor, depth) if isinstance(one, range) else one for one in values]
         if field.is_map:
             entries = [dict(one) for one in values]
-            return [(field.name, Object([(_key(one.get("key")), one.get("value")) for one in entries]))]
+            return [(field.name, Object([(map_key(one.get("key")), one.get("value")) for one in entries]))]
         if field.is_repeated:
             return [(field.name, values)]
         if not values and field.has_default and not isinstance(kind, MessageType):
@@ -187,15 +182,15 @@ class ProtobufReader:
     def _nested(self, place: range, message: MessageType, cursor: Cursor, depth: int) -> Object:
         """Return the message at a place in the bytes. The cursor stays."""
         back, cursor.position = cursor.position, place.start
-        found = self._message(cursor, message, place.stop, depth + 1)
+        found = self.message(cursor, message, place.stop, depth + 1)
         cursor.position = back
         return found
 
-    def _apart(self, data: bytes, message: MessageType, cursor: Cursor, depth: int) -> Object:
+    def apart(self, data: bytes, message: MessageType, cursor: Cursor, depth: int) -> Object:
         """Return the message in other bytes; its parts count as those of the cursor."""
         inner = Cursor(data)
         inner.nodes_left = cursor.nodes_left
-        found = self._message(inner, message, len(data), depth + 1)
+        found = self.message(inner, message, len(data), depth + 1)
         cursor.nodes_left = inner.nodes_left
         return found
 
@@ -204,17 +199,17 @@ class ProtobufReader:
         url, data = fields.get("type_url"), fields.get("value")
         if not isinstance(url, str) or not isinstance(data, bytes):
             return found
-        message = self._types.get(url.rpartition("/")[2])
+        message = self.types.get(url.rpartition("/")[2])
         if not isinstance(message, MessageType):
             return Object([("@type", url), ("value", Unknown(data))])
-        return Object([("@type", url), *self._apart(data, message, cursor, depth)])
+        return Object([("@type", url), *self.apart(data, message, cursor, depth)])
 
-    def _kind(self, field: ProtoField) -> MessageType | tuple[int, Callable[[Cursor], Any], Any]:
+    def kind(self, field: ProtoField) -> MessageType | tuple[int, Callable[[Cursor], Any], Any]:
         """Return the type of a field: a message, or how a scalar is read."""
-        scalar = _SCALARS.get(field.type)
+        scalar = SCALARS.get(field.type)
         if scalar is not None:
             return scalar
-        found = self._named(field)
+        found = self.named(field)
         if isinstance(found, MessageType):
             return found
         read = _signed(32)
@@ -223,14 +218,14 @@ class ProtobufReader:
             number = read(cursor)
             return found.get(number, number)
 
-        return _VARINT, symbol, found.get(0, 0)
+        return VARINT, symbol, found.get(0, 0)
 
-    def _named(self, field: ProtoField) -> Type:
+    def named(self, field: ProtoField) -> Type:
         """Look a name up in the scope of a field, then in those around it."""
         scope = "" if field.type.startswith(".") else field.scope
         name = field.type.lstrip(".")
         while True:
-            found = self._types.get(f"{scope}.{name}" if scope else name)
+            found = self.types.get(f"{scope}.{name}" if scope else name)
             if found is not None:
                 return found
             if not scope:
@@ -238,24 +233,24 @@ class ProtobufReader:
             scope = scope.rpartition(".")[0]
 
 
-def _skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
+def skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
     """Skip the value behind a tag."""
     cursor.enter(depth)
     if not number:
         raise Undecodable("a field has the number 0")
-    if wire == _VARINT:
+    if wire == VARINT:
         cursor.varint()
-    elif wire in (_EIGHT, _FOUR):
-        cursor.take(8 if wire == _EIGHT else 4)
-    elif wire == _SIZED:
+    elif wire in (EIGHT, FOUR):
+        cursor.take(8 if wire == EIGHT else 4)
+    elif wire == SIZED:
         cursor.take(cursor.varint())
-    elif wire == _GROUP:
-        while (inner := divmod(cursor.varint(), 8)) != (number, _GROUP_END):
-            _skip(cursor, *inner, depth + 1)
+    elif wire == GROUP:
+        while (inner := divmod(cursor.varint(), 8)) != (number, GROUP_END):
+            skip(cursor, *inner, depth + 1)
     else:
         raise Undecodable("a field has no wire type of Protobuf")
 
 
-def _key(key: object) -> str:
+def map_key(key: object) -> str:
     """Return the key of a map as JSON writes it."""
     return str(key).lower() if isinstance(key, bool) else str(key)

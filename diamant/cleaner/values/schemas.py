@@ -8,10 +8,11 @@ Memory: `MAX_COMPILED` schemas of at most `MAX_SCHEMA_BYTES` each, with those th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from diamant.cleaner.values.edits import Edit, NewValue, spliced
 from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
@@ -46,16 +47,13 @@ class SchemaSource(Protocol):
         ...
 
 
-class Reader(Protocol):
-    """Decodes the payloads of one schema."""
+class Reader(NamedTuple):
+    """Decodes the payloads of one schema, and changes fields in them."""
 
-    def read(self, payload: bytes) -> Any:
-        """Return the value (`nodes`). Undecodable."""
-        ...
-
-    def edits(self, payload: bytes, path: Sequence[str], replacement: NewValue) -> list[Edit]:
-        """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
-        ...
+    read: Callable[[bytes], Any]
+    """Returns the value (`nodes`). Undecodable."""
+    edits: Callable[[bytes, Sequence[str], NewValue], list[Edit]]
+    """Returns the edits that change the fields at a path. Undecodable, Unchangeable."""
 
 
 class Schemas:
@@ -112,12 +110,16 @@ class Schemas:
         try:
             if text.kind == AVRO:
                 from diamant.cleaner.values.avro import AvroReader
+                from diamant.cleaner.values.avro_edit import edit_avro
 
-                return AvroReader(text.text, text.references)
+                avro = AvroReader(text.text, text.references)
+                return Reader(avro.read, partial(edit_avro, avro.type))
             if text.kind == PROTOBUF:
                 from diamant.cleaner.values.protobuf import ProtobufReader
+                from diamant.cleaner.values.protobuf_edit import edit_protobuf
 
-                return ProtobufReader(text.text, text.references)
+                protobuf = ProtobufReader(text.text, text.references)
+                return Reader(protobuf.read, partial(edit_protobuf, protobuf))
         except (Undecodable, RecursionError) as error:
             return f"the schema with {name[0]} {name[1]} cannot be used: {error}"
         return f"schemas of type {text.kind} are not decoded"
