@@ -9,8 +9,9 @@ SPACE := $(subst ,, )
 RUN_STAMP := $(VENV)/.run-installed
 DEMO_STAMP := $(VENV)/.demo-installed
 DEV_STAMP := $(VENV)/.dev-installed
-# Not quiet: each package is named as it comes, with its size.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install
+# On a terminal each package is named as it comes, with its size.
+QUIET := $(if $(MAKE_TERMOUT),,--quiet)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(QUIET)
 # An older pip, like that in the wheel that comes with Python, takes twice the time to choose among the files of an index.
 NEW_PIP := pip==26.3
 PIP_WHEEL = import ensurepip, glob, sysconfig; \
@@ -191,7 +192,7 @@ $(VENV)/bin/python:
 	@$(call check_python,$(PYTHON),$(GOALS))
 	@wheel="$$($(PYTHON) -c '$(PIP_WHEEL)' 2>/dev/null)"; \
 	if [ -f "$$wheel" ]; then $(PYTHON) -m venv --without-pip $(VENV) && \
-		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install --no-compile $(NEW_PIP)); \
+		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install $(QUIET) --no-compile $(NEW_PIP)); \
 	else $(PYTHON) -m venv $(VENV); fi
 
 # Byte code is left to the first start, which makes it of what it imports alone. Unmuted, setuptools warns of its own compat mode.

@@ -1,4 +1,4 @@
-"""pip, and the tools that building Diamant requires, in a directory of their own: one for all tests that build it."""
+"""pip, the tools that building Diamant requires, in a directory of their own for all tests that build it, and where Go may be."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ PYPROJECT = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.t
 NO_INDEX = re.compile(
     r"Could not find a version|NewConnectionError|Max retries exceeded|name resolution|Network is unreachable|Timeout|ProxyError"
 )
+PATH_WITH_GO = f"{os.environ['PATH']}{os.pathsep}/usr/local/go/bin"
+"""Go's own archive is unpacked there, and leaves PATH to its user."""
 
 
 def pip(*arguments: str | Path, **environment: str) -> None:

@@ -58,13 +58,15 @@ def test_an_installation_is_never_silent(tmp_path: Path) -> None:
     write_program(tmp_path / "bin/sleep", f"echo >> {turns}; exec /bin/sleep 0.05")
     # Installs until the clock has turned thrice.
     waits = f"touch {turns}; until [ $(wc -l < {turns}) -ge 3 ]; do /bin/sleep 0.02; done"
-    write_program(tmp_path / "venv/bin/python", f'[ "$2" = pip ] || exit 0\n{waits}')
+    words = tmp_path / "words"
+    write_program(tmp_path / "venv/bin/python", f'[ "$2" = pip ] || exit 0\necho "$@" > {words}\n{waits}')
     done = subprocess.run(
         ["make", "-C", str(ROOT), f"{tmp_path}/venv/.run-installed", f"VENV={tmp_path}/venv"],
         capture_output=True, text=True, check=True, timeout=30,
         env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.stdout.count("  still installing or compiling\n") >= 2
+    assert " install --quiet " in words.read_text(), "a log has no line for each package"
 
 
 @pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from diamant.version import __version__
+from tests.building import PATH_WITH_GO
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -296,9 +297,10 @@ def test_the_files_of_a_release_are_built_listed_and_summed_up(tmp_path: Path) -
 @pytest.mark.long
 def test_actionlint_finds_nothing_in_the_workflows(tmp_path: Path) -> None:
     """The tool actionlint comes by the proxy of Go's modules."""
-    if shutil.which("go") is None:
+    go = shutil.which("go", path=PATH_WITH_GO)
+    if go is None:
         pytest.skip("needs Go")
     wanted = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
-    subprocess.run(["go", "install", wanted], env=os.environ | {"GOBIN": str(tmp_path)}, check=True, timeout=250)
+    subprocess.run([go, "install", wanted], env=os.environ | {"GOBIN": str(tmp_path)}, check=True, timeout=250)
     done = subprocess.run([tmp_path / "actionlint"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")

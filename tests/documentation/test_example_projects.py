@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.building import PATH_WITH_GO
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -62,16 +63,17 @@ def fetch(tool: str, project: Path, environment: dict[str, str], timeout_s: int)
         pytest.skip(f"{project.name}: its libraries cannot be had: {reason[0] if reason else fetched.returncode}")
 
 
-def run(project: Path, line: str, scratch: Path, timeouts_s: tuple[int, int]) -> None:
-    """Do what a README says, in a copy of the project: bring its libraries, then run its test."""
+def run(project: Path, line: str, scratch: Path, timeouts_s: tuple[int, int], path: str = os.environ["PATH"]) -> None:
+    """Do what a README says, in a copy of the project: bring its libraries, then run its test. Tools come from `path`."""
     words = shlex.split(line.rpartition("&&")[2])
     through = words.index("--") + 1 if "--" in words else 0
     tool = words[through]
-    if shutil.which(tool) is None and tool != "pytest":
+    if shutil.which(tool, path=path) is None and tool != "pytest":
         pytest.skip(f"no {tool} on this machine")
     copy = scratch / project.name
     shutil.copytree(project, copy)
     environment = os.environ | {
+        "PATH": path,
         "GOFLAGS": "-mod=readonly",
         "GOTOOLCHAIN": "local",
         "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
@@ -98,7 +100,7 @@ def test_a_project_passes(name: str, line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "line"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
 def test_a_program_passes(name: str, line: str, tmp_path: Path) -> None:
     """The frameworks of examples/programs, with a broker of their own."""
-    run(EXAMPLES / "programs" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S))
+    run(EXAMPLES / "programs" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S), PATH_WITH_GO)
 
 
 @pytest.mark.parametrize(("folder", "projects"), [("tests", TESTS), ("programs", PROGRAMS)])
