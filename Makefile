@@ -179,9 +179,9 @@ sbom: $(DIST_STAMP) ## list what is in an installation, as dist/*.cdx.json (Cycl
 		--output-file dist/diamant_broker-$(VERSION).cdx.json build/sbom/bin/python
 
 # In a network and with mounts of its own, which end with it.
-image-check: $(DEV_STAMP) ## build the images of docker/ with buildah and run them (as root, on Debian; a quarter of an hour)
-	$(BIN)/python -m release.images build/images
-	unshare --mount --net $(BIN)/python -m release.image_check build/images
+image-check: $(DEV_STAMP) ## build the images of docker/ with buildah and run them (as root, on Debian; a quarter of an hour; MACHINE=arm64: emulated)
+	$(BIN)/python -m release.images build/images $(MACHINE)
+	unshare --mount --net $(BIN)/python -m release.image_check build/images $(MACHINE)
 
 clean: ## remove what was made; data stays
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -11,23 +11,29 @@ COPY diamant diamant
 ARG TARGETARCH
 ARG COMMIT
 RUN case $TARGETARCH in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; *) exit 1 ;; esac \
+    && echo $machine > /machine \
     && if [ -n "$COMMIT" ]; then echo "$COMMIT" > diamant/commit.txt; fi \
     && DIAMANT_TARGET=$machine-linux-gnu.2.17 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels \
         --config-settings=--build-option=--plat-name=manylinux_2_17_$machine .
+# Where the image has all packages. pip takes those of the machine that _PYTHON_HOST_PLATFORM names.
+RUN python -m venv --without-pip /opt/diamant
+ENV INSTALL="pip --python /opt/diamant/bin/python install --no-cache-dir --no-compile"
 
-FROM ${PYTHON}
+FROM build AS packages
+COPY requirements.txt requirements-spark.txt ./
+RUN _PYTHON_HOST_PLATFORM=linux-$(cat /machine) $INSTALL -r requirements.txt -r requirements-spark.txt /wheels/*.whl \
+    && find /opt/diamant -name tests -type d -prune -exec rm -rf {} + \
+    && python -m compileall -q /opt/diamant
+
+FROM --platform=$TARGETPLATFORM ${PYTHON}
 # Spark 4 needs Java 17 or newer, whose package needs a directory that slim images may lack.
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
-COPY --from=build /wheels /wheels
-RUN --mount=type=bind,source=requirements.txt,target=/requirements.txt \
-    --mount=type=bind,source=requirements-spark.txt,target=/requirements-spark.txt \
-    python -B -m pip install --no-cache-dir -r /requirements.txt -r /requirements-spark.txt \
-    && python -B -m pip install --no-cache-dir --no-deps /wheels/*.whl \
-    && find /usr/local/lib/python3.11 -name tests -type d -prune -exec rm -rf {} + \
-    && useradd --uid 10001 --no-create-home --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
+COPY --from=packages /opt/diamant /opt/diamant
+ENV PATH=/opt/diamant/bin:$PATH
+RUN useradd --uid 10001 --no-create-home --home-dir /home/diamant --shell /usr/sbin/nologin diamant \
     && install -d -o diamant -g diamant /data /keys /staging /home/diamant
 
 # Executors have their logs and their copies of the code in the home directory. /keys is no

@@ -1,6 +1,8 @@
 """Builds the images of docker/ with buildah, which needs no daemon, on a base made of Debian's packages.
 
-    python -m release.images build/images
+    python -m release.images build/images [arm64]
+
+For another machine than this, named as images have it, the programs of the last stage are emulated (qemu-user-static).
 
 The base stands in for python:slim where no registry is at hand: Debian 12 with CPython and pip, without a compiler, and without
 byte code of the standard library, as there. Needs root, buildah and mmdebstrap. Layers stay in the directory for the next time.
@@ -9,6 +11,7 @@ byte code of the standard library, as there. Needs root, buildah and mmdebstrap.
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,8 @@ from diamant.version import __version__
 from release.build import ROOT, git
 
 BASE = "localhost/python:3.11-slim-bookworm"
+MACHINE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+"""This one, as images name it."""
 IMAGES = {"diamant": "docker/Dockerfile", "diamant-spark": "docker/spark.Dockerfile"}
 """Each image and its Dockerfile."""
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
@@ -52,31 +57,59 @@ class Store:
         done = subprocess.run(command, cwd=ROOT, stdout=stdout, text=True, check=True, timeout=3600)
         return (done.stdout or "").strip()
 
-    def make_base(self) -> None:
-        """Make the base, unless it is there. Debian's Python is found where python:slim has its own."""
-        if self.run("images", "--quiet", "--filter", f"reference={BASE}"):
-            return
-        container = self.run("from", "scratch")
+    def make_base(self, machine: str) -> str:
+        """Make the base for a machine, unless it is there; return its name.
+
+        Debian's Python is found where python:slim has its own.
+        """
+        name = named(BASE, machine)
+        if self.run("images", "--quiet", "--filter", f"reference={name}"):
+            return name
+        container = self.run("from", "--arch", machine, "scratch")
         root = Path(self.run("mount", container))
         left_out = [f"--dpkgopt=path-exclude={path}" for path in WITHOUT]
-        command = ["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", *left_out, "bookworm", root]
-        subprocess.run(command, check=True, timeout=3600)
-        for name, program in (("python", "python3.11"), ("python3", "python3.11"), ("pip", "pip3")):
-            (root / "usr/local/bin" / name).symlink_to(f"/usr/bin/{program}")
+        command = ["mmdebstrap", f"--architectures={machine}", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
+        subprocess.run([*command, *left_out, "bookworm", root], check=True, timeout=3600)
+        for link, program in (("python", "python3.11"), ("python3", "python3.11"), ("pip", "pip3")):
+            (root / "usr/local/bin" / link).symlink_to(f"/usr/bin/{program}")
         (root / "usr/lib/python3.11/EXTERNALLY-MANAGED").unlink()
         for cache in [*root.glob("usr/lib/python3*/**/__pycache__")]:
             shutil.rmtree(cache)
         path = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
-        self.run("config", "--env", f"PATH={path}", "--env", "LANG=C.UTF-8", "--cmd", "python3", container)
-        self.run("commit", "--quiet", "--rm", container, BASE)
+        settings = ("--arch", machine, "--env", f"PATH={path}", "--env", "LANG=C.UTF-8", "--cmd", "python3")
+        self.run("config", *settings, container)
+        self.run("commit", "--quiet", "--rm", container, name)
+        return name
 
-    def build(self, name: str, dockerfile: str) -> None:
-        """Build an image. Format docker has health checks; the machine's authorities are those that pip trusts."""
-        arguments = {"PYTHON": BASE, "VERSION": __version__, "COMMIT": git("rev-parse", "HEAD")}
+    def make_bases(self, machine: str) -> str:
+        """Make what the stages of a Dockerfile have as their base, on this machine for another; return its name."""
+        own, other = self.make_base(MACHINE), self.make_base(machine)
+        if own == other:
+            return own
+        both = f"localhost/python:{MACHINE}-{machine}"
+        if not self.run("images", "--quiet", "--filter", f"reference={both}"):
+            self.run("manifest", "create", both)
+            for base in (own, other):
+                self.run("manifest", "add", both, f"containers-storage:{base}")
+        return both
+
+    def build(self, name: str, dockerfile: str, base: str, machine: str) -> None:
+        """Build an image. Format docker has health checks; the machine's authorities are those that pip trusts.
+
+        Debian 12's buildah has no platforms of its own to put into FROM.
+        """
+        arguments = {
+            "PYTHON": base,
+            "VERSION": __version__,
+            "COMMIT": git("rev-parse", "HEAD"),
+            "BUILDPLATFORM": f"linux/{MACHINE}",
+            "TARGETPLATFORM": f"linux/{machine}",
+        }
         options = [f"--build-arg={key}={value}" for key, value in arguments.items()]
         self.run(
             "build", "--isolation", "chroot", "--network", "host", "--format", "docker", "--layers", "--pull-never",
-            "--volume", f"{AUTHORITIES}:{AUTHORITIES}:ro", *options, "-f", dockerfile, "-t", f"localhost/{name}", ".",
+            "--platform", f"linux/{machine}", "--volume", f"{AUTHORITIES}:{AUTHORITIES}:ro", *options,
+            "-f", dockerfile, "-t", named(f"localhost/{name}", machine), ".",
             stdout=None,
         )  # fmt: skip
 
@@ -94,6 +127,11 @@ class Store:
         )
 
 
+def named(image: str, machine: str) -> str:
+    """Return the name of an image for a machine; the usual one for this."""
+    return image if machine == MACHINE else f"{image}-{machine}"
+
+
 def size_of(root: Path) -> int:
     """Return the bytes of all files, as the size of an image counts them."""
     files = {}
@@ -109,7 +147,7 @@ def missing() -> list[str]:
     return [program for program in NEEDED if shutil.which(program) is None]
 
 
-def build_all(place: Path) -> None:
+def build_all(place: Path, machine: str = MACHINE) -> None:
     """Build the base and both images."""
     if needed := missing():
         raise SystemExit(
@@ -117,10 +155,10 @@ def build_all(place: Path) -> None:
         )
     place.mkdir(parents=True, exist_ok=True)
     store = Store(place)
-    store.make_base()
+    base = store.make_bases(machine)
     for name, dockerfile in IMAGES.items():
-        store.build(name, dockerfile)
+        store.build(name, dockerfile, base, machine)
 
 
 if __name__ == "__main__":
-    build_all(Path(sys.argv[1]).absolute())
+    build_all(Path(sys.argv[1]).absolute(), *sys.argv[2:])

@@ -421,12 +421,15 @@ def test_the_image_is_made_of_what_is_here() -> None:
     """The Dockerfiles copy what .dockerignore lets through and what exists, onto the Python that is required."""
     images = dockerfile(), dockerfile("spark.Dockerfile")
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copies = [copy.split()[:-1] for image in images for copy in image["COPY"] if not copy.startswith("--from=build ")]
+    copies = [
+        copy.split()[:-1] for image in images for copy in image["COPY"] if not copy.startswith("--from=packages ")
+    ]
     taken = {source for sources in copies for source in sources}
     for image in images:
         taken |= set(re.findall(r"--mount=type=bind,source=(\S+),target", " ".join(image["RUN"])))
         assert image["ARG"][0] == "PYTHON=python:3.11-slim-bookworm"
-        assert image["FROM"] == ["--platform=$BUILDPLATFORM ${PYTHON} AS build", "${PYTHON}"]
+        stages = ["--platform=$BUILDPLATFORM ${PYTHON} AS build", "build AS packages"]
+        assert image["FROM"] == [*stages, "--platform=$TARGETPLATFORM ${PYTHON}"]
     assert taken == let_through
     assert all((ROOT / source).exists() for source in taken)
     assert PYPROJECT["project"]["requires-python"] == ">=3.11"

@@ -68,7 +68,7 @@ def check_sources(dockerfile: Path) -> None:
     let_through = (ROOT / ".dockerignore").read_text().splitlines()
     steps = [step for stage in read_stages(dockerfile) for step in stage]
     copies = [shlex.split(step.arguments) for step in steps if step.instruction == "COPY"]
-    sources = [source for copy in copies if copy[0] != "--from=build" for source in copy[:-1]]
+    sources = [source for copy in copies if copy[0] != "--from=packages" for source in copy[:-1]]
     sources += re.findall(r"--mount=type=bind,source=(\S+),target", " ".join(step.arguments for step in steps))
     assert "diamant" in sources
     assert "requirements.txt" in sources
@@ -134,8 +134,7 @@ class Image:
             cwd=home,
             env={"PATH": f"{programs}:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": str(home), **(variables or {})},
             text=True,
-            stdin=subprocess.DEVNULL,
-            **options,
+            **{"stdin": subprocess.DEVNULL, **options},
         )
 
 
