@@ -16,7 +16,7 @@ from typing import Any
 from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
-from tests.torture.checker import check, waiting
+from tests.torture.checker import check, check_names, waiting
 from tests.torture.disturber import Disturbance
 from tests.torture.history import Finding, History
 from tests.torture.operations import Administrator
@@ -31,12 +31,18 @@ from tests.torture.producing import (
 from tests.torture.shim import Kind, Shim
 from tests.waiting import PATIENCE_S, wait_until
 
-SETTINGS = (
-    "diamant.http.listen=127.0.0.1:0", "diamant.clock=manual", "diamant.certificate.key.ephemeral=true",
-    "offsets.topic.num.partitions=2", "transaction.state.log.num.partitions=2", "log.segment.delete.delay.ms=0",
-    "log.cleaner.backoff.ms=100", "log.cleaner.min.cleanable.ratio=0.01",
-    "offsets.topic.segment.bytes=1048576", "group.initial.rebalance.delay.ms=0",
-)  # fmt: skip
+PROPERTIES = {
+    "diamant.http.listen": "127.0.0.1:0",
+    "diamant.clock": "manual",
+    "diamant.certificate.key.ephemeral": "true",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "log.segment.delete.delay.ms": "0",
+    "log.cleaner.backoff.ms": "100",
+    "log.cleaner.min.cleanable.ratio": "0.01",
+    "offsets.topic.segment.bytes": "1048576",
+    "group.initial.rebalance.delay.ms": "0",
+}
 GONE = (ConnectionError, EOFError, TimeoutError)
 """What a client sees of a broker that is no longer there: `IncompleteReadError` is an EOFError."""
 CONFIGS = {
@@ -75,18 +81,20 @@ class Figures:
 class World:
     """A broker, its clients and the history of one seed."""
 
-    def __init__(self, seed: int, place: Path, library: Path | None) -> None:
+    def __init__(self, seed: int, place: Path, library: Path | None, *, record: Path | None = None) -> None:
         self.rng = random.Random(seed)
         self.figures = Figures(seeds=1)
-        self.shim = None if library is None else Shim(library, place / "control", root=place / "data")
-        cleaner = (
-            f"log.cleaner.threads={self.rng.choice((1, 1, 2))}",
-            f"diamant.cleaner.mode={self.rng.choice(('kafka', 'prompt'))}",
-            f"log.flush.interval.messages={self.rng.choice((1, 10, 10**9))}",
-            f"diamant.certificate.key.file={place}/keys/certificate.key",
-        )
+        self.shim = None if library is None else Shim(library, place / "control", root=place / "data", record=record)
+        chosen = {
+            "log.cleaner.threads": str(self.rng.choice((1, 1, 2))),
+            "diamant.cleaner.mode": self.rng.choice(("kafka", "prompt")),
+            "log.flush.interval.messages": "1" if record else str(self.rng.choice((1, 10, 10**9))),
+            "diamant.certificate.key.file": f"{place}/keys/certificate.key",
+        }
+        self.properties = PROPERTIES | chosen
+        settings = (f"{name}={value}" for name, value in self.properties.items())
         environment = None if self.shim is None else self.shim.environment()
-        self.broker = RestartedBroker(place, *SETTINGS, *cleaner, environment=environment)
+        self.broker = RestartedBroker(place, *settings, environment=environment)
         self.data = self.broker.data_dir
         self.clock = Clock()
         self.history = History()
@@ -383,6 +391,7 @@ class World:
         except TimeoutError:
             raise Finding(f"files wait for nothing: {waiting(self.data)}") from None
         check(self.data, self.history)
+        check_names(self.data, self.history)
         for (group, topic), offsets in self.history.offsets.items():
             found = await wait_for_offset(wire, group, topic)
             if found != offsets.answered and found not in offsets.asked:
