@@ -12,10 +12,13 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.torture.power_loss import lose_power
 from tests.torture.program import Figures, torture
 from tests.torture.shim import can_compile, compiled
 
 ROUNDS = 12
+POWER_LOSS_EVERY, STEPS, POINTS = 4, 30, 60
+"""Of so many seeds one loses power at so many points of so many steps."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -34,7 +37,11 @@ def one_seed(
     place = root / f"seed-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    figures = asyncio.run(torture(seed, place, library, rounds=rounds, without=without))
+    if library is not None and seed % POWER_LOSS_EVERY == 0:
+        points = asyncio.run(lose_power(seed, place, library, steps=STEPS, points=POINTS))
+        figures = Figures(seeds=1, power_losses=points)
+    else:
+        figures = asyncio.run(torture(seed, place, library, rounds=rounds, without=without))
     shutil.rmtree(place)
     return figures
 

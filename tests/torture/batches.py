@@ -60,6 +60,16 @@ def records(data: bytes) -> Iterator[Record]:
         at = end
 
 
+def bounds(data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Return the position of each batch, and its first and last offset."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        base, size, *_ = _HEADER.unpack_from(data, at)
+        (last,) = struct.unpack_from(">i", data, at + 23)
+        yield at, (base, base + last)
+        at += 12 + size
+
+
 def _fields(body: bytes) -> tuple[bytes | None, bytes | None, int]:
     _, at = _varint(body, 1)
     delta, at = _varint(body, at)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-from tests.torture.batches import Damaged, Record, records
+from tests.torture.batches import Damaged, Record, bounds, records
 from tests.torture.history import Finding, History, Partition, Sent, Transaction
 
 BASE = re.compile(r"\d{20}")
@@ -18,9 +21,11 @@ TOP = re.compile(
     r"diamant-(erasure|redaction)-[\w-]+(\.[a-z-]+)?\.json|diamant-(erasure|redaction)-[\w-]+\.(intent|remains)"
 )
 IN_PARTITION = re.compile(
-    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-\d{20}\.facts"
+    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-(\d{20}\.facts|first-appends)"
 )
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
+ATTEMPTS = 20
+ABORTED = struct.Struct(">hqqqq")
 GONE = {"values-gone": False, "key-gone": True, "records-gone": False}
 """States of certificates, and whether they say that the key is gone, too."""
 
@@ -36,7 +41,23 @@ def partitions_of(data: Path) -> dict[Partition, list[Record]]:
 
 
 def log_of(directory: Path) -> list[Record]:
-    """Decode the segments of a partition; offsets count up."""
+    """Decode the segments of a partition; offsets count up. If they are replaced while they are read, read again."""
+    for _ in range(ATTEMPTS):
+        before = _state(directory)
+        with suppress(FileNotFoundError):
+            found = _log_of(directory)
+            if _state(directory) == before:
+                return found
+    raise Finding(f"{directory.name} never rests")
+
+
+def _state(directory: Path) -> set[tuple[str, int]]:
+    with suppress(FileNotFoundError):
+        return {(entry.name, entry.inode()) for entry in os.scandir(directory)}
+    return set()
+
+
+def _log_of(directory: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(directory.glob("*.log")):
         try:
@@ -49,6 +70,7 @@ def log_of(directory: Path) -> list[Record]:
     for one, two in itertools.pairwise(found):
         if two.offset <= one.offset:
             raise Finding(f"{directory.name}: {two.offset} comes after {one.offset}")
+    check_indexes(directory, found)
     return found
 
 
@@ -64,9 +86,9 @@ def check(data: Path, history: History) -> None:
             raise Finding(f"{name} was deleted, and has partitions {there}")
     visible: dict[Partition, set[bytes]] = {}
     for partition, log in logs.items():
-        topic = history.topics.get(partition[0])
-        if topic is None:
+        if partition[0] not in history.topics:
             raise Finding(f"nobody asked for {partition}")
+        topic = history.topics[partition[0]]
         sent = history.sent.get(partition, {})
         check_sent(partition, log, sent)
         visible[partition] = {record.value for record in committed(log) if record.value is not None}
@@ -81,6 +103,36 @@ def check(data: Path, history: History) -> None:
     for transaction in history.transactions:
         check_transaction(transaction, visible, history)
     check_certificates(data, history, logs)
+
+
+def check_indexes(directory: Path, log: list[Record]) -> None:
+    """Offset indexes point to batches; the index of aborted transactions has every transaction that was aborted."""
+    for path in directory.glob("*.index"):
+        batches = dict(bounds(path.with_suffix(".log").read_bytes()))
+        index = path.read_bytes()
+        for at in range(0, len(index) // 8 * 8, 8):
+            offset, position = struct.unpack_from(">ii", index, at)
+            first, last = batches.get(position, (-1, -1))
+            if (offset or position or not at) and not first <= int(path.stem) + offset <= last:
+                raise Finding(f"{path}: offset {offset} at {position}: there is {first} to {last}")
+    known = set()
+    for path in directory.glob("*.txnindex"):
+        index = path.read_bytes()
+        for at in range(0, len(index) // ABORTED.size * ABORTED.size, ABORTED.size):
+            _, producer, _, last, _ = ABORTED.unpack_from(index, at)
+            known.add((producer, last))
+    has_data = set()
+    for record in log:
+        if record.commits is None and record.is_transactional:
+            has_data.add(record.producer_id)
+        elif (
+            record.commits is False
+            and record.producer_id in has_data
+            and (record.producer_id, record.offset) not in known
+        ):
+            raise Finding(f"{directory.name}: the transaction that was aborted at {record.offset} is not in the index")
+        elif record.commits is not None:
+            has_data.discard(record.producer_id)
 
 
 def check_sent(partition: Partition, log: list[Record], sent: dict[bytes, Sent]) -> None:
@@ -161,10 +213,15 @@ def check_transaction(transaction: Transaction, visible: dict[Partition, set[byt
 
 
 def check_names(data: Path, history: History) -> None:
-    """Every file is some partition's, some segment's, or one of the broker's own; call it when nothing is `waiting`."""
+    """Every file is some partition's, some segment's, or one of the broker's own; call it when nothing is `waiting`.
+
+    As in Kafka a crash may leave the `.tmp` of a checkpoint, which the next one replaces.
+    """
     for path in sorted(data.iterdir()):
         if not path.is_dir():
-            if not TOP.fullmatch(path.name):
+            if path.name in history.planted:
+                continue
+            if not TOP.fullmatch(path.name.removesuffix(".tmp")):
                 raise Finding(f"nobody owns {path.name}")
             continue
         if not INTERNAL.fullmatch(path.name) and path.name.rpartition("-")[0] not in history.topics:
@@ -175,7 +232,7 @@ def check_names(data: Path, history: History) -> None:
         bases = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             base = BASE.search(name)
-            if not IN_PARTITION.fullmatch(name):
+            if not IN_PARTITION.fullmatch(name.removesuffix(".tmp")):
                 raise Finding(f"nobody owns {path.name}/{name}")
             if base and base[0] not in bases and not name.endswith(".snapshot"):
                 raise Finding(f"{path.name}/{name} has no segment")
@@ -183,8 +240,13 @@ def check_names(data: Path, history: History) -> None:
 
 def waiting(data: Path) -> list[Path]:
     """Return what waits to be removed or renamed: soon it is none."""
-    patterns = ("*.deleted", "*.cleaned", "*.swap", "*.tmp", "*-delete", "*.part")
-    return [path for pattern in patterns for path in data.rglob(pattern)]
+    suffixes = (".deleted", ".cleaned", ".swap", "-delete", ".part")
+    return [
+        Path(place, name)
+        for place, below, files in os.walk(data)
+        for name in (*below, *files)
+        if name.endswith(suffixes)
+    ]
 
 
 def certificates(data: Path) -> list[dict[str, object]]:
@@ -216,12 +278,14 @@ def check_gone(
 ) -> None:
     """Search for the bytes in every file, and for the key in every record."""
     wanted = [key, *values] if is_key_gone else values
-    for path in data.rglob("*"):
-        if path.is_file():
-            content = path.read_bytes()
+    for place, _, files in os.walk(data):
+        for name in files:
+            content = b""
+            with suppress(FileNotFoundError):
+                content = Path(place, name).read_bytes()
             for one in wanted:
                 if one in content:
-                    raise Finding(f"certified to be gone, and in {path.relative_to(data)}: {one[:60]!r}")
+                    raise Finding(f"certified to be gone, and in {place}/{name}: {one[:60]!r}")
     for partition, log in logs.items():
         for record in log:
             if record.key == key and (is_key_gone or record.value is not None):

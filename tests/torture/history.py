@@ -73,6 +73,9 @@ class History:
     certified: dict[str, str] = field(default_factory=dict)
     """Answered: the state of the certificate, by reference."""
 
+    planted: set[str] = field(default_factory=set)
+    """Files of the data directory that hold values of forgotten keys, put there to be found."""
+
     def copy(self) -> Self:
         """Return a copy that shares nothing."""
         return copy.deepcopy(self)

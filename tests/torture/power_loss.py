@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from diamant.broker.broker import Broker
@@ -18,7 +19,7 @@ from tests.broker.wire import WireClient
 from tests.memory_env import Loss, MemoryEnv, Tree, tree_of
 from tests.torture.checker import check, check_certificates, check_names, waiting
 from tests.torture.history import Finding, History, Offsets, Topic
-from tests.torture.producing import Refused, wait_for_offset
+from tests.torture.producing import Refused, read_offset, wait_for
 from tests.torture.program import World
 from tests.torture.shim import Entry, entries
 from tests.waiting import wait_until
@@ -115,7 +116,7 @@ async def check_opened(data: Path, properties: dict[str, str], known: History) -
         async with Broker(data_dir=data, properties=properties) as broker, WireClient(broker.bootstrap_servers) as wire:
             check(data, known)
             for (group, topic), offsets in known.offsets.items():
-                found = await wait_for_offset(wire, group, topic)
+                found = await wait_for(partial(read_offset, wire, group, topic))
                 if found != offsets.answered and (found not in offsets.asked or found < offsets.answered):
                     raise Finding(f"{group} has committed {offsets.answered} and reads {found}")
             await wait_until(lambda: not waiting(data))

@@ -9,15 +9,23 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
-from tests.broker.groups.offsets.offset_requests import OFFSET_FETCH, commit, find_coordinator
+from tests.broker.groups.offsets.offset_requests import OFFSET_FETCH, commit
 from tests.broker.transactions.txn_wire import TxnProducer
-from tests.broker.wire import INIT_PRODUCER_ID, PRODUCE, WireClient, produce_fields
+from tests.broker.wire import (
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    WireClient,
+    fetch_fields,
+    produce_fields,
+)
 from tests.torture.history import Finding, History, Offsets, Partition, Transaction
 
 PRODUCE_VERSION, TRANSACTION_VERSION, END_VERSION = 9, 12, 5
@@ -28,9 +36,10 @@ RETRIABLE = frozenset(
         "UNKNOWN_TOPIC_OR_PARTITION", "NOT_ENOUGH_REPLICAS", "UNSTABLE_OFFSET_COMMIT",
     }
 )  # fmt: skip
-STARTING = ("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
-WAIT_S = 60
-POLL_S = 0.01
+FORBIDDEN = "forbidden"
+TRIES = 300
+POLL_S = 0.02
+Answer = TypeVar("Answer")
 
 
 class Refused(Exception):
@@ -178,8 +187,8 @@ class Transactions:
             return self._txn
         txn = TxnProducer(wire, self._name)
         for kind, key in ((1, self._name), (0, self.group)):
-            expect(await find_coordinator(wire, key, kind), "FindCoordinator")
-        expect(ErrorCode[await wait_for_init(txn)], "InitProducerId")
+            await find(wire, key, kind)
+        expect(ErrorCode[await txn.init()], "InitProducerId")
         self._txn = txn
         return txn
 
@@ -188,12 +197,10 @@ class Transactions:
         return b"%s-%d-%016x" % (self._name.encode(), self._serial, rng.getrandbits(64)) + b"y" * rng.randrange(200)
 
 
-async def wait_for_init(txn: TxnProducer) -> str:
-    """Initialize, again while what was begun before is being ended; the name of the last error."""
-    async with asyncio.timeout(WAIT_S):
-        while (code := await txn.init()) in STARTING:
-            await asyncio.sleep(POLL_S)
-    return code
+async def find(wire: WireClient, key: str, kind: int) -> None:
+    """Find a coordinator; the first time its topic is created, and clients try again."""
+    answer = await wire.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [key]})
+    expect(answer.coordinators[0].error_code, "FindCoordinator")
 
 
 async def commit_offset(wire: WireClient, history: History, group: str, topic: str) -> None:
@@ -201,24 +208,43 @@ async def commit_offset(wire: WireClient, history: History, group: str, topic: s
     state = history.offsets.setdefault((group, topic), Offsets())
     offset = max([state.answered, *state.asked]) + 1
     state.asked.add(offset)
-    expect(await find_coordinator(wire, group, 0), "FindCoordinator")
+    await find(wire, group, 0)
     (code,) = await commit(wire, group, {(topic, 0): offset}, version=8)
     expect(code, "OffsetCommit")
     state.answered = offset
     state.asked.clear()
 
 
-async def wait_for_offset(wire: WireClient, group: str, topic: str) -> int:
-    """Read a group's offset, when no transaction may change it any more."""
+async def trespass(wire: WireClient) -> None:
+    """Ask for what an ACL denies."""
+    batch = build_batch([Record(0, 0, None, b"forbidden")], base_offset=0)
+    produced = await wire.call(PRODUCE, PRODUCE_VERSION, produce_fields(FORBIDDEN, 0, bytes(batch)))
+    fetched = await wire.call(FETCH, 12, fetch_fields(FORBIDDEN, 0))
+    codes = [
+        produced.responses[0].partition_responses[0].error_code,
+        fetched.responses[0].partitions[0].error_code,
+        *await commit(wire, FORBIDDEN, {("events-0", 0): 1}, version=8),
+    ]
+    names = [ErrorCode(int(code)).name for code in codes]
+    if names != ["TOPIC_AUTHORIZATION_FAILED"] * 2 + ["GROUP_AUTHORIZATION_FAILED"]:
+        raise Finding(f"what an ACL denies was answered {names}")
+
+
+async def read_offset(wire: WireClient, group: str, topic: str) -> int:
+    """Read a group's offset; Refused while a transaction may still change it."""
     names = [{"name": topic, "partition_indexes": [0]}]
+    await find(wire, group, 0)
     request = {"groups": [{"group_id": group, "topics": names}], "require_stable": True}
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            await find_coordinator(wire, group, 0)
-            answer = (await wire.call(OFFSET_FETCH, 8, request)).groups[0]
-            code = answer.error_code or answer.topics[0].partitions[0].error_code
-            if not code:
-                return int(answer.topics[0].partitions[0].committed_offset)
-            if ErrorCode(int(code)).name not in RETRIABLE:
-                expect(code, "OffsetFetch")
+    answer = (await wire.call(OFFSET_FETCH, 8, request)).groups[0]
+    expect(answer.error_code or answer.topics[0].partitions[0].error_code, "OffsetFetch")
+    return int(answer.topics[0].partitions[0].committed_offset)
+
+
+async def wait_for(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask again while the answer is an error after which clients try again; Refused after some time."""
+    for _ in range(TRIES):
+        try:
+            return await ask()
+        except Refused:
             await asyncio.sleep(POLL_S)
+    return await ask()

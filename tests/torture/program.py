@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import time
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,15 @@ from tests.torture.disturber import Disturbance
 from tests.torture.history import Finding, History
 from tests.torture.operations import Administrator
 from tests.torture.producing import (
+    FORBIDDEN,
     Clock,
     IdempotentProducer,
     Refused,
     Transactions,
     commit_offset,
-    wait_for_offset,
+    read_offset,
+    trespass,
+    wait_for,
 )
 from tests.torture.shim import Kind, Shim
 from tests.waiting import PATIENCE_S, wait_until
@@ -42,6 +47,9 @@ PROPERTIES = {
     "log.cleaner.min.cleanable.ratio": "0.01",
     "offsets.topic.segment.bytes": "1048576",
     "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": "StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "diamant.acls": json.dumps([f"User:* DENY ALL topic {FORBIDDEN}", f"User:* DENY ALL group {FORBIDDEN}"]),
 }
 GONE = (ConnectionError, EOFError, TimeoutError)
 """What a client sees of a broker that is no longer there: `IncompleteReadError` is an EOFError."""
@@ -66,12 +74,13 @@ class Figures:
     acknowledged: int = 0
     transactions: int = 0
     certificates: int = 0
+    power_losses: int = 0
     slowest_start_s: float = 0
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Figures) -> None:
         """Add those of another seed."""
-        for name in ("seeds", "kills", "fired", "acknowledged", "transactions", "certificates"):
+        for name in ("seeds", "kills", "fired", "acknowledged", "transactions", "certificates", "power_losses"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rounds += other.rounds
         self.refused += other.refused
@@ -181,7 +190,7 @@ class World:
                 ("state", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}),
             ):
                 name = f"{kind}-{number}"
-                size = str(self.rng.choice((3000, 20_000, 200_000)))
+                size = str(self.rng.choice((8000, 20_000, 200_000)))
                 await self.admin.run(wire, self.admin.create(name, 2, configs | {"internal.segment.bytes": size}))
         await self.admin.run(wire, self.admin.create("payments", 3, {"internal.segment.bytes": "8000"}))
         self.add_clients()
@@ -202,7 +211,9 @@ class World:
     async def step(self) -> None:
         """Take one step. Exceptions as of the clients."""
         rng, wire = self.rng, await self.wire()
-        match rng.choices(("send", "transact", "commit", "topic", "beside"), weights=(12, 4, 3, 2, 2))[0]:
+        match rng.choices(("send", "transact", "commit", "topic", "trespass", "beside"), weights=(12, 4, 3, 2, 1, 2))[
+            0
+        ]:
             case "send":
                 await rng.choice(self.producers).send(wire, rng, self.clock)
             case "transact":
@@ -212,6 +223,8 @@ class World:
                 await commit_offset(wire, self.history, f"group-{rng.randrange(2)}", f"events-{rng.randrange(2)}")
             case "topic":
                 await self.change_topics(wire)
+            case "trespass":
+                await trespass(wire)
             case _:
                 self.begin_beside()
 
@@ -257,7 +270,17 @@ class World:
         elif self.background is None and not producer.is_pending and len(producer.live_keys()) > 4:
             key = producer.live_keys()[0]
             producer.retire(key)
+            if rng.random() < 0.3:
+                self.plant(key)
             self.spawn(self.admin.forget(topic, key, by="erase" if topic.startswith("state") else "redact"))
+
+    def plant(self, key: bytes) -> None:
+        """Put a value of a key where no partition has it: as long as it is there, nothing is certified to be gone."""
+        values = [one.value for sent in self.history.sent.values() for one in sent.values() if one.key == key]
+        name = f"left-{len(self.history.planted)}.bak"
+        if values:
+            self.history.planted.add(name)
+            (self.data / name).write_bytes(b"a copy: " + values[-1])
 
     async def go_back(self) -> None:
         """Take a snapshot, or go back to the one there is. Nothing else is in progress, and all is known."""
@@ -296,6 +319,9 @@ class World:
                     await self.step()
                 except Refused as error:
                     self.note(error)
+                except TimeoutError as error:
+                    if self.broker.process.is_running:
+                        raise Finding("a request is not answered") from error
                 except GONE:
                     await self.disconnect()
             await self.recover(disturbance)
@@ -361,11 +387,11 @@ class World:
             try:
                 wire = await self.wire()
                 await self.admin.look_at_clock()
-                await self.admin.finish(wire)
+                await wait_for(partial(self.admin.finish, wire))
                 for producer in self.producers:
-                    await producer.finish(wire, self.clock)
+                    await wait_for(partial(producer.finish, wire, self.clock))
                 for transactions in self.transactions:
-                    await transactions.begin(wire)
+                    await wait_for(partial(transactions.begin, wire))
                 await self.join()
                 return
             except GONE:
@@ -391,9 +417,11 @@ class World:
         except TimeoutError:
             raise Finding(f"files wait for nothing: {waiting(self.data)}") from None
         check(self.data, self.history)
+        for name in self.history.planted:
+            (self.data / name).unlink(missing_ok=True)
         check_names(self.data, self.history)
         for (group, topic), offsets in self.history.offsets.items():
-            found = await wait_for_offset(wire, group, topic)
+            found = await wait_for(partial(read_offset, wire, group, topic))
             if found != offsets.answered and found not in offsets.asked:
                 raise Finding(f"{group} has committed {offsets.answered}, then {offsets.asked}, and reads {found}")
         await self.check_offsets_of_transactions(wire)
@@ -404,7 +432,7 @@ class World:
             mine = [one for one in self.history.transactions if one.offset >= 0 and transactions.owns(one)]
             known = max((one.offset for one in mine if one.wants_commit and one.is_answered), default=-1)
             possible = {one.offset for one in mine if one.wants_commit and one.offset > known} | {known}
-            found = await wait_for_offset(wire, transactions.group, "payments")
+            found = await wait_for(partial(read_offset, wire, transactions.group, "payments"))
             if found not in possible:
                 raise Finding(f"{transactions.group} reads {found}, which is not among {possible}")
 

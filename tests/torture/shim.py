@@ -128,8 +128,8 @@ class Shim:
         assert len(rules) <= RULES
         self.disarm()
         for index, rule in enumerate(rules):
-            *numbers, part = rule
-            _RULE.pack_into(self._map, self._at(index), *map(int, numbers), 0, part.encode())
+            numbers = (int(rule.ops), rule.kind, rule.value, rule.who, rule.skip, rule.times, 0)
+            _RULE.pack_into(self._map, self._at(index), *numbers, rule.part.encode())
 
     def disarm(self) -> None:
         """Remove the rules, and the limit of space."""

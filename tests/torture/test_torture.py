@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.torture.power_loss import lose_power
 from tests.torture.program import torture
 from tests.torture.shim import Kind, Op, Rule, Shim, can_compile, compiled, entries
 
@@ -28,6 +29,12 @@ async def test_nothing_answered_is_lost(tmp_path: Path, library: Path, seed: int
     """Whatever the disturbances of these seeds: what was acknowledged is kept, once, in order, and what is certified is gone."""
     figures = await torture(seed, tmp_path, library, rounds=4)
     assert figures.acknowledged > 20
+
+
+@pytest.mark.slow
+async def test_what_was_synced_survives_a_loss_of_power(tmp_path: Path, library: Path) -> None:
+    """At some points of what a broker wrote, its files without what was not synced open, and hold what was answered before."""
+    assert await lose_power(1, tmp_path, library, steps=12, points=12) == 12
 
 
 def run(program: str, shim: Shim, root: Path) -> str:

@@ -172,14 +172,13 @@ class LogDirectory:
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
-        # Set aside, the directory would stay for ever, and no erasure of a topic of this name would be certified.
+        # Set aside, what a crash left would stay for ever, and no erasure of a topic of this name would be certified.
         if not self.was_clean and topic_id in removed:
             self._take_away(topic_partition, 0)
-            return False
-        if source is not None and set(self.env.list_dir(directory)) <= {f"{names.PARTITION_METADATA}.tmp"}:
-            self.env.remove_tree(directory)  # a creation was interrupted before the first record
-            return False
-        self.messages.append(_set_aside(self.env, self.path, topic_partition, topic_id, source))
+        elif not self.was_clean and _is_unfinished(self.env, directory):
+            self.env.remove_tree(directory)
+        else:
+            self.messages.append(_set_aside(self.env, self.path, topic_partition, topic_id, source))
         return False
 
     def _load(
@@ -393,6 +392,16 @@ def _topic_id(env: Env, directory: str, messages: list[str]) -> UUID | None:
     except CorruptLog as error:
         messages.append(str(error))
         return None
+
+
+def _is_unfinished(env: Env, directory: str) -> bool:
+    """True if a partition has never had a record: a crash has interrupted its creation, or undone it in the metadata."""
+    own = (names.PARTITION_METADATA, names.LEADER_EPOCH_CHECKPOINT)
+    return all(
+        name.removesuffix(".tmp") in own
+        or (names.parse_segment_file(name) is not None and not env.file_size(f"{directory}/{name}"))
+        for name in env.list_dir(directory)
+    )
 
 
 def _set_aside(
