@@ -48,8 +48,12 @@ class RunningBroker:
         """Spawn the command, and wait until it accepts connections."""
         self.started_s = time.perf_counter()
         with self._output.open("ab") as output:
-            self.process = subprocess.Popen(
-                self._command, shell=True, stdout=output, stderr=output, start_new_session=True
+            self.process = subprocess.Popen(  # noqa: S602
+                self._command,
+                shell=True,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         while True:
             with contextlib.suppress(OSError):

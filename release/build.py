@@ -96,7 +96,7 @@ def build(target: Path) -> list[Path]:
         with tarfile.open(archive) as opened:
             # Python 3.12 and 3.13 warn unless told how far to trust an archive, and 3.11.2 cannot be told.
             opened.extraction_filter = getattr(tarfile, "data_filter", None)
-            opened.extractall(scratch)
+            opened.extractall(scratch)  # noqa: S202  (an archive that was just made here)
         sources = Path(scratch, archive.name.removesuffix(".tar.gz"))
         for tag, machine in TARGETS.items():
             if "musl" in tag:

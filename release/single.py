@@ -12,6 +12,6 @@ from diamant.__main__ import main
 if sys.argv[1:3] == ["-P", "-c"]:
     program = sys.argv[3]
     sys.argv[:4] = ["-c"]
-    exec(compile(program, "<string>", "exec"))
+    exec(compile(program, "<string>", "exec"))  # noqa: S102  (as `python -c` does)
 else:
     main()

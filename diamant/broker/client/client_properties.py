@@ -27,7 +27,7 @@ _MODULES = {"PlainLoginModule", "ScramLoginModule", "OAuthBearerLoginModule"}
 _JAAS = re.compile(r'\s*[\w.]*?(\w+)\s+required\b((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s;]+))*)\s*;?\s*')
 _OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_TOKEN_HANDLER = "OAuthBearerLoginCallbackHandler"
+_TOKEN_HANDLER = "OAuthBearerLoginCallbackHandler"  # noqa: S105  (the name of a class)
 _SSL_NAMES = {
     "ssl.truststore.type",
     "ssl.truststore.location",

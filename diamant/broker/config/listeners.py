@@ -21,7 +21,7 @@ SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, SASL_SSL)
 """In the order of their numbers (`SecurityProtocol`)."""
 SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
 TLS_PROTOCOLS = ("SSL", SASL_SSL)
-META_ADDRESSES = ("0.0.0.0", "::", "")
+META_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104  (nothing is bound here)
 """Hosts that mean "every interface": valid for binding, useless to a client."""
 
 

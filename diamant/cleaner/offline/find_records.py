@@ -171,7 +171,7 @@ class _Round:
         """Yield the matches."""
         self._spool.seek(0)
         for _ in range(self._found):
-            match, hashed = pickle.load(self._spool)
+            match, hashed = pickle.load(self._spool)  # noqa: S301  (an unlinked file of this process)
             yield match if hashed is None else replace(match, status=self._status(match.offset, hashed))
 
     def _look_at_rows(self, rows: SoundRows, path: str, report: Report) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from diamant.broker.client.login import Login
 
-TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"
+TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"  # noqa: S105  (the name of a variable)
 
 
 class Asked:

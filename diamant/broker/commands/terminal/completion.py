@@ -41,7 +41,7 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
         try:
             with _client(context.params) as client:
                 found.extend(sorted(one for one in names(client) if one.startswith(incomplete)))
-        except Exception:
+        except Exception:  # noqa: S110
             pass  # An error would be printed into the line that the user is typing.
 
     # The limit covers everything, including name resolution, which has no socket timeout.

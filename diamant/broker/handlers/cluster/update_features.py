@@ -132,7 +132,7 @@ def _check_dependency(name: str, level: int, metadata_version: int) -> None:
     if name == ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < first:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"Invalid update version {level} for feature {name}. {name} could not be set to {level} because it depends on "
+            f"Invalid update version {level} for feature {name}. {name} could not be set to {level} because it depends on "  # noqa: S608  (no SQL)
             f"{METADATA_VERSION} level {first}",
         )
 

@@ -57,10 +57,10 @@ class DriverScratch:
         self._directories += local
         for root in roots:
             os.makedirs(root, exist_ok=True)
-        for directory in (f"{home}/tmp", *local):
+        for directory in (f"{home}/tmp", *local):  # noqa: S108  (below a directory of mode 0700)
             os.mkdir(directory, 0o700)
         self.conf[LOCAL_DIR] = ",".join(local)
-        self.environment["TMPDIR"] = f"{home}/tmp"
+        self.environment["TMPDIR"] = f"{home}/tmp"  # noqa: S108
         if LOCAL_DIRS in os.environ:
             self.environment[LOCAL_DIRS] = ",".join(local)  # it takes precedence
 
