@@ -68,6 +68,8 @@ class Stretch:
     fetch_bytes: int = FETCH_BYTES
     patience_s: float | None = None
     """How long it may lag before that is its problem; None: the client's timeout."""
+    is_sample: bool = False
+    """True: the first batches are enough."""
     latest_ms: int = -1
     """The latest timestamp of the batches read."""
     _room: int | None = None
@@ -83,7 +85,8 @@ class Stretch:
     @property
     def is_done(self) -> bool:
         """True if all is read, or reading has failed."""
-        return bool(self.problem) or (self._has_answered and self.next_offset >= self.end_offset)
+        is_enough = self.next_offset >= self.end_offset or (self.is_sample and self.bytes > 0)
+        return bool(self.problem) or (self._has_answered and is_enough)
 
     def request(self) -> dict[str, object]:
         """Return the next fetch."""

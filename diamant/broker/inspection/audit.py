@@ -1,7 +1,8 @@
 """An audit of a Kafka cluster, from outside: what may keep values for longer than a deadline, and what hides deletions.
 
 Read-only. Needs DESCRIBE and DESCRIBE_CONFIGS on the topics, READ for transactions and samples of keys, DESCRIBE on groups and
-brokers; what the caller may not see is listed, not guessed. Requests: a few per broker, and one per topic and group.
+brokers; what the caller may not see is listed, not guessed. Requests: a few per broker, one per topic and group, and one per
+partition for its sample of keys.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from diamant.broker.client.consuming import LAST_VERSION_WITH_NAMES
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedTopic, error_name
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.kafka_group import KafkaGroup, list_groups
+from diamant.broker.clusters.cluster_look import BROKER_RESOURCE, DESCRIBE_CONFIGS, TOPIC_RESOURCE
+from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.inspection.audit_rules import (
     AuditFinding,
     number,
@@ -25,14 +27,13 @@ from diamant.broker.inspection.transactions import ListedTransaction, listed_tra
 from diamant.cleaner.explain.explanation import BOUNDED, KNOWN
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
-from diamant.protocol.wire.apis import FETCH, LIST_OFFSETS
+from diamant.protocol.wire.apis import LIST_OFFSETS
 from diamant.words import counted, moment
 
-DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS = 32, 61
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+DESCRIBE_PRODUCERS = 61
 MAX_TIMESTAMP = -3
 """The timestamp for which ListOffsets returns the record with the latest one (KIP-734)."""
-TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 500, 100
+TOPICS_AT_ONCE = 500
 SAMPLE_BYTES = 32 * 1024
 """Read from the start of each partition for a sample of its keys."""
 
@@ -87,9 +88,7 @@ class _Audit:
             self._groups(compacted, configs, ends)
             for topic in compacted:
                 if len(topic.partitions) > 1:
-                    self._stranded(
-                        topic, {place: start for place, (start, _) in starts.items() if place[0] == topic.name}
-                    )
+                    self._stranded(topic, starts, ends)
         report.findings.sort(key=lambda one: (one.topic, -1 if one.partition is None else one.partition, one.kind))
         return report
 
@@ -189,46 +188,12 @@ class _Audit:
                     text += ": it may miss deletions"
                     self._find("unread-tombstones", place[0], text, place[1], visibility=BOUNDED)
 
-    def _stranded(self, topic: LedTopic, starts: Mapping[Place, int]) -> None:
+    def _stranded(
+        self, topic: LedTopic, starts: Mapping[Place, tuple[int, int]], ends: Mapping[Place, tuple[int, int]]
+    ) -> None:
         """Find keys that producers now write to other partitions, from a sample of each partition's first records."""
-        count = len(topic.partitions)
-        for leader, places in self._by_leader({topic.name}):
-            for at in range(0, len(places), PARTITIONS_AT_ONCE):
-                numbers = [number for _, number in places[at : at + PARTITIONS_AT_ONCE]]
-                for partition, keys in self._sampled(leader, topic.name, numbers, starts):
-                    if text := stranded_text(partition, keys, count):
-                        self._find("stranded-keys", topic.name, text, partition, visibility=BOUNDED)
 
-    def _sampled(
-        self, leader: int, topic: str, numbers: Sequence[int], starts: Mapping[Place, int]
-    ) -> Iterator[tuple[int, set[bytes]]]:
-        partitions = [
-            {
-                "partition": number,
-                "current_leader_epoch": -1,
-                "fetch_offset": starts.get((topic, number), 0),
-                "log_start_offset": -1,
-                "partition_max_bytes": SAMPLE_BYTES,
-            }
-            for number in numbers
-        ]
-        fields = {
-            "replica_id": -1,
-            "max_wait_ms": 0,
-            "min_bytes": 0,
-            "max_bytes": SAMPLE_BYTES * len(numbers),
-            "isolation_level": 0,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [{"topic": topic, "partitions": partitions}],
-            "forgotten_topics_data": [],
-        }
-        answer = self._client.broker(leader).ask(FETCH, fields, most=LAST_VERSION_WITH_NAMES)
-        for one in answer["responses"][0]["partitions"] if answer["responses"] else ():
-            if one["error_code"]:
-                self._hidden(f"records of {topic}-{one['partition_index']}", one["error_code"])
-                continue
-            data = one["records"] or b""
+        def take(one: Stretch, data: memoryview) -> None:
             keys = {
                 record.key
                 for position, header in iter_headers(data)
@@ -236,7 +201,25 @@ class _Audit:
                 for record in iter_records(data, position)
                 if record.key is not None
             }
-            yield one["partition_index"], keys
+            if text := stranded_text(one.partition, keys, len(topic.partitions)):
+                self._find("stranded-keys", topic.name, text, one.partition, visibility=BOUNDED)
+
+        samples = [
+            Stretch(
+                *place,
+                leader,
+                starts[place][0],
+                ends[place][0],
+                fetch_bytes=SAMPLE_BYTES,
+                patience_s=0.0,
+                is_sample=True,
+            )
+            for leader, places in self._by_leader({topic.name})
+            for place in places
+            if place in starts and place in ends
+        ]
+        read_stretches(self._client, samples, take)
+        self._report.not_visible += [f"records of {one.name}: {one.problem}" for one in samples if one.problem]
 
     # -- requests --------------------------------------------------------------------------------------------------------
 
