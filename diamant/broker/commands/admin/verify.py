@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 @click.option(
     "--secret",
     type=click.Path(exists=True, dir_okay=False),
-    help="With --data: the file with the secret of the digests.",
+    help="With --data, or for replicas: the file with the secret of the digests.",
 )
-@key_options("For an erasure, search for the key again")
+@key_options("For an erasure, search for the key again; of a cluster of other brokers, read its replicas again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
 @click.option(
     "--set",
@@ -96,19 +96,23 @@ def verify(
 
     is_looking = key is not None or where is not None
     try:
-        _check_options(offline=offline, data_dir=data_dir, secret=secret, is_looking=is_looking)
-        wanted = None if key is None else key_fields(key)
         fields = parse_certificate(read_input(certificate, MAX_BYTES))
-        check_kind(fields, key=wanted, where=where)
+        is_read_again = fields["type"] == CLUSTER_TYPE and key is not None and data_dir is None
+        _check_options(
+            offline=offline, has_files=data_dir is not None or is_read_again, secret=secret, is_looking=is_looking
+        )
+        check_kind(fields, key=None if is_read_again else key, where=where)
         is_written = write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
+        known = None if secret is None else load_secret(secret)
         # No broker can confirm what others returned.
-        offline = offline or fields["type"] in (CLUSTER_TYPE, DISK_TYPE)
-        if data_dir is None and not offline:
+        if is_read_again and key is not None:
+            found = _read_again(asked, fields, pinned, key, known)
+        elif data_dir is None and not offline and fields["type"] not in (CLUSTER_TYPE, DISK_TYPE):
             trusted = None if pinned is None else pinned.hex()
+            wanted = None if key is None else key_fields(key)
             found = asked.admin.verify(fields, public_key=trusted, key=wanted, where=where, set=given, **asked.waiting)
         else:
-            known = None if secret is None else load_secret(secret)
             condition = None if where is None else _parsed(where, given)
             found = _verify_here(fields, pinned, data_dir, key, condition, known, asked.on_progress)
         if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
@@ -121,10 +125,8 @@ def verify(
             "of a stopped broker, or a copy",
             error.code,
         )
-    except BadArgument as error:
-        fail(str(error), "bad-argument")
-    except WrongKind as error:
-        fail(f"{certificate}: {error}", "bad-argument")
+    except (BadArgument, WrongKind) as error:
+        fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
     except CertificateError as error:
         fail(f"{certificate}: {error}", "not-genuine")
     except StorageError as error:
@@ -133,6 +135,32 @@ def verify(
     if not is_written:
         sys.exit(EXIT_FAILED)
     sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+
+
+def _read_again(
+    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
+) -> JsonObject:
+    """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it fits."""
+    from diamant.broker.clusters.for_admin import connected
+    from diamant.broker.clusters.register import state_directory
+    from diamant.broker.clusters.work_progress import WorkProgress
+    from diamant.broker.inspection.read_again import read_again
+    from diamant.cleaner.evidence.certificates.signing_key import load_secret
+    from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
+    from diamant.cleaner.evidence.search.needles import keyed_digest
+
+    own = state_directory() / "signing-key.secret"
+    known = load_secret(str(own)) if secret is None and own.exists() else secret
+    with connected(asked.admin) as client:
+
+        def read(found: Verification) -> None:
+            is_of_key = known is not None and keyed_digest(known, key).hex() == fields["request"]["key_hmac"]
+            if secret is not None and not is_of_key:
+                raise BadArgument("the certificate is about another key, or the secret is not that of its signer")
+            progress = WorkProgress(asked.timeout_s, asked.on_progress)
+            read_again(client, fields, key, known if is_of_key else None, progress, found)
+
+        return verify_certificate(fields, pinned, key=key, read_replicas=read).to_fields()
 
 
 def _verify_here(
@@ -169,11 +197,11 @@ def _verify_here(
     return found
 
 
-def _check_options(*, offline: bool, data_dir: str | None, secret: str | None, is_looking: bool) -> None:
-    """Raise BadArgument for options that exclude each other."""
-    if offline and (data_dir is not None or is_looking):
+def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_looking: bool) -> None:
+    """Raise BadArgument for options that exclude each other. `has_files`: there are files or replicas to read."""
+    if offline and (has_files or is_looking):
         raise BadArgument("--offline checks only the signature: it excludes --data, --key and --where")
-    if secret is not None and data_dir is None:
+    if secret is not None and not has_files:
         raise BadArgument("--secret needs --data: a broker has its own")
 
 

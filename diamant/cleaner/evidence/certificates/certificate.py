@@ -194,8 +194,8 @@ def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: obj
         )
     if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE) and (key is not None or where is not None):
         raise WrongKind(
-            "this certificate is about a Kafka cluster: verifying it reads no replica again, so it takes no key and no "
-            "description of records"
+            "this certificate is about a Kafka cluster: only `diamant verify` reads its replicas again, with the key and without "
+            "files; it takes no description of records"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(

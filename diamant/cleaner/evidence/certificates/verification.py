@@ -220,6 +220,7 @@ def verify_certificate(
     key: bytes | None = None,
     where: WhereT | None = None,
     check_redaction: RedactionCheck[WhereT] | None = None,
+    read_replicas: Callable[[Verification], object] | None = None,
     secret: bytes | None = None,
     ends: Mapping[TopicPartition, LogEnd] | None = None,
     advance: Advance | None = None,
@@ -230,11 +231,12 @@ def verify_certificate(
     """Verify a certificate, and compare it with the directory if one is given. Blocks.
 
     `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
-    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction. `ends` and `partitions`: those of a running
+    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on other
+    brokers' cluster: without it, only the certificate's own statements are checked. `ends` and `partitions`: those of a running
     broker. CertificateError if this is not a certificate, WrongKind if `key` or `where` does not fit its kind.
     """
     check_form(certificate)
-    check_kind(certificate, key=key, where=where)
+    check_kind(certificate, key=key if read_replicas is None else None, where=where)
     signature = check_signature(certificate, pinned)
     found = Verification(
         signature=signature,
@@ -247,7 +249,7 @@ def verify_certificate(
         return found
     try:
         if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
-            _check_cluster(certificate, found, directory)
+            _check_cluster(certificate, found, directory, read_replicas)
             return found
         _note_what_it_proves(certificate, found)
         _check_roots(certificate, found)
@@ -294,13 +296,23 @@ def _notes_of_signature(found: Verification) -> Iterable[str]:
         yield "A manual clock was in use: the times in the certificate, and so the certificate itself, are no evidence."
 
 
-def _check_cluster(certificate: Mapping[str, Any], found: Verification, directory: str | None) -> None:
-    """Check a certificate about a Kafka cluster by its own rows."""
+def _check_cluster(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    directory: str | None,
+    read_replicas: Callable[[Verification], object] | None,
+) -> None:
+    """Check a certificate about a Kafka cluster by its own rows, and by reading the replicas again."""
     problems = contradictions(certificate)
     found.coverage_adds_up = not problems
     found.notes += problems[:MAX_PROBLEMS]
     found.notes += [note for note in (meaning(certificate),) if note]
-    found.notes.append("Only the signature and the certificate's own statements were checked: nothing was read again.")
+    if read_replicas is not None:
+        read_replicas(found)
+    else:
+        found.notes.append(
+            "Only the signature and the certificate's own statements were checked: nothing was read again."
+        )
     if directory is not None:
         found.claims = [untold(claim) for claim in certificate["claims"]]
         found.notes.append(
