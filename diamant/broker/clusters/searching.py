@@ -1,6 +1,6 @@
 """Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
 
-Each read also searches a copy of its first response, behind records that were planted in it. A search that misses one may be
+Each read also searches a copy of its first batches, behind records that were planted in it. A search that misses one may be
 faulty, so that read does not count as clean.
 """
 
@@ -19,8 +19,11 @@ from diamant.cleaner.evidence.search.needles import KEY, Needle, Needles, Sample
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader, Record
 
+PLANTED_BYTES = 64 * 1024
+"""Of the first response, the whole batches up to here are searched again behind planted records; at least one."""
 MAX_LISTED = 1000
 """The records of the key, and those with its bytes, that are kept of one replica."""
 
@@ -125,12 +128,16 @@ class KeySearch:
         return found
 
     def _plant(self, found: _Finds, data: memoryview) -> None:
-        """Search a copy of a response in which records were planted, and count those found."""
-        known = self._known
+        """Search a copy of the first batches in which records were planted, and count those found."""
+        known, end = self._known, 0
+        for position, header in iter_headers(data):
+            end = position + header.size
+            if end >= PLANTED_BYTES:
+                break
         file = next(file for file, what, _ in known.expected if what == VALUE and file.endswith(".log"))
         expected = {place for place in known.expected if place[0] == file}
         search = FileSearch(self.subject.with_known(known), known.topic, 0, file)
-        copy = _Received(file, memoryview(known.files[file] + bytes(data)))
+        copy = _Received(file, memoryview(known.files[file] + bytes(data[:end])))
         self._engine.search(search, copy, copy.size())  # type: ignore[arg-type]
         seen = {(one.file, one.what, one.digest) for one in search.found.findings}
         found.planted, found.planted_found = len(expected), len(expected & seen)
