@@ -171,7 +171,7 @@ def test_key_that_was_written_again_is_named(tmp_path: Path) -> None:
     environment = {STATE_VARIABLE: str(state)}
     told = "users-0: the key was written again since the erasure: offset 95; not erased"
     done = CliRunner().invoke(main, [*command, directory, "--key", KEY.decode()], env=environment)
-    assert (done.exit_code, done.output.splitlines()) == (3, ["values-gone: broker 2, 1 claims", told])
+    assert (done.exit_code, done.output.splitlines()) == (3, ["values-gone: broker 2, 1 claim", told])
     written = json.loads(disk.read_text())["written_since"]
     assert [(one["topic"], one["partition"], one["offset"]) for one in written] == [("users", 0, 95)]
     done = CliRunner().invoke(main, ["certify", "--erasure", str(path), "--join", str(disk)], env=environment)

@@ -18,6 +18,7 @@ from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import OutputFile
 from diamant.broker.errors import OperationError
 from diamant.storage.input_file import read_input
+from diamant.words import counted
 
 MEGABYTE = 1_000_000
 MAX_SHOWN = 20
@@ -105,7 +106,7 @@ def _size(directories: Sequence[str]) -> int:
 
 def _told(found: Mapping[str, Any]) -> str:
     of = f"broker {found['broker']}" if "broker" in found else "the cluster"
-    lines = [f"{found['state']}: {of}, {len(found['claims'])} claims"]
+    lines = [f"{found['state']}: {of}, {counted(len(found['claims']), 'claim')}"]
     lines += [f"not searched: the disk of {name}" for name in found.get("without_disk", ())]
     lines += [
         f"{one['topic']}-{one['partition']}: {one['state']}: {problem['file']}: {problem['reason']}"

@@ -24,6 +24,7 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -153,8 +154,9 @@ def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
     for topic, values in found["lower"].items():
         lowered = ", ".join(f"{name}={value}" for name, value in values.items())
         console.print(escape(f"lower for the time of it on {topic}: {lowered}"), soft_wrap=True)
-    console.print(f"write {found['tombstones']:,} tombstones; close the active segments by: {found['roll']}")
-    console.print(f"read {found['replicas_to_read']:,} replicas whole")
+    written, read = counted(found["tombstones"], "tombstone"), counted(found["replicas_to_read"], "replica")
+    console.print(f"write {written}; close the active segments by: {found['roll']}")
+    console.print(f"read {read} whole")
 
 
 def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
