@@ -19,7 +19,7 @@ _KINDS = (
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tuple[int, os.stat_result]:
-    """Open a file without waiting; return its descriptor and status. OSError if it is no regular file.
+    """Open a file without waiting; return its descriptor and status. OSError if it is not a regular file.
 
     `flags`: those of `os.open` besides O_CLOEXEC. With O_TRUNC only a regular file is emptied.
     """

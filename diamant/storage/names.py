@@ -203,7 +203,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 def offset_of(name: str) -> int:
     """Return the offset in the name of a segment's file or snapshot: the text before the first dot.
 
-    ValueError if that is no number (`LocalLog.offsetFromFileName`).
+    ValueError if that is not a number (`LocalLog.offsetFromFileName`).
     """
     return int(name.partition(".")[0])
 

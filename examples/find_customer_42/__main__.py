@@ -80,7 +80,7 @@ def _missing() -> str | None:
 
 
 if __name__ == "__main__":
-    # What the output cannot show (a tick, where it is no UTF-8) is no reason to fail.
+    # What the output cannot show (a tick, where it is no UTF-8) is not a reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     # Told to stop, it stops its brokers and removes its files as at any other end.

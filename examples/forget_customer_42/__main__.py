@@ -66,7 +66,7 @@ def run(directory: Path, teller: Teller, *, is_kept: bool) -> int:
 
 
 if __name__ == "__main__":
-    # What the output cannot show (a tick, where it is no UTF-8) is no reason to fail.
+    # What the output cannot show (a tick, where it is no UTF-8) is not a reason to fail.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     # Told to stop, it stops its broker and removes its files as at any other end.

@@ -207,7 +207,7 @@ class CleanerLog:
         return [record.offset for batch in self.stored() for record in batch.records if record.value is not None]
 
     def keys(self) -> list[str]:
-        """Key of every record that is no marker."""
+        """Key of every record that is not a marker."""
         return [
             (record.key or b"").decode()
             for batch in self.stored()

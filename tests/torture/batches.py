@@ -18,7 +18,7 @@ _XERIAL = b"\x82SNAPPY\x00"
 
 
 class Damaged(Exception):
-    """Bytes that are no batch: their place and why."""
+    """Bytes that are not a batch: their place and why."""
 
 
 class Record(NamedTuple):

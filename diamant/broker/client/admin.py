@@ -551,7 +551,7 @@ def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: byt
         code = answer.get("code", "failed") if isinstance(answer, dict) else "failed"
         raise AdminError(str(message), status=response.status, code=str(code))
     if not isinstance(answer, dict):
-        raise AdminError(f"{method} {path}: the answer is no JSON object", status=response.status)
+        raise AdminError(f"{method} {path}: the answer is not a JSON object", status=response.status)
     return answer
 
 

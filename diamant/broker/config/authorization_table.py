@@ -25,7 +25,7 @@ def super_users_of(text: str) -> frozenset[str]:
     for name in names:
         kind, _, rest = name.partition(":")
         if not (kind and rest):
-            raise ValueError(f"{name!r} is no principal: expected TYPE:NAME, for instance User:alice")
+            raise ValueError(f"{name!r} is not a principal: expected TYPE:NAME, for instance User:alice")
     return names
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from diamant.progress import Progress
 
 MAX_VALUE_BYTES = 64 * 1024
-"""Larger values are no part of a sample."""
+"""Larger values are not part of a sample."""
 MAX_RECORDS = 100_000
 """Limit of the records of all samples."""
 

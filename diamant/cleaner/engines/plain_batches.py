@@ -1,7 +1,7 @@
 """Plain batches, read into columns: for rounds in ordinary Python over thousands of small batches.
 
 A batch of magic 2 is *plain* if its CRC is valid and its records have keys and are encoded as clients do: shortest
-lengths, ascending offsets, no bytes before or after them. It is no marker and has no delete horizon. It may be compressed,
+lengths, ascending offsets, no bytes before or after them. It is not a marker and has no delete horizon. It may be compressed,
 transactional and have tombstones. All other batches are left to the code for batches of any format, which also reports
 errors.
 

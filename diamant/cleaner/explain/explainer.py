@@ -308,7 +308,7 @@ class Explainer:
         )
 
     def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
-        """Return the id of an erasure that will remove this tombstone; None: there is none, or this is no tombstone."""
+        """Return the id of an erasure that will remove this tombstone; None: there is none, or this is not a tombstone."""
         if record is None or record.is_control or record.has_value or self._erasure_of is None:
             return None
         if not record.key:

@@ -207,7 +207,7 @@ def _check_topic(topic: object) -> None:
         try:
             _pattern(topic)
         except ValueError as error:
-            raise MapError(f"{where}: this is no regular expression: {error}") from None
+            raise MapError(f"{where}: this is not a regular expression: {error}") from None
     elif not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise MapError(f"{where}: expected the name of a topic, or a regular expression between slashes")
 

@@ -176,7 +176,7 @@ def gone_state(where: Where) -> str:
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
     """Return the state of a partition for offsets below `claim_end`. Directories set aside count whole.
 
-    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle. `RECORDS_GONE` stands for `gone_state`.
+    `undecided`: the fate of undecided records; with `KEEP` they are not an obstacle. `RECORDS_GONE` stands for `gone_state`.
     """
     if partition not in report.partitions and not report.problems(partition):
         return NOT_THERE

@@ -75,7 +75,7 @@ def parsed_chunks(
             continue
         size = _batch_size(file, position, end)
         if size <= buffer_bytes:
-            raise CorruptLog(file.path, position, f"the {size} bytes here are no whole batch")
+            raise CorruptLog(file.path, position, f"the {size} bytes here are not a whole batch")
         while buffer_bytes < size:
             buffer_bytes *= 2
 
@@ -110,7 +110,7 @@ def check_order(path: str, position: int, offsets: tuple[int, int], last_offset:
 def _batch_size(file: ReadableFile, position: int, end: int) -> int:
     prefix = file.pread(HEADER_SIZE_UP_TO_MAGIC, position)
     if len(prefix) < HEADER_SIZE_UP_TO_MAGIC or end - position < HEADER_SIZE_UP_TO_MAGIC:
-        raise CorruptLog(file.path, position, f"{end - position} bytes at the end are no batch")
+        raise CorruptLog(file.path, position, f"{end - position} bytes at the end are not a batch")
     size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
     if size > end - position:
         raise CorruptLog(file.path, position, f"a batch of {size} bytes, {end - position} are left in the segment")

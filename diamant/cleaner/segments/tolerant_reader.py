@@ -418,7 +418,7 @@ class Walk:
             if at + HEADER_SIZE_UP_TO_MAGIC > len(buffer):
                 buffer, start, at = self._read(position, self._read_bytes), position, 0
                 if len(buffer) < HEADER_SIZE_UP_TO_MAGIC:
-                    self._problem(position, f"the last {size - position} bytes are no whole batch")
+                    self._problem(position, f"the last {size - position} bytes are not a whole batch")
                     position = size
                     break
             _, length, _, magic = unpack_prefix(buffer, at)

@@ -179,7 +179,7 @@ class Rounds:
         """Record a failed round; return the error text for its report."""
         partition = log.topic, log.partition
         reason = str(failure) or type(failure).__name__
-        # A changed log or a killed worker is no fault of the log: restart.
+        # A changed log or a killed worker is not a fault of the log: restart.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
@@ -252,7 +252,7 @@ async def run_plan(
 
 
 def holds(log: Log, plan: CleanPlan) -> bool:
-    """Return whether the log still has the plan's segments. If not, a failed round is no fault of the log."""
+    """Return whether the log still has the plan's segments. If not, a failed round is not a fault of the log."""
     if log.is_deleted:
         return False
     present = {segment.base_offset: segment.size for segment in log.segments}

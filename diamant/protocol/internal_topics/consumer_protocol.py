@@ -185,7 +185,7 @@ def _topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
     # The text shows none of the bytes: they are arbitrary client data and must not leak into logs.
-    return ProtocolError(f"{len(data)} bytes that are no consumer {what}: {_reason(error)}")
+    return ProtocolError(f"{len(data)} bytes that are not a consumer {what}: {_reason(error)}")
 
 
 def _reason(error: Exception) -> str:

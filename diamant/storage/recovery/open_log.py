@@ -352,7 +352,7 @@ def _open_segments(env: Env, path: str, config: LogConfig, said: list[str]) -> t
                 raise CorruptLog(
                     f"{path}/{name}",
                     0,
-                    "the name begins with no offset up to 2^63-1, so this is no segment; move it away",
+                    "the name begins with no offset up to 2^63-1, so this is not a segment; move it away",
                 )
             segment = Segment(env, path, offset_of(name), config)
             segments.append(segment)

@@ -215,7 +215,7 @@ def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memory
         previous_offset = header.last_offset
         end = position + header.size
     if end < size:
-        raise CorruptLog(segment.path, end, f"{size - end} bytes at the end are no whole batch")
+        raise CorruptLog(segment.path, end, f"{size - end} bytes at the end are not a whole batch")
 
 
 def _refuse(segment: Segment, position: int, header: BatchHeader, batch: bytes, previous_offset: int) -> NoReturn:

@@ -180,7 +180,7 @@ def offset_entries(
             positions.append(position)
             last_indexed = position
     if scanned < end:
-        raise CorruptLog(file.path, scanned, f"{end - scanned} bytes at the end are no whole batch")
+        raise CorruptLog(file.path, scanned, f"{end - scanned} bytes at the end are not a whole batch")
     return offsets, positions
 
 

@@ -243,7 +243,7 @@ def test_kafkas_authorizer_goes_by_its_name(name: str) -> None:
 def test_super_users_are_parted_by_semicolons() -> None:
     """Distinguished names contain commas, equal signs and colons."""
     assert super_users_of(" User:CN=a,O=b ; User:bob;; Group:x:y") == {"User:CN=a,O=b", "User:bob", "Group:x:y"}
-    with pytest.raises(ConfigError, match="'alice' is no principal: expected TYPE:NAME"):
+    with pytest.raises(ConfigError, match="'alice' is not a principal: expected TYPE:NAME"):
         BrokerConfig(authorizer_class_name="StandardAuthorizer", super_users="alice")
 
 

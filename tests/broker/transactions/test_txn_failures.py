@@ -107,7 +107,7 @@ async def test_an_abort_whose_index_entry_cannot_be_written() -> None:
 
 
 async def test_topics_deleted_in_a_transaction() -> None:
-    """Their markers are skipped, all others are written; a new topic with the name is no obstacle."""
+    """Their markers are skipped, all others are written; a new topic with the name is not an obstacle."""
     async with running(MemoryEnv()) as (_, wire):
         txn = await started(wire)
         await wire.create("gone")

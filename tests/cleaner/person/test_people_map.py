@@ -106,7 +106,7 @@ def test_records_stay_for_a_period_of_the_calendar(until: str, expected: str) ->
         ('"text:***"', "stars", "with: expected null, default, empty or text:"),
         ("P10Y", "10 years", "orders-.*keep.until: expected a period such as P10Y"),
         ('"§ 147 AO"', '""', "keep.because: expected the ground"),
-        ("/orders-.*/", "/orders-(/", "this is no regular expression"),
+        ("/orders-.*/", "/orders-(/", "this is not a regular expression"),
         ("  customers:", "  a b:", "topics.a b: expected the name of a topic"),
         ("  customers:", "  transfers:", "line 13: transfers is given twice"),
         ("readers: [billing, no]", "readers: {billing: 1}", "readers: expected a list of texts, found an object"),

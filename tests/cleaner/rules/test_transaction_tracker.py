@@ -17,7 +17,7 @@ ABORT, COMMIT = int(ControlType.ABORT), int(ControlType.COMMIT)
 
 
 def test_data_outside_of_transactions_stays() -> None:
-    """An idempotent producer's plain batch is no part of that producer's aborted transaction."""
+    """An idempotent producer's plain batch is not part of that producer's aborted transaction."""
     tracker = TransactionTracker()
     tracker.add_aborted([AbortedTxn(1, 0, 9, 10)])
     assert not tracker.drops_data(3, 1, is_transactional=False)

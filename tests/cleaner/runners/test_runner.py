@@ -152,7 +152,7 @@ async def test_closing_ends_what_is_under_way(log: Log) -> None:
 
 
 def test_only_files_of_the_round_are_swept(log: Log) -> None:
-    """`.cleaned` files below the end of the plan are removed, all others kept; a missing directory is no error."""
+    """`.cleaned` files below the end of the plan are removed, all others kept; a missing directory is not an error."""
     plan = plan_of(log)
     names = [f"{0:020d}.log.cleaned", f"{0:020d}.timeindex.cleaned"]
     others = ["x.cleaned", f"{plan.first_uncleanable_offset:020d}.log.cleaned", f"{0:020d}.log.deleted"]

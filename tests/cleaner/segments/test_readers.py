@@ -146,7 +146,7 @@ class Search(NamedTuple):
         self.seen.tell(position, reason)
 
     def search_raw(self, _file: File, position: int, end: int) -> None:
-        """What is no batch is searched byte by byte."""
+        """What is not a batch is searched byte by byte."""
         assert self.seen.trouble is not None
         assert self.seen.trouble <= position < end
 
@@ -200,7 +200,7 @@ SOUND: dict[str, list[tuple[bytes, int, int]]] = {
 """Batches, each with its base and last offsets."""
 
 ENDS = {
-    "short prefix": (bytes(5), "no whole batch"),
+    "short prefix": (bytes(5), "not a whole batch"),
     "torn header": (packed(100)[:40], "only 40 are left"),
     "torn records": (packed(100)[:-1], "are left in the file"),
 }

@@ -146,7 +146,7 @@ class SeveralLogs:
             self.service.config_changed(log, before)
 
     def values(self, log: Log) -> list[tuple[int, str]]:
-        """(offset, key) of every remaining record that is no marker."""
+        """(offset, key) of every remaining record that is not a marker."""
         found = []
         for segment in log.segments:
             data = self.env.read_bytes(segment.path)[: segment.size]

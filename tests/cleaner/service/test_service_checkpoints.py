@@ -49,7 +49,7 @@ async def test_a_restart_continues_at_the_checkpoint(logs: SeveralLogs) -> None:
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs, mode: str) -> None:
-    """The times are known for existing logs, after a restart and after a kill. An empty or damaged file is no error."""
+    """The times are known for existing logs, after a restart and after a kill. An empty or damaged file is not an error."""
     log = logs.filthy("t", 20)
     logs.filthy("gone", 20)
     service = await logs.settled(mode=mode)

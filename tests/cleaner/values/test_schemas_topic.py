@@ -84,7 +84,7 @@ def records() -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 def test_other_records_and_damage_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Keys and values of other forms, and bytes that are no batch, leave the readable schemas."""
+    """Keys and values of other forms, and bytes that are not a batch, leave the readable schemas."""
     source = written(tmp_path, *records(), tail=b"\1" * 100)
     assert by_id(source, 5) == SchemaText("AVRO", "int")
     assert by_id(source, 1) is None

@@ -34,7 +34,7 @@ CA = os.environ.get("COMPAT_CA")
 PARTITIONS = 4
 RECORDS = 40
 TIMEOUT_S = 90
-"""Far more than anything takes: a busy machine is no fault of the broker."""
+"""Far more than anything takes: a busy machine is not a fault of the broker."""
 SESSION_TIMEOUT_MS = 60_000
 """Nobody waits for a member to be given up, so none may be because its machine was busy."""
 

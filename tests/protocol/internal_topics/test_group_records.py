@@ -137,7 +137,7 @@ def test_the_first_key_version_is_read() -> None:
 
 @pytest.mark.parametrize("record_type", [9, 17, 24, 32767])
 def test_unknown_types_are_left_alone(record_type: int) -> None:
-    """Records of streams groups, and of later brokers, are no error."""
+    """Records of streams groups, and of later brokers, are not an error."""
     assert parse_key(pack(">hh1s", record_type, 1, b"g")) is None
 
 

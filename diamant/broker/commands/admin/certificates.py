@@ -139,4 +139,4 @@ def _print(console: Console, certificate: Mapping[str, Any]) -> None:
     claims, refused = len(certificate["claims"]), len(certificate["not_certified"])
     console.print(f"partitions certified: {claims}, not certified: {refused}")
     if not certificate["is_evidence"]:
-        console.print("[yellow]A manual clock was in use: this is no evidence.[/yellow]")
+        console.print("[yellow]A manual clock was in use: this is not evidence.[/yellow]")

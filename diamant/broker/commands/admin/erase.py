@@ -219,4 +219,4 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
             soft_wrap=True,
         )
     if not certificate["is_evidence"]:
-        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
+        console.print("[yellow]A manual clock is in use: this is not evidence.[/yellow]")

@@ -95,7 +95,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     if found["next_due_ms"] is not None:
         console.print(f"The broker continues it from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
-        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")
+        console.print("[yellow]A manual clock is in use: this is not evidence.[/yellow]")
 
 
 def _nothing(certificate: Mapping[str, Any]) -> str:

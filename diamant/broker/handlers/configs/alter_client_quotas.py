@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49), versions 0 to 1: set and remove limits for users, client ids and addresses (KIP-546).
 
-Behaviour: each entity is changed separately; removing a missing limit is no error.
+Behaviour: each entity is changed separately; removing a missing limit is not an error.
 Deviations: an entity that is named twice is not changed; Kafka answers the same error but applies its first change.
 NaN is not a valid limit.
 

@@ -123,7 +123,7 @@ class _IncrementalFetch(PendingFetch):
     ) -> None:
         super().__init__(node.topics, node.topic_metrics, context, request, [], node.config.fetch_max_bytes, throttle)
         session.seen_by(context.access.key)
-        self._is_urgent = False  # no partition to read now is no reason to answer at once
+        self._is_urgent = False  # no partition to read now is not a reason to answer at once
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), versions 1 to 3: create ACLs, each separately; an existing one is no error.
+"""CreateAcls (key 30), versions 1 to 3: create ACLs, each separately; an existing one is not an error.
 
 Behaviour: SECURITY_DISABLED without an authorizer. The resource of an ACL need not exist. Version 3 knows the resource
 type USER (KIP-373).

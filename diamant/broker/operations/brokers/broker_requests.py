@@ -38,7 +38,7 @@ class FenceRequest:
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """The leader of a partition. Errors: NotFound, NotPossible if the broker is no in-sync replica, or leads already."""
+    """The leader of a partition. Errors: NotFound, NotPossible if the broker is not an in-sync replica, or leads already."""
 
     topic: Topic
     partition: OnePartition

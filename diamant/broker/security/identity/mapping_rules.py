@@ -54,7 +54,9 @@ def _parsed(text: str) -> list[_Rule | None]:
     """Parse one rule: [rule], [None] for DEFAULT, [] for an empty text."""
     match = _WHOLE_RULE.match(text)
     if match is None or match.end() != len(text) or (text and match[1] is None and match[2] is None):
-        raise ValueError(f"{text!r} is no rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end")
+        raise ValueError(
+            f"{text!r} is not a rule: expected DEFAULT or RULE:pattern/replacement/ with L or U at the end"
+        )
     if match[1] is not None:
         return [None]
     if match[2] is None:
@@ -62,7 +64,7 @@ def _parsed(text: str) -> list[_Rule | None]:
     try:
         return [_Rule(re.compile(_JAVAS_NAMED_GROUP.sub("(?P<", match[2])), match[3], match[4])]
     except re.error as error:
-        raise ValueError(f"{match[2]!r} is no regular expression: {error}") from error
+        raise ValueError(f"{match[2]!r} is not a regular expression: {error}") from error
 
 
 def _expanded(replacement: str, match: re.Match[str]) -> str:

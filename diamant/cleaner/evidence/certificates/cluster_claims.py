@@ -60,7 +60,7 @@ def replica_name(topic: str, partition: int, broker: int) -> str:
 
 
 def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
-    """Return the state that the row of a replica proves, and the reason if that is no claim."""
+    """Return the state that the row of a replica proves, and the reason if that is not a claim."""
     planted, seen = row["known_positives"]["planted"], row["known_positives"]["seen"]
     if row["problem"]:
         return NOT_READ, str(row["problem"])
@@ -180,7 +180,7 @@ def _of_disks(certificate: Row) -> list[str]:
             is_genuine = disk["type"] == DISK_TYPE and check_signature(disk, public_key) == TRUSTED
             problems = contradictions(disk) if is_genuine else ["it was not signed with the same key"]
         except (CertificateError, KeyError):
-            problems = ["it is no certificate"]
+            problems = ["it is not a certificate"]
         if not problems and disk["erasure"] != certificate["erasure"]:
             problems = ["it belongs to another erasure"]
         found += [f"Its certificate of the disk of broker {disk['broker']}: {problem}" for problem in problems]

@@ -293,7 +293,7 @@ def _notes_of_signature(found: Verification) -> Iterable[str]:
     if found.signature == UNTRUSTED:
         yield "No public key was given to compare with: anyone can have signed this. Pin the broker's public key."
     if not found.is_evidence:
-        yield "A manual clock was in use: the times in the certificate, and so the certificate itself, are no evidence."
+        yield "A manual clock was in use: the times in the certificate, and so the certificate itself, are not evidence."
 
 
 def _check_cluster(

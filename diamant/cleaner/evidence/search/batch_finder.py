@@ -150,7 +150,7 @@ def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 
 def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Tell whether the batch is framed; None if this is no header."""
+    """Tell whether the batch is framed; None if this is not a header."""
     if place + HEADER_SIZE > length or size <= HEADER_SIZE:
         return None
     codec = octets[place + ATTRIBUTES + 1] & CODEC_MASK

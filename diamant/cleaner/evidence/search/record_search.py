@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4 * 1024 * 1024
 CONTROL_KEY_BYTES = 4
-"""Size of a control record's key: version and type. A record with another key is no marker, whatever its batch declares."""
+"""Size of a control record's key: version and type. A record with another key is not a marker, whatever its batch declares."""
 
 MANY_TEXTS = 16
 """If a batch holds more needles than this, each of its records is searched for all of them."""

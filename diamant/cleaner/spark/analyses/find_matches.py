@@ -151,4 +151,4 @@ def check_pattern(session: SparkSession, pattern: str) -> None:
         session._jvm.java.util.regex.Pattern.compile(as_latin(pattern))  # type: ignore[union-attr]
     except IllegalArgumentException as error:
         reason = str(error).splitlines()[0]
-        raise SparkMisuse(f"the pattern is no regular expression: {reason}") from None
+        raise SparkMisuse(f"the pattern is not a regular expression: {reason}") from None

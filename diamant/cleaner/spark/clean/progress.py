@@ -83,7 +83,7 @@ class JobProgress:
 class CountingThrottle:
     """Counts the bytes that a task reads and writes, in place of its throttle, which it calls. Use it as a context manager.
 
-    `place`: the job's place. A file that cannot be written is no error.
+    `place`: the job's place. A file that cannot be written is not an error.
     """
 
     def __init__(self, place: Location, throttle: Throttle, *, interval_s: float = INTERVAL_S) -> None:

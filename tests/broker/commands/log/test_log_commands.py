@@ -219,7 +219,7 @@ def test_problems_exit_with_1(tmp_path: Path) -> None:
     for words, shown in (("stats",), "t-0"), (("find", "--key", "k"), "t-0 offset 0 live"):
         result = run(words[0], tmp_path, *words[1:])
         assert (result.exit_code, shown in result.stdout) == (1, True)
-        assert result.stderr == f"diamant: {tmp_path}/{T0} at 70: the last 4 bytes are no whole batch\n"
+        assert result.stderr == f"diamant: {tmp_path}/{T0} at 70: the last 4 bytes are not a whole batch\n"
 
 
 def test_stats_after_a_broker_that_was_killed(tmp_path: Path) -> None:

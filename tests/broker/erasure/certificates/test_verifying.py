@@ -38,7 +38,7 @@ async def test_a_certificate_is_verified_against_the_broker(broker: Broker) -> N
     found = await verify(broker, erasure.certificate, None)
     assert (found.is_valid, found.signature, found.was_scanned) == (True, "trusted", True)
     assert not found.is_evidence
-    assert "no evidence" in found.notes[0]
+    assert "not evidence" in found.notes[0]
     assert [one["verdict"] for one in found.claims] == ["holds"]
     unknown = await check_certificate(broker, erasure.certificate)
     assert (unknown.is_valid, unknown.signature) == (False, "untrusted signer")

@@ -132,7 +132,7 @@ def _content(rng: random.Random, data: Path, topic: str, key: bytes, value: byte
     filler = [Record(one, 1, b"%d" % one, rng.choice(like)) for one in range(rng.randrange(6))]
     batch = bytes(build_batch([*filler, record._replace(offset=len(filler))], codec=codec))
     if form == "half":
-        # Behind it bytes that are no batch: what is whole counts all the same.
+        # Behind it bytes that are not a batch: what is whole counts all the same.
         return f"batch of codec {codec}, {at}, then junk", batch + rng.randbytes(30)
     if rng.random() < 0.5:
         return f"batch of codec {codec}, {at}", batch

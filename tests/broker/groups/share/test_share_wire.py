@@ -360,7 +360,7 @@ async def test_locks_of_a_partition_that_cannot_be_used_wait(clock: SettableCloc
 
 
 async def test_an_offset_beyond_the_end_waits_for_it() -> None:
-    """A start offset beyond the log's end is no error: records from there on are given out once they are there."""
+    """A start offset beyond the log's end is not an error: records from there on are given out once they are there."""
     async with sharing(MemoryEnv()) as (broker, wire):
         one = member(broker, wire)
         await one.wait_until_assigned()

@@ -107,5 +107,5 @@ def test_a_name_that_no_rule_fits_has_no_principal(rules: str) -> None:
 )
 def test_an_invalid_rule_is_refused(rules: str) -> None:
     """Kafka refuses the same texts."""
-    with pytest.raises(ValueError, match="is no "):
+    with pytest.raises(ValueError, match="is not a "):
         MappingRules(rules)

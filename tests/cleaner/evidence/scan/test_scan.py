@@ -167,7 +167,7 @@ def test_a_value_is_found_in_the_old_formats(tmp_path: Path, magic: int, codec: 
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
-    """A tombstone of another key, or a longer key that contains the key, is no finding."""
+    """A tombstone of another key, or a longer key that contains the key, is not a finding."""
     batch = build_batch([record(b"customer-43", None), record(b"customer-421", b"y" * 50, 1), record(None, b"", 2)])
     put(tmp_path, LOG, batch)
     report = scan(tmp_path)
@@ -619,7 +619,7 @@ def test_a_record_beyond_its_batch_is_damage(tmp_path: Path, offset: int, codec:
 
 
 def test_gaps_and_what_was_appended_meanwhile_are_no_damage(tmp_path: Path) -> None:
-    """Gaps, as in compacted logs, and any data above the recorded end are no damage."""
+    """Gaps, as in compacted logs, and any data above the recorded end are not damage."""
     batches = [build_batch([record(b"a", b"b", offset)]) for offset in (3, 40, 41, 90)]
     old = build_batch([record(b"a", b"b", 90)])
     put(tmp_path, "users-0/00000000000000000000.log", make_message(1, 1, b"a", b"b"), *batches[:3])

@@ -182,7 +182,7 @@ BLIND = {
         Mutant(Subject, "is_key", returns(False)),
         Mutant(Where, "judge", returns(0)),
     ),
-    "what is no batch is counted, and not searched": (Mutant(FileSearch, "search_raw", counts_bytes),),
+    "what is not a batch is counted, and not searched": (Mutant(FileSearch, "search_raw", counts_bytes),),
     "no needle is anywhere": (Mutant(Needles, "find", returns([])),),
     "windows are looked at too rarely": (Mutant(Needles, "_window_places", at_odd_places),),
     "only segments are read as batches": (Mutant(file_reader, "find_batches", returns(())),),

@@ -134,7 +134,7 @@ def test_a_pattern_is_found_where_the_local_tool_finds_it(spark: SparkSession, d
 @pytest.mark.slow
 def test_a_pattern_that_is_none_is_refused(spark: SparkSession, directory: Path) -> None:
     """Before anything is read, with Java's reason."""
-    with pytest.raises(SparkError, match="the pattern is no regular expression: Unclosed group"):
+    with pytest.raises(SparkError, match="the pattern is not a regular expression: Unclosed group"):
         find(spark, [str(directory)], pattern="(")
     with pytest.raises(SparkError, match="expected either a key or a pattern"):
         find(spark, [str(directory)])
@@ -319,7 +319,7 @@ def test_nothing_found_is_reported_by_the_exit_code(
     ("arguments", "message"),
     [
         (["stats", "{directory}/nowhere"], "not a log directory"),
-        (["find", "{directory}", "--pattern", "("], "the pattern is no regular expression"),
+        (["find", "{directory}", "--pattern", "("], "the pattern is not a regular expression"),
         (["stats", "{directory}", "--topic", "absent"], "there is no topic 'absent'"),
         (["stats", "http://somewhere/logs"], "expected a path, file: or s3:, got the scheme http:"),
     ],

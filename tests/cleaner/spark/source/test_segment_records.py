@@ -215,7 +215,7 @@ def test_bytes_that_are_no_batch_end_a_segment_in_mode_permissive(tmp_path: Path
 
 @pytest.mark.parametrize("cut", [1, 30, 60])
 def test_a_batch_that_is_still_being_written_is_not_there_yet(tmp_path: Path, cut: int) -> None:
-    """In the last segment of a live log a torn batch is no damage."""
+    """In the last segment of a live log a torn batch is not damage."""
     whole = bytes(make_batch("a=1"))
     put(tmp_path, 0, whole + bytes(make_batch("b=1", base_offset=1))[:cut])
     assert read(tmp_path, columns="offset").column("offset") == [0]
