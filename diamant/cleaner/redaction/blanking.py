@@ -54,7 +54,7 @@ class FieldChange:
     """`VALUE` or `HEADER`."""
     path: tuple[str, ...]
     """Steps into the value; for a header, its name."""
-    replacement: NewValue
+    new: NewValue
 
     @property
     def name(self) -> str:
@@ -63,23 +63,23 @@ class FieldChange:
 
     def header(self, old: bytes | None) -> bytes | None:
         """Return what becomes of a header's value. Unchangeable."""
-        kind = self.replacement.kind
+        kind = self.new.kind
         if kind == DEFAULT:
             raise Unchangeable("headers have no defaults")
         if kind == EMPTY:
             return None if old is None else b""
-        text = None if kind == NULL else self.replacement.given
+        text = None if kind == NULL else self.new.given
         return None if text is None else str(text).encode()
 
     def to_fields(self, secret: bytes) -> dict[str, str]:
         """Return the row of a certificate. A given value is there as its keyed digest."""
-        replacement = self.replacement
-        if replacement.kind == GIVEN:
-            digest = keyed_digest(secret, replacement.text.encode()).hex()
+        new = self.new
+        if new.kind == GIVEN:
+            digest = keyed_digest(secret, new.text.encode()).hex()
             return {"field": self.name, "becomes": _GIVEN, "hmac": digest}
         return {
             "field": self.name,
-            "becomes": _TEXT + replacement.text if replacement.kind == TEXT else replacement.kind,
+            "becomes": _TEXT + new.text if new.kind == TEXT else new.kind,
         }
 
 
@@ -92,7 +92,7 @@ class Blanking:
     @property
     def said(self) -> Sequence[bytes]:
         """The texts that fields are given."""
-        given = [one.replacement for one in self.changes if one.replacement.kind == GIVEN]
+        given = [one.new for one in self.changes if one.new.kind == GIVEN]
         return [text for one in given for text in _texts_given(one.given) if text]
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
@@ -131,12 +131,12 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
         return None
     changes = []
     if blank:
-        replacement = _replacement(blank_with)
+        new = _replacement(blank_with)
         for text in blank:
             field, path, rest = parse_field(text, "blank")
             if rest.strip():
                 raise WhereError("blank: expected one field, as in value.customer.name, and nothing behind it")
-            changes.append(FieldChange(field, path, replacement))
+            changes.append(FieldChange(field, path, new))
     for text in given:
         field, path, rest = parse_field(text, "set")
         if not rest.lstrip().startswith("="):
@@ -213,7 +213,7 @@ def _check(changes: Sequence[FieldChange]) -> None:
             raise WhereError(
                 "blank: expected a field of the value, as in value.name; without its value a record is a tombstone"
             )
-        if one.field == HEADER and one.replacement.kind == GIVEN and not isinstance(one.replacement.given, str | None):
+        if one.field == HEADER and one.new.kind == GIVEN and not isinstance(one.new.given, str | None):
             raise WhereError("set: a header is given a text or null")
     for first, second in combinations(changes, 2):
         size = min(len(first.path), len(second.path))
@@ -247,7 +247,7 @@ def _changed_value(data: bytes, frame: Frame | None, values: Values, changes: Se
             root = values.decode(frame, VALUE)
             if any(leads_into_text(root, one.path) for one in changes):
                 raise Unchangeable("the path leads through a text that is JSON itself")
-            payload, made = values.change(frame, VALUE, [(one.path, one.replacement) for one in changes])
+            payload, made = values.change(frame, VALUE, [(one.path, one.new) for one in changes])
         except Undecodable:
             return _json_in_frame(frame, changes)
     except Undecodable as error:
@@ -270,7 +270,7 @@ def _in_json(data: bytes, changes: Sequence[FieldChange]) -> _Edited:
     made: list[list[Edit]] = []
     for one in changes:
         try:
-            data, edits = edit_json(data, one.path, one.replacement)
+            data, edits = edit_json(data, one.path, one.new)
         except (ValueError, RecursionError):
             raise Unchangeable("the value is not JSON, and has no schema") from None
         made.append(edits)

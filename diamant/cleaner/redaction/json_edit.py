@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from typing import Any
 
 from diamant.cleaner.redaction.json_path import DECODER, leads_into_text
 from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, TEXT, Edit, NewValue, Unchangeable
 from diamant.cleaner.values.nodes import Object
 
-_BYTE_ORDER_MARK = "﻿".encode()
 _SPACE = re.compile(r"[ \t\n\r]*")
 _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_constant=str)
 """Finds the end of a value."""
 
 
-def edit_json(data: bytes, path: tuple[str, ...], replacement: NewValue) -> tuple[bytes, list[Edit]]:
+def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes, list[Edit]]:
     """Return JSON with the values at a path replaced, and the edits in its text. ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
     if leads_into_text(DECODER.decode(text), path):
         raise Unchangeable("the path leads through a text that is JSON itself")
-    fields = _Fields(text, path, replacement)
+    fields = _Fields(text, path, new)
     fields.visit(0, 0)
-    mark = _BYTE_ORDER_MARK if data.startswith(_BYTE_ORDER_MARK) else b""
+    mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""
     parts, at = [mark], 0
     for edit in fields.edits:
         parts += [text[at : edit.start].encode(), edit.new]
@@ -34,10 +34,10 @@ def edit_json(data: bytes, path: tuple[str, ...], replacement: NewValue) -> tupl
 class _Fields:
     """Walks along a path in valid JSON."""
 
-    def __init__(self, text: str, path: tuple[str, ...], replacement: NewValue) -> None:
+    def __init__(self, text: str, path: tuple[str, ...], new: NewValue) -> None:
         self._text = text
         self._path = path
-        self._replacement = replacement
+        self._new = new
         self.edits: list[Edit] = []
         """Ascending; positions are those of characters, and the old values are there as they were written, too."""
 
@@ -45,7 +45,7 @@ class _Fields:
         """Find the values at the rest of the path in the value that begins at or behind `at`; return its end."""
         text, is_there = self._text, depth == len(self._path)
         at = self._space(at)
-        if text[at] == "[" and (not is_there or self._replacement.kind == TEXT):
+        if text[at] == "[" and (not is_there or self._new.kind == TEXT):
             return self._items(at, depth)
         if is_there:
             return self._replace(at)
@@ -76,7 +76,7 @@ class _Fields:
 
     def _replace(self, at: int) -> int:
         old, end = DECODER.raw_decode(self._text, at)
-        new = _written(old, self._replacement)
+        new = _written(old, self._new)
         lost = None if new == self._text[at:end] else [old, self._text[at:end].strip('"')]
         self.edits.append(Edit(at, end, new.encode(), lost))
         return end
@@ -86,15 +86,15 @@ class _Fields:
         return at if found is None else found.end()
 
 
-def _written(old: Any, replacement: NewValue) -> str:
+def _written(old: Any, new: NewValue) -> str:
     """Return what takes the place of a value, as JSON."""
-    kind = replacement.kind
+    kind = new.kind
     if kind == DEFAULT:
         raise Unchangeable("JSON has no schema that names a default")
     if kind == GIVEN:
-        return replacement.text
+        return new.text
     if kind == TEXT:
-        return json.dumps(replacement.text, ensure_ascii=False)
+        return json.dumps(new.text, ensure_ascii=False)
     if kind == NULL or old is None:
         return "null"
     assert kind == EMPTY

@@ -170,7 +170,9 @@ class _Edits:
                 raise Unchangeable("the schema requires the field")
             return b""
         if what == EMPTY:
-            return b"" if field.is_repeated or field.has_default else self._coder.tagged(number, field, None)
+            is_message = isinstance(self._reader.kind(field), MessageType)
+            is_left_out = field.is_repeated or (field.has_default and not is_message)
+            return b"" if is_left_out else self._coder.tagged(number, field, None)
         if field.is_repeated and what == GIVEN:
             return self._coder.items(number, field, self._new.given) if is_first else b""
         if field.is_repeated and field.type not in ("string", "bytes"):

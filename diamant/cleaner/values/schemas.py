@@ -78,8 +78,8 @@ class Schemas:
         reader = self._reader_of(frame, topic, field)
         payload = frame.prefix + frame.payload()
         made: list[list[Edit]] = []
-        for path, replacement in changes:
-            made.append(reader.edits(payload, path, replacement))
+        for path, new in changes:
+            made.append(reader.edits(payload, path, new))
             payload = spliced(payload, made[-1])
         return payload[len(frame.prefix) :], made
 

@@ -70,12 +70,14 @@ class Certificates:
             if len(public_key) != 32:
                 raise BadArgument("public_key: expected the 64 hexadecimal digits of an Ed25519 public key")
         if request.where is not None:
+            from diamant.cleaner.evidence.certificates.page_words import topics_of
             from diamant.cleaner.redaction.blanking import parse_blanking
             from diamant.cleaner.redaction.where import WhereError, parse_where
             from diamant.cleaner.values.edits import NULL
 
             try:
-                where = parse_where(request.where, blanking=parse_blanking((), NULL, request.set))
+                values = self._evidence.values(next(map(str, topics_of(request.certificate)), ""))
+                where = parse_where(request.where, values=values, blanking=parse_blanking((), NULL, request.set))
             except WhereError as error:
                 raise BadArgument(str(error)) from None
         return await self._verify(request.certificate, public_key, request.key, where, progress)

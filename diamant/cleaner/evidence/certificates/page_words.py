@@ -72,8 +72,8 @@ def becoming(text: object) -> str:
 def topics_of(certificate: Fields) -> Sequence[str]:
     """Return the topics that the request names."""
     request = part(certificate, "request")
-    topics: Sequence[str] = request.get("topics") or ([request["topic"]] if "topic" in request else [])
-    return topics
+    topics = request.get("topics") or ([request["topic"]] if "topic" in request else [])
+    return topics if isinstance(topics, list) else []
 
 
 def state_text(state: object) -> str:
