@@ -19,8 +19,10 @@ _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_co
 def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes, list[Edit]]:
     """Return JSON with the values at a path replaced, and the edits in its text. ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
-    if leads_into_text(DECODER.decode(text), path):
+    # Without an escape, no text has the quotes of JSON with names.
+    if "\\" in text and leads_into_text(DECODER.decode(text), path):
         raise Unchangeable("the path leads through a text that is JSON itself")
+    _QUICK.decode(text)
     fields = _Fields(text, path, new)
     fields.visit(0, 0)
     mark = BOM_UTF8 if data.startswith(BOM_UTF8) else b""

@@ -71,12 +71,8 @@ class SearchedSegment(NamedTuple):
 class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
-    def judge(self, record: Record) -> int:
-        """Return YES, NO, UNDECIDED or DONE."""
-        ...
-
-    def change(self, record: Record) -> ChangedRecord | None:
-        """Return what becomes of a record that matches, or has an older value of its key; None: it goes."""
+    def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
+        """Return YES, NO, UNDECIDED or DONE, and what becomes of the record if it is located; None: it goes."""
         ...
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -201,7 +197,7 @@ class _Search:
 
     def _find_matched(self, segment: SearchedSegment, offsets: Offsets, *, is_compacted: bool) -> int:
         """Add the matches of a segment; return its number of records."""
-        found, judge = self.found, self._where.judge
+        found, examine = self.found, self._where.examine
         count = 0
         for header, records in self._batches(segment, self._below, self._where.may_be_in):
             self._check_room(offsets)
@@ -214,15 +210,15 @@ class _Search:
                 if record.offset >= self._below:
                     break
                 count += 1
-                verdict = judge(record)
+                verdict, changed = examine(record)
                 if verdict == YES:
                     offsets.add(record.offset)
-                    growth += self._note_lost(record)
+                    growth += self._note_lost(record, changed)
                     if is_compacted and is_committed and record.key is not None:
                         self._note_key(record.key, record.offset)
                 elif verdict == DONE:
                     found.unchanged += 1
-                    self._note_lost(record)
+                    self._note_lost(record, changed)
                 elif verdict == UNDECIDED:
                     found.undecided += 1
                     if len(found.undecided_offsets) < MAX_LISTED:
@@ -252,10 +248,10 @@ class _Search:
                 for record in records or ():
                     if record.key is None or record.value is None or record.offset >= newest.get(record.key, -1):
                         continue
-                    if not offsets.has(record.offset) and self._where.judge(record) != DONE:
+                    if not offsets.has(record.offset) and self._where.examine(record)[0] != DONE:
                         offsets.add(record.offset)
                         self.found.superseded += 1
-                        self._note_lost(record)
+                        self._note_lost(record, None)
             self._keep(offsets)
 
     def _keep(self, offsets: Offsets) -> None:
@@ -272,14 +268,13 @@ class _Search:
                 f"more than {self.found.removed + len(offsets):,} records match, which is more than fits into memory"
             )
 
-    def _note_lost(self, record: Record) -> int:
+    def _note_lost(self, record: Record, changed: ChangedRecord | None) -> int:
         """Report what a record loses; return the number of bytes by which it grows, at most."""
-        change = self._where.change(record)
-        self.found.fields.update(() if change is None else change.seen)
-        for text in (record.value,) if change is None else change.lost:
+        self.found.fields.update(() if changed is None else changed.seen)
+        for text in (record.value,) if changed is None else changed.lost:
             if text is not None and is_telling(text):
                 self._on_lost(record, text)
-        growth = 0 if change is None else _size(change.record) - _size(record)
+        growth = 0 if changed is None else _size(changed.record) - _size(record)
         return growth + _LENGTH_BYTES if growth > 0 else growth
 
     def _check_size(self, header: BatchHeader, growth: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from diamant.cleaner.redaction.offset_set import Offsets
-from diamant.cleaner.redaction.where import ChangedRecord
+from diamant.cleaner.redaction.where import YES, ChangedRecord
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.record_changes import write_changed
 from diamant.protocol.batches.header import BatchHeader, Record
@@ -40,8 +40,8 @@ class RedactionPlan:
     segments: tuple[SegmentRedaction, ...]
     index_interval_bytes: int
     segment_index_bytes: int
-    change: Callable[[Record], ChangedRecord | None] = lambda _record: None
-    """What becomes of a record at one of the offsets; None: it goes."""
+    examine: Callable[[Record], tuple[int, ChangedRecord | None]] = lambda _record: (YES, None)
+    """A verdict, and what becomes of a record at one of the offsets; None: it goes."""
 
 
 def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> OutputSegment | None:
@@ -49,7 +49,7 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 
     Equal plans give equal bytes, since nothing else is consulted. CorruptLog, OSError; then there are no files.
     """
-    cut = _Cut(segment.offsets, plan.change)
+    cut = _Cut(segment.offsets, plan.examine)
     return write_changed(
         env,
         plan.directory,
@@ -66,11 +66,11 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 class _Cut:
     """Decides what becomes of a record, batch by batch."""
 
-    __slots__ = ("_change", "_here", "_offsets")
+    __slots__ = ("_examine", "_here", "_offsets")
 
-    def __init__(self, offsets: Offsets, change: Callable[[Record], ChangedRecord | None]) -> None:
+    def __init__(self, offsets: Offsets, examine: Callable[[Record], tuple[int, ChangedRecord | None]]) -> None:
         self._offsets = offsets
-        self._change = change
+        self._examine = examine
         self._here: frozenset[int] = frozenset()
 
     def touches(self, header: BatchHeader) -> bool:
@@ -80,5 +80,5 @@ class _Cut:
     def changed(self, record: Record) -> Record | None:
         if record.offset not in self._here:
             return record
-        change = self._change(record)
-        return None if change is None else change.record
+        _, changed = self._examine(record)
+        return None if changed is None else changed.record

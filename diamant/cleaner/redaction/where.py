@@ -239,22 +239,18 @@ class Where:
 
         With `blanking`, YES is a record that is still to be changed. One that cannot be changed is UNDECIDED.
         """
-        verdict = self.node.judge(record, self.values)
+        return self.examine(record)[0]
+
+    def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
+        """Return the verdict, and what becomes of the record if a redaction is about it; None: it goes."""
+        verdict, changed = self.node.judge(record, self.values), None
         if verdict == YES and self.blanking is not None:
             try:
-                verdict = DONE if self.blanking.change(record, self.values).record is record else YES
+                changed = self.blanking.change(record, self.values)
+                verdict = DONE if changed.record is record else YES
             except Unchangeable:
                 verdict = UNDECIDED
-        return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict
-
-    def change(self, record: Record) -> ChangedRecord | None:
-        """Return what becomes of a record that was located, as a match or with an older value of its key; None: it goes."""
-        if self.blanking is None or self.node.judge(record, self.values) != YES:
-            return None
-        try:
-            return self.blanking.change(record, self.values)
-        except Unchangeable:
-            return None
+        return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict, changed
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether the decompressed records of a batch may hold a match, or an undecided record."""

@@ -13,12 +13,15 @@ from diamant.broker.errors import BadArgument, NotPossible
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.protocol.batches.header import Header
 from tests.broker.checked_certificate import check_certificate
-from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.brokers import data_of, move_to
+from tests.broker.erasure.constants import RETRY_MS, START_MS
 from tests.broker.erasure.issued import pinned
+from tests.broker.erasure.records import Producer
 from tests.broker.redaction.test_redacting import EMAIL, KEEPS, OTHER, WHERE, create, fill, offsets, write
-from tests.broker.stored import records_of
+from tests.broker.stored import batches_of, records_of
 from tests.cleaner.evidence.scan.naive_scanner import Seen, files_with, log_files, records_in
 from tests.mutants import put_in
+from tests.waiting import wait_until
 
 ORDER = b'{"order": 7,\t"customer": { "email": "ada@example.com", "name" : "Ada Lovelace" , "city": "Bern"} }'
 BLANKED = ORDER.replace(b'"Ada Lovelace"', b"null")
@@ -209,3 +212,60 @@ async def test_bad_requests_are_refused(broker: Broker, options: dict[str, Any],
     await create(broker)
     with pytest.raises(BadArgument, match=error):
         await broker.redact("orders", **{"where": "value.id == 7", "reason": "r", **options})
+
+
+async def test_transactions_stay_as_they_are(broker: Broker) -> None:
+    """Committed and aborted records are blanked within their transactions; those of an open one wait until it has ended."""
+    await create(broker)
+    fill(broker, 2)
+    producer = Producer(broker, "orders", 0, 5)
+    producer.write((b"k", ORDER))
+    producer.end(is_commit=False)
+    producer.write((b"k", OTHER), (b"k", ORDER), codec=4)
+    producer.end(is_commit=True)
+    producer.write((b"k", ORDER))
+    before = batches_of(broker.node.topics.log("orders", 0))
+    redaction = await blank(broker, NAME)
+    assert (redaction.state, redaction.removed) == ("not-certified", 2)
+    assert redaction.certificate["claims"][0] == {
+        "topic": "orders", "partition": 0, "below_offset": 7, "state": "fields-blanked"
+    }  # fmt: skip
+    producer.end(is_commit=True)
+    move_to(broker, START_MS + RETRY_MS)
+    await wait_until(lambda: not broker.services.redactions().queue.unfinished())
+    log = broker.node.topics.log("orders", 0)
+    after = batches_of(log)
+    assert [one.value for one in records_of(log) if EMAIL.encode() in (one.value or b"")] == [BLANKED] * 3
+    kept = ("base_offset", "last_offset_delta", "producer_id", "producer_epoch", "base_sequence", "record_count",
+            "base_timestamp", "max_timestamp", "attributes", "partition_leader_epoch")  # fmt: skip
+    assert [[getattr(one, name) for name in kept] for one, _ in after[: len(before)]] == [
+        [getattr(one, name) for name in kept] for one, _ in before
+    ]
+    assert [(one.producer_id, one.first_offset) for segment in log.segments for one in segment.txn_index.all()] == [
+        (5, 2)
+    ]
+
+
+async def test_a_value_of_10_mb_is_blanked(broker: Broker) -> None:
+    """In a compressed batch, among others."""
+    await create(broker, max_message_bytes="20000000", internal_segment_bytes="30000000")
+    big = json.dumps({"customer": {"email": EMAIL, "name": "Ada Lovelace"}, "pad": ["x" * 99] * 100_000}).encode()
+    write(broker, OTHER, big, codec=4)
+    redaction = await blank(broker, NAME)
+    assert redaction.state == "fields-blanked"
+    assert records(broker)[1].value == big.replace(b'"Ada Lovelace"', b"null")
+
+
+async def test_several_fields_change_in_one_rewriting(broker: Broker) -> None:
+    """Fields of all records that match, whichever of the fields they have; tombstones and records without a value stay."""
+    await create(broker)
+    write(broker, ORDER, None, b'{"customer": {"email": "ada@example.com"}}', OTHER)
+    asked = {"where": f'{WHERE} or key == "k"', "set": ['value.customer.city="Basel"'], "blank_with": "empty"}
+    redaction = await blank(broker, NAME, "value.order", yes_all=True, **asked)
+    assert redaction.fields_not_seen == []
+    assert {at: one.value for at, one in records(broker).items()} == {
+        0: ORDER.replace(b"Ada Lovelace", b"").replace(b"7", b"0").replace(b"Bern", b"Basel"),
+        1: None,
+        2: b'{"customer": {"email": "ada@example.com"}}',
+        3: OTHER.replace(b"8", b"0"),
+    }

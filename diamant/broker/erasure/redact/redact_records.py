@@ -140,7 +140,7 @@ class RedactRecords:
             ),
             index_interval_bytes=log.config.index_interval_bytes,
             segment_index_bytes=log.config.segment_index_bytes,
-            change=where.change,
+            examine=where.examine,
         )
 
 
