@@ -82,6 +82,18 @@ def test_a_client_reads_to_the_end(broker: BlockingBroker, client: Client, codec
     assert [(one.offset, one.value) for one in found] == [(number, value(number)) for number in EXPECTED]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_reads_blanked_records(broker: BlockingBroker, client: Client) -> None:
+    """It gets every record at its offset, in small fetches of compressed batches; and the producer continues."""
+    producer = filled(broker, **{"compression.type": "lz4"})
+    asked = {"where": WHERE, "reason": "asked for", "blank": "value.email", "blank_with": "text:***"}
+    assert broker.call(broker.redact(TOPIC, **asked)).state == "fields-blanked"
+    produce(producer, COUNT, COUNT + 1)
+    found = client.consume(broker.bootstrap_servers, TOPIC, fetch_bytes=1000)
+    blanked = [value(one).replace(b"ada@example.com", b"***") for one in range(COUNT)]
+    assert [(one.offset, one.value) for one in found] == [*enumerate(blanked), (COUNT, value(COUNT))]
+
+
 def read(broker: BlockingBroker, isolation: str = "read_committed") -> list[Read]:
     """Read everything up to the end of the partition."""
     return ConfluentKafka().consume(broker.bootstrap_servers, TOPIC, isolation=isolation)
