@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from diamant.cleaner.redaction.json_path import EXISTS, decoded_value
-from diamant.cleaner.redaction.where import HEADER, Comparison, WhereError, parse_where
+from diamant.cleaner.redaction.where import HEADER, Comparison, WhereError, field_text, parse_where, steps_of
 from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
@@ -21,7 +21,6 @@ from diamant.protocol.batches.header import Record
 MAX_IDENTIFIER_BYTES = 1024
 """Longer values are not taken for identifiers."""
 
-_PLAIN = re.compile(r"[\w$@-]+")
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,38})")
 _MAX_DIGITS = 39
 
@@ -33,14 +32,12 @@ class FieldPath:
     field: str
     """`key`, `value` or `header`."""
     path: tuple[str, ...]
-    """Names on the way into it; for a header its name."""
+    """Names on the way into it; for a header its name, and then those on the way into its value."""
 
     @property
     def text(self) -> str:
         """The place as it is written."""
-        if all(_PLAIN.fullmatch(step) for step in self.path):
-            return ".".join((self.field, *self.path))
-        return self.field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in self.path)
+        return field_text(self.field, self.path)
 
     @property
     def is_key(self) -> bool:
@@ -50,7 +47,7 @@ class FieldPath:
     def comparisons(self, value: str) -> Iterator[str]:
         """Yield the comparisons that find an identifier here, as texts of a condition; of a number, also as a number."""
         yield f"{self.text} == {json.dumps(value, ensure_ascii=False)}"
-        if self.field != HEADER and self.path and _WHOLE_NUMBER.fullmatch(value):
+        if steps_of(self.field, self.path) and _WHOLE_NUMBER.fullmatch(value):
             yield f"{self.text} == {value}"
 
 
@@ -87,11 +84,9 @@ class Parts:
     def at(self, place: FieldPath) -> list[str]:
         """Return the texts and numbers at a place, as texts of identifiers."""
         if place.field == HEADER:
-            return [
-                found
-                for name, value in self.record.headers
-                if name == place.path[0] and (found := identifier_text(value))
-            ]
+            headers = [value for name, value in self.record.headers if name == place.path[0]]
+            nodes = [node for one in headers for node in nodes_at(self._in_header(one, place), place.path[1:])]
+            return [found for node in nodes if (found := identifier_text(node))]
         if not place.path:
             found = identifier_text(self.record.key if place.field == KEY else self.record.value)
             return [] if found is None else [found]
@@ -104,13 +99,18 @@ class Parts:
             return bool(self.at(place))
         return any(node is not None for node in nodes_at(self.root(place.field), place.path))
 
+    def _in_header(self, data: bytes | None, place: FieldPath) -> Any:
+        return data if len(place.path) == 1 else self._decoded(HEADER, data)
+
     def _decode(self, field: str) -> Any:
-        data = self.record.key if field == KEY else self.record.value
+        return self._decoded(field, self.record.key if field == KEY else self.record.value)
+
+    def _decoded(self, field: str, data: bytes | None) -> Any:
         if data is None:
             return None
         values = self._values
         try:
-            frame = values.frame_of(self.record, field)
+            frame = values.frame_of(self.record, field, data)
             return decoded_value(data, frame, lambda one: values.decode(one, field))
         except (Undecodable, ValueError, RecursionError):
             return None

@@ -1,6 +1,6 @@
 """Blanking: the named fields of matching records change, and all else of these records stays.
 
-    fields      value.customer.name, value["e mail"], header.user; at least one step behind `value`
+    fields      value.customer.name, value["e mail"], header.user, header.user.name; at least one step behind `value`
     blank       the fields become null, the schema's default, empty, or a fixed text: `null`, `default`, `empty`, `text:***`
     set         a field becomes a given value: value.name="Ada L."
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -53,7 +53,7 @@ class FieldChange:
     field: str
     """`VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value; for a header, its name."""
+    """Steps into the value; for a header, its name and then such steps."""
     new: NewValue
 
     @property
@@ -102,14 +102,14 @@ class Blanking:
         seen: list[str] = []
         changes = [one for one in self.changes if one.field == VALUE]
         if value is not None and changes:
-            value, made = _changed_value(value, values.frame_of(record, VALUE), values, changes)
+            value, made = _changed_value(value, values.frame_of(record, VALUE), VALUE, values, changes)
             lost = [text for edits in made for edit in edits for text in texts_in(edit.old)]
             seen = [one.name for one, edits in zip(changes, made, strict=True) if edits]
         for one in self.changes:
-            if one.field == HEADER and any(name == one.path[0] for name, _ in headers):
-                headers, old = _changed_headers(headers, one)
-                lost += old
-                seen.append(one.name)
+            if one.field == HEADER:
+                headers, edits = _changed_headers(record, headers, values, one)
+                lost += [text for edit in edits for text in texts_in(edit.old)]
+                seen += [one.name] if edits else []
         is_same = value == record.value and headers == record.headers
         if is_same:
             return ChangedRecord(record, (), seen)
@@ -213,7 +213,8 @@ def _check(changes: Sequence[FieldChange]) -> None:
             raise WhereError(
                 "blank: expected a field of the value, as in value.name; without its value a record is a tombstone"
             )
-        if one.field == HEADER and one.new.kind == GIVEN and not isinstance(one.new.given, str | None):
+        is_header = one.field == HEADER and len(one.path) == 1
+        if is_header and one.new.kind == GIVEN and not isinstance(one.new.given, str | None):
             raise WhereError("set: a header is given a text or null")
     for first, second in combinations(changes, 2):
         size = min(len(first.path), len(second.path))
@@ -233,21 +234,37 @@ def _texts_given(value: Any) -> Iterator[bytes]:
 # -- changes of a record ----------------------------------------------------------------------------------------------
 
 
-def _changed_headers(headers: tuple[Header, ...], change: FieldChange) -> tuple[tuple[Header, ...], list[bytes]]:
-    (name,) = change.path
-    new = tuple(Header(one, change.header(value) if one == name else value) for one, value in headers)
-    return new, [old for (_, old), (_, now) in zip(headers, new, strict=True) if old is not None and old != now]
+def _changed_headers(
+    record: Record, headers: tuple[Header, ...], values: Values, change: FieldChange
+) -> tuple[tuple[Header, ...], list[Edit]]:
+    new, edits = [*headers], list[Edit]()
+    for at, (name, old) in enumerate(headers):
+        if name != change.path[0]:
+            continue
+        if len(change.path) == 1:
+            now = change.header(old)
+            edits.append(Edit(0, 0, b"", None if now == old else old))
+        elif old is None:
+            continue
+        else:
+            frame = values.frame_of(record, HEADER, old)
+            now, made = _changed_value(old, frame, HEADER, values, [replace(change, path=change.path[1:])])
+            edits += made[0]
+        new[at] = Header(name, now)
+    return tuple(new), edits
 
 
-def _changed_value(data: bytes, frame: Frame | None, values: Values, changes: Sequence[FieldChange]) -> _Edited:
+def _changed_value(
+    data: bytes, frame: Frame | None, field: str, values: Values, changes: Sequence[FieldChange]
+) -> _Edited:
     if frame is None:
         return _in_json(data, changes)
     try:
         try:
-            root = values.decode(frame, VALUE)
+            root = values.decode(frame, field)
             if any(leads_into_text(root, one.path) for one in changes):
                 raise Unchangeable("the path leads through a text that is JSON itself")
-            payload, made = values.change(frame, VALUE, [(one.path, one.new) for one in changes])
+            payload, made = values.change(frame, field, [(one.path, one.new) for one in changes])
         except Undecodable:
             return _json_in_frame(frame, changes)
     except Undecodable as error:

@@ -4,6 +4,7 @@ r"""The language `where`, which selects the records of a redaction.
     comparison  field == literal      or      field exists
     field       key  value  header.NAME  header["any name"]         bytes, compared whole
                 value.customer.email  value["e-mail"]  key.id        a path into a value, which also searches lists
+                header.NAME.email                                    a path into a header's value
     literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
                 after a path: a text, a number, true, false, null; after a header, a key or a value also null
 
@@ -79,18 +80,19 @@ class Comparison:
     field: str
     """`KEY`, `VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value, none for the whole bytes; for a header, its name."""
+    """Steps into the value, none for the whole bytes; for a header, its name and then such steps."""
     literal: object
     """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
     _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_json", JsonPath(self.path, self.literal) if self.is_path else None)
+        steps = steps_of(self.field, self.path)
+        object.__setattr__(self, "_json", JsonPath(steps, self.literal) if steps else None)
 
     @property
     def is_path(self) -> bool:
         """True if it searches the parts of a value."""
-        return self.field != HEADER and bool(self.path)
+        return bool(steps_of(self.field, self.path))
 
     @property
     def shape(self) -> str:
@@ -109,22 +111,26 @@ class Comparison:
         """Return YES, NO or UNDECIDED."""
         field = self.field
         if field == HEADER:
-            return YES if any(self._is_header(name, value) for name, value in record.headers) else NO
-        data = record.key if field == KEY else record.value
-        if self._json is not None:
-            if data is None:
-                return NO
-            return self._json.judge(data, values.frame_of(record, field), lambda frame: values.decode(frame, field))
-        return YES if (data is not None if self.literal is EXISTS else data == self.literal) else NO
+            found = (self._judge(value, record, values) for name, value in record.headers if name == self.path[0])
+            return max(found, default=NO)
+        return self._judge(record.key if field == KEY else record.value, record, values)
+
+    def _judge(self, data: bytes | None, record: Record, values: Values) -> int:
+        field = self.field
+        if self._json is None:
+            # A header without a value exists, too.
+            return (
+                YES if (data is not None or field == HEADER if self.literal is EXISTS else data == self.literal) else NO
+            )
+        if data is None:
+            return NO
+        return self._json.judge(data, values.frame_of(record, field, data), lambda frame: values.decode(frame, field))
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
-        if self.field == HEADER:
-            return self.path[0].encode(errors="surrogateescape") in payload and (self.needle or b"") in payload
+        if self.field == HEADER and self.path[0].encode(errors="surrogateescape") not in payload:
+            return False
         return (self.needle or b"") in payload if self._json is None else self._json.may_be_in(payload)
-
-    def _is_header(self, name: str, value: bytes | None) -> bool:
-        return name == self.path[0] and (self.literal is EXISTS or value == self.literal)
 
     def to_fields(self) -> list[Any]:
         """Return a form that is equal for two comparisons if, and only if, they mean the same."""
@@ -282,9 +288,14 @@ def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
     return node.needle is None or is_there(node.needle)
 
 
+def steps_of(field: str, path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the steps of a path into a value: those behind the name of a header."""
+    return path[1:] if field == HEADER else path
+
+
 def field_text(field: str, path: Sequence[str]) -> str:
     """Return a field as the language writes it: `value.customer.email`."""
-    if field == HEADER or not all(_PLAIN_STEP.fullmatch(step) for step in path):
+    if not all(_PLAIN_STEP.fullmatch(step) for step in path):
         return field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
     return ".".join((field, *path))
 
@@ -376,7 +387,7 @@ class _Parser:
             return Comparison(field, path, EXISTS)
         if not self._take("sign", "=="):
             self._fail("== or exists" + self._hint())
-        return Comparison(field, path, self._json_literal() if path and field != HEADER else self._bytes_literal())
+        return Comparison(field, path, self._json_literal() if steps_of(field, path) else self._bytes_literal())
 
     def field(self, expected: str = "value or header") -> tuple[str, tuple[str, ...], str]:
         """Take a field; return its word, its path, and the rest of the text."""
@@ -384,7 +395,7 @@ class _Parser:
         if field is None:
             self._fail(expected)
         path = self._path()
-        if field == HEADER and len(path) != 1:
+        if field == HEADER and not path:
             self._fail('the name of a header, as in header.user or header["any name"]')
         return field, path, self._text[self._at :]
 

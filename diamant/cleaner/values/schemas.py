@@ -133,9 +133,10 @@ class Values:
     """Without sources, every framed value is undecodable."""
     topic: str = ""
 
-    def frame_of(self, record: Record, field: str) -> Frame | None:
-        """Return the frame of the `key` or `value` of a record; None if it has none."""
-        data = record.key if field == KEY else record.value
+    def frame_of(self, record: Record, field: str, data: bytes | None = None) -> Frame | None:
+        """Return the frame of the `key` or `value` of a record, or of a `header` with these `data`; None if it has none."""
+        if data is None:
+            data = record.key if field == KEY else record.value
         return None if data is None else frame_of(data, field, record.headers)
 
     def decode(self, frame: Frame, field: str) -> Any:

@@ -107,7 +107,30 @@ def test_what_is_lost_is_known_of_all_fields() -> None:
     assert changed is not None
     assert changed.record.headers == (Header("user", b""), Header("user", None), Header("kind", b"x"))
     assert sorted(changed.lost) == [b"Ada", b"a text of Ada's", b"ada@example.com"]
-    assert [*changed.seen] == ["value.email", "value.tags.note", 'header["user"]']
+    assert [*changed.seen] == ["value.email", "value.tags.note", "header.user"]
+
+
+def test_paths_lead_into_headers() -> None:
+    """Conditions and changes look into JSON and into values with a schema there, too."""
+    one = record(None, Header("user", ADA), Header("user", b'{"email": "ada@example.com"}'), Header("other", ADA))
+    values = Values(Schemas([Source()]), "customers")
+    blanking = parse_blanking(("header.user.email",), "null", ())
+    where = parse_where(
+        'header.user.email == "ada@example.com" and header.user.id == 1', values=values, blanking=blanking
+    )
+    verdict, changed = where.examine(one)
+    assert verdict == YES
+    assert changed is not None
+    blank = confluent(7, customer(1, None, note="a text of Ada's"))
+    assert changed.record.headers == (Header("user", blank), Header("user", b'{"email": null}'), Header("other", ADA))
+    assert [*changed.seen] == ["header.user.email"]
+    assert {*changed.lost} == {b"ada@example.com"}
+    assert where.may_be_in(b"user " + ADA)
+    assert not where.may_be_in(ADA)
+    assert (
+        where.judge(one._replace(headers=(Header("user", b"ada@example.com email id"), Header("user", None))))
+        == UNDECIDED
+    )
 
 
 def test_a_certificate_has_given_values_as_digests() -> None:

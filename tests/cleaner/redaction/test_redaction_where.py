@@ -270,7 +270,7 @@ def test_and_binds_closer_than_or() -> None:
         ("key == 'secret' and", "at character 20: expected key, value, header"),
         ("(key == 'secret'", "at character 17: expected and, or, or \\)"),
         ("header == 'secret'", "at character 8: expected the name of a header"),
-        ("header.a.b == 'secret'", "expected the name of a header"),
+        ("header.a.b == hex:'00'", 'at character 15: expected "text", a number'),
         ("value. == 1", "at character 8: expected a name"),
         ("value[a] == 1", "a name in quotes and ]"),
         ("value.items[0] == 'secret'", "at character 13: expected a name in quotes; lists have no positions"),
