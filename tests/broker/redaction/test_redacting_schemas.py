@@ -71,6 +71,16 @@ async def test_the_latest_records_are_shown_decoded(broker: Broker) -> None:
     assert parse_record_line(json.dumps({"topic": "copy", **records[0]})).value == confluent(7, customer(2, None))
 
 
+async def test_what_a_search_finds_is_shown_decoded(broker: Broker) -> None:
+    """As far as the record is whole; of a longer one the first bytes are shown."""
+    await broker.produce("customers", confluent(7, customer(2, EMAIL, note="x" * 2_000)), key=b"k")
+    admin = Admin(broker.bootstrap_servers)
+    records = await asyncio.to_thread(lambda: list(admin.find("customers", where=WHERE)))
+    one = {"id": 0, "email": EMAIL, "level": "BASIC", "tags": {}}
+    assert [record.get("value_json") for record in records] == [None, one]
+    assert len(records[0]["value"]["base64"]) > 1_024
+
+
 async def test_a_missing_schema_is_reported_and_certifies_nothing(broker: Broker) -> None:
     """A search says that it cannot tell; a redaction removes what it can and certifies once the schema is registered."""
     await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")

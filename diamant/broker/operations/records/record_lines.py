@@ -4,13 +4,14 @@
 
 A key or value with a schema that is known is also there decoded, as `key_json` or `value_json`.
 
-A search has the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress.
+A search has the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress; what is
+whole is decoded, too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -70,7 +71,8 @@ async def find(
     topic, most = request.topic, request.limit
     total = sum(log.size for log in explaining.logs(topic, request.partition))
     undecided: list[int] = []
-    wanted = _wanted(request, explaining.values(topic), undecided)
+    values = explaining.values(topic)
+    wanted = _wanted(request, values, undecided)
     pages = searching.newest_first(topic, request.partition, wanted, most=most + 1, cut_bytes=EXCERPT_BYTES)
     read = found = 0
     problems: list[str] = []
@@ -87,7 +89,8 @@ async def find(
                     f"{topic}-{one.partition}: {one.damage.text}" for one in page.found if isinstance(one, PlacedDamage)
                 ]
                 is_begun = True
-                yield [*map(_excerpt, records), {"read_bytes": read, "total_bytes": max(read, total)}]
+                excerpts = await asyncio.to_thread(_excerpts, records, values)
+                yield [*excerpts, {"read_bytes": read, "total_bytes": max(read, total)}]
     except OperationError as error:
         if not is_begun:
             raise
@@ -125,8 +128,18 @@ def _wanted(request: FindRequest, values: Values, undecided: list[int]) -> Wante
     return Wanted(is_wanted, parsed.may_be_in)
 
 
-def _excerpt(one: PlacedRecord) -> Mapping[str, Any]:
+def _excerpts(records: Sequence[PlacedRecord], values: Values) -> list[Mapping[str, Any]]:
+    # Decoding is for a thread.
+    return [_excerpt(one, values) for one in records]
+
+
+def _excerpt(one: PlacedRecord, values: Values) -> Mapping[str, Any]:
     record = one.record
+    # The first bytes alone cannot be decoded.
+    whole = record._replace(
+        key=record.key if record.key is not None and len(record.key) == one.key_bytes else None,
+        value=record.value if record.value is not None and len(record.value) == one.value_bytes else None,
+    )
     return {
         "partition": one.partition,
         "offset": record.offset,
@@ -135,6 +148,7 @@ def _excerpt(one: PlacedRecord) -> Mapping[str, Any]:
         "key_bytes": one.key_bytes,
         "value": _cut(record.value, one.value_bytes),
         "value_bytes": one.value_bytes,
+        **decoded_fields(whole, values),
     }
 
 

@@ -397,9 +397,10 @@ document.addEventListener("keydown", (event) => {
 // Text without control characters and without changes of the writing direction.
 const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u${one.codePointAt(0).toString(16).padStart(4, "0")}`);
 
-function textOf(data, size, shown) {
+function textOf(one, field, shown) {
+  const data = one[field], decoded = one[`${field}_json`];
   if (data === null) return "null";
-  const text = plain("text" in data ? data.text : `base64 ${data.base64}`);
+  const text = plain(decoded !== undefined ? JSON.stringify(decoded) : "text" in data ? data.text : `base64 ${data.base64}`);
   return text.length > shown ? `${text.slice(0, shown)} …` : text;
 }
 
@@ -409,7 +410,7 @@ function foundRow(topic, one) {
   link.href = `/topics/${encodeURIComponent(topic)}/${one.partition}?offset=${one.offset}`;
   link.textContent = `${one.partition}: ${one.offset.toLocaleString("en")}`;
   const time = one.timestamp >= 0 ? new Date(one.timestamp).toISOString().replace("T", " ").slice(0, 19) : "no time";
-  const cells = [link, time, textOf(one.key, one.key_bytes, 80), one.value === null ? "null: a tombstone" : textOf(one.value, one.value_bytes, 160)];
+  const cells = [link, time, textOf(one, "key", 80), one.value === null ? "null: a tombstone" : textOf(one, "value", 160)];
   cells.forEach((cell, index) => {
     const place = row.insertCell();
     place.append(cell);
