@@ -21,7 +21,6 @@ from typing import Any
 from diamant.broker.errors import OperationError
 from diamant.broker.node.node import Node
 from diamant.broker.operations.records.explain_operation import ExplainOperation
-from diamant.broker.operations.records.record_lines import decoded_fields
 from diamant.broker.operations.records.search_operation import SearchOperation
 from diamant.broker.person.following import Following, SearchedPartition, given_identifiers, people_of
 from diamant.broker.person.reading_requests import ShowPersonRequest
@@ -33,7 +32,7 @@ from diamant.cleaner.person.others import others_in
 from diamant.cleaner.person.partition_search import find_keys, read_matches
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import WHOLE_KEY, Parts
-from diamant.cleaner.values.schemas import Values
+from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 from diamant.words import counted

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from diamant.cleaner.values.edits import Edit, NewValue, spliced
 from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
-from diamant.cleaner.values.nodes import Undecodable
-from diamant.protocol.batches.header import Record
+from diamant.cleaner.values.nodes import Undecodable, plain
+from diamant.protocol.batches.header import Header
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 """The types of schemas, as a registry calls them."""
@@ -133,7 +133,7 @@ class Values:
     """Without sources, every framed value is undecodable."""
     topic: str = ""
 
-    def frame_of(self, record: Record, field: str, data: bytes | None = None) -> Frame | None:
+    def frame_of(self, record: FramedRecord, field: str, data: bytes | None = None) -> Frame | None:
         """Return the frame of the `key` or `value` of a record, or of a `header` with these `data`; None if it has none."""
         if data is None:
             data = record.key if field == KEY else record.value
@@ -148,3 +148,29 @@ class Values:
     ) -> tuple[bytes, list[list[Edit]]]:
         """Return the payload with other values at some paths, and for each path its edits. Undecodable, Unchangeable."""
         return self.schemas.change(frame, self.topic, field, changes)
+
+
+class FramedRecord(Protocol):
+    """A record with frames around its key and its value."""
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Sequence[Header]: ...
+
+
+def decoded_fields(record: FramedRecord, values: Values) -> dict[str, object]:
+    """Return what key and value say that have a known schema, as `key_json` and `value_json`."""
+    found: dict[str, object] = {}
+    for part in (KEY, VALUE):
+        frame = values.frame_of(record, part)
+        if frame is not None:
+            try:
+                found[f"{part}_json"] = plain(values.decode(frame, part))
+            except Undecodable:
+                continue
+    return found

@@ -23,7 +23,10 @@ from diamant.broker.commands.terminal.files import (
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
 from diamant.cleaner.segments.tolerant_reader import Advance, Problem, open_log_directory
+from diamant.cleaner.values.schemas import Schemas, Values, decoded_fields
+from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC, SchemasTopic
 from diamant.storage.env.env import RealEnv
+from diamant.storage.names import partition_dir_name
 from diamant.storage.uuid_text import uuid_to_text
 
 
@@ -37,11 +40,13 @@ def dump(path: str, *, with_records: bool, as_json: bool) -> None:
     PATH is a partition directory, a log directory, or one file: .log, .index, .timeindex, .txnindex, .snapshot,
     leader-epoch-checkpoint, partition.metadata, an offset checkpoint, or a .checkpoint of the metadata log.
 
-    Damage is reported where it occurs, and the dump continues.
+    Keys and values whose schema is in the topic _schemas of the same log directory are decoded. Damage is reported where it
+    occurs, and the dump continues.
 
     Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """
     show = _json_line if as_json else _text_line
+    values = _values(path)
     problems = 0
     with one_line_errors():
         total_bytes = _size(path)
@@ -49,8 +54,16 @@ def dump(path: str, *, with_records: bool, as_json: bool) -> None:
         with LiveProgress(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
             for item in _items(path, bar.advance, with_records=with_records):
                 problems += isinstance(item, Problem)
-                click.echo(show(item))
+                click.echo(show(item, values))
     sys.exit(1 if problems else 0)
+
+
+def _values(path: str) -> Values:
+    """Return the decoder of values, with the schemas in the log directory that PATH is or lies in."""
+    place = os.path.abspath(path)
+    above = (place, os.path.dirname(place), os.path.dirname(os.path.dirname(place)))
+    directory = next((one for one in above if os.path.isdir(f"{one}/{partition_dir_name(SCHEMAS_TOPIC, 0)}")), None)
+    return Values(Schemas([] if directory is None else [SchemasTopic(RealEnv(), directory)]))
 
 
 def _size(path: str) -> int:
@@ -72,13 +85,13 @@ def _items(path: str, advance: Advance, *, with_records: bool) -> Iterator[Item]
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def _text_line(item: Item) -> str:
+def _text_line(item: Item, values: Values) -> str:
     if isinstance(item, SegmentItem):
         return _segment_text(item)
     if isinstance(item, BatchItem):
         return _batch_text(item)
     if isinstance(item, RecordItem):
-        return _record_text(item)
+        return _record_text(item, values)
     if isinstance(item, EntryItem):
         return f"{item.kind} of {item.file}: {_pairs(item.values)}"
     return f"DAMAGED {item}"
@@ -119,13 +132,15 @@ def _batch_text(item: BatchItem) -> str:
     return ", ".join(parts)
 
 
-def _record_text(item: RecordItem) -> str:
+def _record_text(item: RecordItem, values: Values) -> str:
     start = f"    {item.offset} {time_text(item.timestamp)}"
     if item.decoded is not None:
-        name, values = item.decoded
-        return f"{start} {name} {_pairs(values)}".rstrip()
+        name, fields = item.decoded
+        return f"{start} {name} {_pairs(fields)}".rstrip()
     headers = ", ".join(f"{bytes_text(_name_bytes(key))}: {bytes_text(value)}" for key, value in item.headers)
-    return f"{start} {bytes_text(item.key)} = {bytes_text(item.value)}" + (f" [{headers}]" if headers else "")
+    decoded = {name: json.dumps(node) for name, node in decoded_fields(item, values).items()}
+    key, value = decoded.get("key_json", bytes_text(item.key)), decoded.get("value_json", bytes_text(item.value))
+    return f"{start} {key} = {value}" + (f" [{headers}]" if headers else "")
 
 
 def _pairs(values: dict[str, Any]) -> str:
@@ -135,11 +150,11 @@ def _pairs(values: dict[str, Any]) -> str:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _json_line(item: Item) -> str:
-    return json.dumps(_fields(item), default=_plain)
+def _json_line(item: Item, values: Values) -> str:
+    return json.dumps(_fields(item, values), default=_plain)
 
 
-def _fields(item: Item) -> dict[str, object]:
+def _fields(item: Item, values: Values) -> dict[str, object]:
     if isinstance(item, SegmentItem):
         return {"type": "segment", **asdict(item)}
     if isinstance(item, BatchItem):
@@ -158,9 +173,10 @@ def _fields(item: Item) -> dict[str, object]:
         "headers": [{"key": bytes_json(_name_bytes(key)), "value": bytes_json(value)} for key, value in item.headers],
     }
     if item.decoded is not None:
-        name, values = item.decoded
-        fields["decoded"] = {"name": name, **values}
-    return fields
+        name, own = item.decoded
+        fields["decoded"] = {"name": name, **own}
+        return fields
+    return {**fields, **decoded_fields(item, values)}
 
 
 def _plain(value: object) -> object:

@@ -23,8 +23,7 @@ from diamant.broker.operations.records.search_operation import PlacedDamage, Pla
 from diamant.broker.record_json import data_fields, record_fields
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.redaction.where import UNDECIDED, YES, WhereError, parse_where
-from diamant.cleaner.values.nodes import Undecodable, plain
-from diamant.cleaner.values.schemas import KEY, VALUE, Values
+from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 
@@ -49,19 +48,6 @@ async def latest(
 def _lines(page: RecordPage, values: Values) -> list[Mapping[str, Any]]:
     """Return the records of a page, also with what values with a schema say (`key_json`, `value_json`)."""
     return [{**record_fields(page.partition, one), **decoded_fields(one, values)} for one in page.records]
-
-
-def decoded_fields(record: Record, values: Values) -> dict[str, object]:
-    """Return what key and value say that have a known schema, as `key_json` and `value_json`."""
-    found: dict[str, object] = {}
-    for field in (KEY, VALUE):
-        frame = values.frame_of(record, field)
-        if frame is not None:
-            try:
-                found[f"{field}_json"] = plain(values.decode(frame, field))
-            except Undecodable:
-                continue
-    return found
 
 
 async def find(

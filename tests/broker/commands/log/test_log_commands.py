@@ -21,6 +21,7 @@ from diamant.storage.env.env import RealEnv
 from tests.broker.commands.log.metadata import write_metadata
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
+from tests.cleaner.values.framed import CUSTOMER, confluent, customer, registered
 
 T0 = f"t-0/{0:020d}.log"
 COORDINATOR_RECORDS = Path(__file__).parents[3] / "golden" / "coordinator-records"
@@ -96,6 +97,25 @@ def test_dump_prints_batches_and_records(data: Path) -> None:
     assert lines[8] == "    4 1970-01-01T00:00:00.001Z ABORT coordinator epoch 3"
     assert lines[11] == '    5 2023-11-14T22:13:20.000Z 0xff = 0x00 ["h": "alice", "n": null]'
     assert "records" not in run("dump", data / "t-1").stdout.splitlines()[0]
+
+
+def test_dump_decodes_by_the_schemas_of_the_directory(tmp_path: Path) -> None:
+    """Those in the topic `_schemas` beside a partition, or in a log directory; values of other schemas are bytes."""
+    key, value = registered(7, CUSTOMER)
+    schemas = History("_schemas")
+    schemas.batch(Record(0, TIMESTAMP, key, value))
+    schemas.write(RealEnv(), str(tmp_path))
+    customers = History("customers")
+    customers.batch(Record(0, TIMESTAMP, confluent(7, customer(2, None)), confluent(7, customer(1, "ada@example.com"))))
+    customers.batch(Record(1, TIMESTAMP, b"k", confluent(8, customer(1, None))))
+    customers.write(RealEnv(), str(tmp_path))
+    for path in (tmp_path / "customers-0", tmp_path / "customers-0" / f"{0:020d}.log"):
+        lines = [one for one in json_lines(run("dump", path, "--records", "--json")) if one["type"] == "record"]
+        decoded = [(one.get("key_json", {}).get("id"), one.get("value_json", {}).get("email")) for one in lines]
+        assert decoded == [(2, "ada@example.com"), (None, None)]
+    text = run("dump", tmp_path, "--records").stdout
+    assert '= {"id": 1, "email": "ada@example.com", "level": "BASIC", "tags": {}}' in text
+    assert '"k" = 0x0000000008' in text
 
 
 def test_dump_as_json(data: Path) -> None:
