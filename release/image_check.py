@@ -4,8 +4,8 @@
 
 Of the broker's image: its size above the base, the health check, the main job (produce, compact, erase, verify), and a compaction
 of 200 MB, in turns with the broker of this checkout. Of the one with Spark: compose's master, worker and broker, `spark stats`,
-and a topic that the cluster compacts. For another machine, which is emulated: the broker's size and
-main job alone. The network has nothing but its own loopback, where all ports are free.
+and a topic that the cluster compacts. For another machine, which is emulated: size and main job of the
+broker's alone. The network has nothing but its own loopback, where all ports are free.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from release.build import ROOT
 from release.containers import Container, start_loopback
-from release.images import BASE, IMAGES, MACHINE, Image, Store, named, size_of
+from release.images import BASE, MACHINE, Image, Store, images_for, named, size_of
 
 MOST_ABOVE_BASE_MB = 90
 SLOWER_AT_MOST = 1.5
@@ -216,12 +216,12 @@ def check_cluster(image: Image, place: Place) -> None:
 
 
 def check(place: Path, machine: str = MACHINE) -> None:
-    """Check both images; ends the program at the first fault."""
+    """Check the images; ends the program at the first fault."""
     start_loopback()
     store = Store(place)
     try:
         base = store.unpack(named(BASE, machine))
-        images: Mapping[str, Image] = {name: store.unpack(named(f"localhost/{name}", machine)) for name in IMAGES}
+        images = {name: store.unpack(named(f"localhost/{name}", machine)) for name in images_for(machine)}
         print(store.run("images"))
         for name, image in images.items():
             print(

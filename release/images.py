@@ -2,7 +2,7 @@
 
     python -m release.images build/images [arm64]
 
-For another machine than this, named as images have it, the programs of the last stage are emulated (qemu-user-static).
+For another machine than this, named as images have it: the broker's image, whose last stage is emulated (qemu-user-static).
 
 The base stands in for python:slim where no registry is at hand: Debian 12 with CPython and pip, without a compiler, and without
 byte code of the standard library, as there. Needs root, buildah and mmdebstrap. Layers stay in the directory for the next time.
@@ -132,6 +132,11 @@ def named(image: str, machine: str) -> str:
     return image if machine == MACHINE else f"{image}-{machine}"
 
 
+def images_for(machine: str) -> dict[str, str]:
+    """Return the images to build for a machine. To emulate the installation of Java takes an hour."""
+    return {name: dockerfile for name, dockerfile in IMAGES.items() if machine == MACHINE or name == "diamant"}
+
+
 def size_of(root: Path) -> int:
     """Return the bytes of all files, as the size of an image counts them."""
     files = {}
@@ -148,7 +153,7 @@ def missing() -> list[str]:
 
 
 def build_all(place: Path, machine: str = MACHINE) -> None:
-    """Build the base and both images."""
+    """Build the base and the images."""
     if needed := missing():
         raise SystemExit(
             f"the images need {' and '.join(needed)}. On Debian, as root: apt-get install buildah mmdebstrap"
@@ -156,7 +161,7 @@ def build_all(place: Path, machine: str = MACHINE) -> None:
     place.mkdir(parents=True, exist_ok=True)
     store = Store(place)
     base = store.make_bases(machine)
-    for name, dockerfile in IMAGES.items():
+    for name, dockerfile in images_for(machine).items():
         store.build(name, dockerfile, base, machine)
 
 
