@@ -42,16 +42,20 @@ POLL_S = 0.02
 Answer = TypeVar("Answer")
 
 
+TIMED_OUT = frozenset({"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"})
+"""Errors of a transaction that the broker has aborted, as its clock was moved."""
+
+
 class Refused(Exception):
     """An error after which clients try again."""
 
 
-def expect(code: Any, what: str) -> None:
+def expect(code: Any, what: str, may_also: frozenset[str] = frozenset()) -> None:
     """Refused, or Finding if no client could go on after this error."""
     name = ErrorCode(int(code)).name
     if name == "NONE":
         return
-    raise Refused(f"{what}: {name}") if name in RETRIABLE else Finding(f"{what}: {name}")
+    raise Refused(f"{what}: {name}") if name in RETRIABLE | may_also else Finding(f"{what}: {name}")
 
 
 class Clock:
@@ -167,7 +171,7 @@ class Transactions:
             result = await txn.produce_result(
                 self._topic, 0, partition=index, values=values, version=TRANSACTION_VERSION
             )
-            expect(result.error_code, "Produce in a transaction")
+            expect(result.error_code, "Produce in a transaction", TIMED_OUT)
             self._history.acknowledge((self._topic, index), list(values), result.base_offset)
         if rng.random() < 0.5:
             self._position += 1
@@ -175,9 +179,10 @@ class Transactions:
             expect(
                 ErrorCode[await txn.commit_offset(self.group, self._topic, self._position, version=5)],
                 "TxnOffsetCommit",
+                TIMED_OUT,
             )
         now.wants_commit = commits
-        expect(ErrorCode[await txn.end(commit=commits, version=END_VERSION)], "EndTxn")
+        expect(ErrorCode[await txn.end(commit=commits, version=END_VERSION)], "EndTxn", TIMED_OUT)
         now.is_answered = True
         self._txn = txn
 
