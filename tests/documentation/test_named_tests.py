@@ -10,7 +10,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_page_names_tests_that_exist() -> None:
     """Every row of docs/reference/compaction-claims.md has a test, and every test is there under its name."""
-    names = ("reference/compaction-claims.md", "explanation/cleaner-modes.md", "explanation/differences-from-kafka.md")
+    names = (
+        "reference/compaction-claims.md", "explanation/cleaner-modes.md", "explanation/differences-from-kafka.md",
+        "explanation/security.md",
+    )  # fmt: skip
     page = "\n".join((ROOT / "docs" / name).read_text() for name in names)
     named = re.findall(r"`(test_[a-z0-9_]+)::(test_[a-z0-9_]+)`", page)
     there = {

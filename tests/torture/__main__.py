@@ -12,6 +12,7 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.torture.history import Finding
 from tests.torture.power_loss import lose_power
 from tests.torture.program import Figures, torture
 from tests.torture.shim import can_compile, compiled
@@ -46,6 +47,17 @@ def one_seed(
     return figures
 
 
+def needed(seed: int, root: Path, library: Path | None, rounds: int) -> list[int]:
+    """Return the rounds whose disturbances a finding needs: one after another is left out, and stays out if it is found anyway."""
+    without: frozenset[int] = frozenset()
+    for number in range(rounds):
+        try:
+            one_seed(seed, root, library, rounds, without | {number})
+        except Finding:
+            without |= {number}
+    return sorted(set(range(rounds)) - without)
+
+
 def main() -> int:
     """Run seeds one after another until the time is over; 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -54,6 +66,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1 << 30, help="how many at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="disturbances of a seed")
     parser.add_argument("--place", type=Path, help="where to put data directories (default: a temporary one)")
+    parser.add_argument("--shrink", action="store_true", help="say which rounds a finding needs; takes a run for each")
+    parser.add_argument("--first", action="store_true", help="end with the first finding")
     given = parser.parse_args()
     root = given.place or Path(tempfile.mkdtemp(prefix="diamant-torture-"))
     root.mkdir(parents=True, exist_ok=True)
@@ -63,7 +77,7 @@ def main() -> int:
     total, findings = Figures(), []
     began = time.monotonic()
     for seed in range(given.seed, given.seed + given.seeds):
-        if time.monotonic() - began > given.duration:
+        if time.monotonic() - began > given.duration or (findings and given.first):
             break
         try:
             total.add(one_seed(seed, root, library, given.rounds))
@@ -72,6 +86,8 @@ def main() -> int:
             print(f"FOUND seed {seed}: {type(error).__name__}: {error}")
             traceback.print_exc(file=sys.stdout)
             print(f"  its files: {root / f'seed-{seed}'}; again: make torture FOR=1s SEED={seed}", flush=True)
+            if given.shrink:
+                print(f"  needs the disturbances of rounds {needed(seed, root, library, given.rounds)}", flush=True)
         print(f"{time.monotonic() - began:.0f} s, seed {seed}: {total}", flush=True)
     print(f"{len(findings)} findings: {findings}")
     return 1 if findings else 0
