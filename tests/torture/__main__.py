@@ -48,7 +48,7 @@ def one_seed(
 
 
 def needed(seed: int, root: Path, library: Path | None, rounds: int) -> list[int]:
-    """Return the rounds whose disturbances a finding needs: one after another is left out, and stays out if it is found anyway."""
+    """Return the rounds whose disturbances a finding needs: each is left out, and stays out if it is found anyway."""
     without: frozenset[int] = frozenset()
     for number in range(rounds):
         try:
