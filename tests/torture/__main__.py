@@ -18,8 +18,8 @@ from tests.torture.program import Figures, torture
 from tests.torture.shim import can_compile, compiled
 
 ROUNDS = 12
-POWER_LOSS_EVERY, STEPS, POINTS = 4, 30, 60
-"""Of so many seeds one loses power at so many points of so many steps."""
+STEPS, POINTS = 30, 60
+"""Of a seed that loses power."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -32,13 +32,13 @@ def seconds(text: str) -> float:
 
 
 def one_seed(
-    seed: int, root: Path, library: Path | None, rounds: int, without: frozenset[int] = frozenset()
+    seed: int, root: Path, library: Path | None, rounds: int, loses_power: bool, without: frozenset[int] = frozenset()
 ) -> Figures:
     """Run a seed in a directory of its own, which stays if there is a finding."""
     place = root / f"seed-{seed}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    if library is not None and seed % POWER_LOSS_EVERY == 0:
+    if library is not None and loses_power:
         points = asyncio.run(lose_power(seed, place, library, steps=STEPS, points=POINTS))
         figures = Figures(seeds=1, power_losses=points)
     else:
@@ -52,7 +52,7 @@ def needed(seed: int, root: Path, library: Path | None, rounds: int) -> list[int
     without: frozenset[int] = frozenset()
     for number in range(rounds):
         try:
-            one_seed(seed, root, library, rounds, without | {number})
+            one_seed(seed, root, library, rounds, False, without | {number})
         except Finding:
             without |= {number}
     return sorted(set(range(rounds)) - without)
@@ -65,6 +65,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first one")
     parser.add_argument("--seeds", type=int, default=1 << 30, help="how many at most")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="disturbances of a seed")
+    parser.add_argument(
+        "--power-every", type=int, default=4, metavar="N", help="every N-th seed loses power (default: 4)"
+    )
     parser.add_argument("--place", type=Path, help="where to put data directories (default: a temporary one)")
     parser.add_argument("--shrink", action="store_true", help="say which rounds a finding needs; takes a run for each")
     parser.add_argument("--first", action="store_true", help="end with the first finding")
@@ -80,7 +83,7 @@ def main() -> int:
         if time.monotonic() - began > given.duration or (findings and given.first):
             break
         try:
-            total.add(one_seed(seed, root, library, given.rounds))
+            total.add(one_seed(seed, root, library, given.rounds, seed % given.power_every == 0))
         except Exception as error:
             findings.append(seed)
             print(f"FOUND seed {seed}: {type(error).__name__}: {error}")

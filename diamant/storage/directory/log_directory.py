@@ -18,7 +18,7 @@ from diamant.storage.checkpoints import checkpoints
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.directory.checkpoint_files import CheckpointFiles, CheckpointState
 from diamant.storage.directory.removal_queue import RemovalQueue
-from diamant.storage.env.env import Env, Lock
+from diamant.storage.env.env import Env, Lock, parent
 from diamant.storage.errors import CorruptLog, StorageError
 from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
@@ -82,7 +82,7 @@ class LogDirectory:
         """
         if env.is_dir(path):
             _partition_directories(env, path)
-        env.make_dirs(path)
+        _make_durably(env, path)
         lock = env.lock(f"{path}/{names.LOCK}")
         marker = f"{path}/{names.CLEAN_SHUTDOWN}"
         was_clean = env.exists(marker)
@@ -392,6 +392,18 @@ def _topic_id(env: Env, directory: str, messages: list[str]) -> UUID | None:
     except CorruptLog as error:
         messages.append(str(error))
         return None
+
+
+def _make_durably(env: Env, path: str) -> None:
+    """Create a directory, and sync the names of those that were missing: without them all that is synced below is lost."""
+    missing = []
+    while not env.is_dir(path):
+        missing.append(path)
+        path = parent(path)
+    for made in reversed(missing):
+        env.make_dirs(made)
+        with suppress(PermissionError):  # write permission suffices to create it
+            env.sync_dir(parent(made))
 
 
 def _is_unfinished(env: Env, directory: str) -> bool:

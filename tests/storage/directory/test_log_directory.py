@@ -65,6 +65,14 @@ def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
     return env.fail("open", f"/data/{topic}-*", errno.EMFILE)
 
 
+def test_a_new_directory_keeps_its_name_in_a_loss_of_power(memory: MemoryEnv) -> None:
+    """As from Kafka (LogManager.createAndValidateLogDirs): else all that is synced below it would be lost. So do its parents."""
+    directory = LogDirectory.open(memory, "/new/of/data", producer_expiration_ms=DAY_MS)
+    directory.close()
+    memory.crash()
+    assert memory.is_dir("/new/of/data")
+
+
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
 def test_a_smaller_index_is_recreated_after_a_crash(index_bytes: int) -> None:
     """With a lower `segment.index.bytes` recovery omits entries: all records are readable, and the next append rolls."""
