@@ -77,7 +77,7 @@ def main() -> int:
     library = compiled(root) if can_compile() else None
     if library is None:
         print("no gcc: kills alone, no faults at chosen calls")
-    total, findings = Figures(), []
+    total, findings = Figures(), list[int]()
     began = time.monotonic()
     for seed in range(given.seed, given.seed + given.seeds):
         if time.monotonic() - began > given.duration or (findings and given.first):
