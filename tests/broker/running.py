@@ -8,8 +8,8 @@ from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage.env.env import Env
 from tests.broker.wire import WireClient
-from tests.memory_env import MemoryEnv
 
 DEFAULTS: dict[str, Any] = {
     "listen": "127.0.0.1:0",
@@ -21,7 +21,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def running(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+async def running(env: Env, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A broker, whose internal topics have one partition each and are there once a request asks, and a connection to it."""
     async with Broker(BrokerConfig(**{**DEFAULTS, **config}), env=env) as broker:
         async with WireClient(broker.bootstrap_servers) as wire:

@@ -352,7 +352,7 @@ class Services:
     def evidence(self) -> Evidence:
         from diamant.broker.erasure.certification.evidence import Evidence
 
-        return Evidence(self.node)
+        return Evidence(self.node, self.groups)
 
     @lazily
     def certificates(self) -> Certificates:

@@ -67,7 +67,7 @@ class LocatedKey:
     """Last offset of a tombstone without headers in a segment in use, outside transactions: so no abort can undo it."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
-    """Offsets of values, `MAX_COUNTED` at most."""
+    """Offsets of values, `MAX_COUNTED` at most; for the caller to clear."""
 
     @property
     def needs_tombstone(self) -> bool:
@@ -121,7 +121,6 @@ def locate_key(
     subject.needles.left_out += collector.left_out
     for one in collector.found.values():
         one.first_offsets = sorted(one.seen)[:listed]
-        one.seen.clear()
     return [collector.found[key] for key in sorted(collector.found)], report
 
 

@@ -103,6 +103,17 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """A member of a share group that has a record until it acknowledges it, or its lock ends."""
+
+    group: str
+    member_id: str
+    deliveries: int
+    """The number of this delivery."""
+    lock_ends_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordExplanation:
     """One record on the disk."""
 
@@ -129,6 +140,8 @@ class RecordExplanation:
     change: Change | None
     groups_behind: tuple[str, ...] = ()
     """Tombstones: groups whose committed offsets have not passed it."""
+    held_by: tuple[Holder, ...] = ()
+    """Members of share groups that hold it, one of each group."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ Any thread. Memory: `READ_BYTES` or one larger batch, its records decompressed (
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -107,6 +108,11 @@ class LocatedRecords:
     def removed(self) -> int:
         """Number of records to remove or to change."""
         return self.matched + self.superseded
+
+    def has(self, offset: int) -> bool:
+        """Tell whether the record at an offset is to be removed."""
+        index = bisect_right(bases := list(self.offsets), offset) - 1
+        return index >= 0 and self.offsets[bases[index]].has(offset)
 
     @property
     def nbytes(self) -> int:

@@ -19,6 +19,7 @@ from diamant.broker.commands.terminal.remote import (
     Asked,
     certificate_options,
     going_on,
+    print_holders,
     print_reasons,
     write_outputs,
 )
@@ -187,6 +188,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         heads = ("partition", "found", "tombstone at", "certified below", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
+    print_holders(console, found)
     if seen := seen_elsewhere(certificate):
         console.print(f"The same key or bytes were found elsewhere and left there: {seen}; see the certificate.")
     since = found["written_since"]

@@ -16,6 +16,7 @@ from diamant.broker.commands.terminal.remote import (
     Asked,
     certificate_options,
     going_on,
+    print_holders,
     print_reasons,
     write_outputs,
 )
@@ -78,6 +79,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         heads = ("partition", done, "of these older values", "certified below", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
+    print_holders(console, found)
     undecided = sum(one.get("undecided", 0) for one in certificate["found"])
     if undecided:
         rest = "as requested" if certificate["request"].get("undecided") == "keep" else (

@@ -23,6 +23,9 @@ MIN_TEXT_WIDTH = 30
 UNBOUNDED = 1 << 20
 
 
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
+
 _STATUS_STYLES = {"live": "green", "superseded": "yellow", "tombstone": "magenta", "undecided": "cyan"}
 
 
@@ -122,6 +125,7 @@ def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[
     if record["segment"].endswith(".deleted"):
         goes = f"out of the log; the file {_when(record['leaves_disk_ms'], now_ms, 'at the next stop')}"
     rows = [
+        *(("held by", _holder(one, now_ms)) for one in record.get("held_by", ())),
         ("kept by", _gates(record["gates"], now_ms)),
         ("removed", ("" if record["bound"] == "exact" else f"at the {record['bound']} ") + goes),
     ]
@@ -130,6 +134,15 @@ def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[
     if with_groups:
         rows.append(("groups behind", _groups(record["groups_behind"])))
     return rows
+
+
+def _holder(one: Mapping[str, Any], now_ms: int) -> str:
+    from rich.markup import escape
+
+    count = one["deliveries"]
+    delivery = f"{_ORDINALS[count - 1]} delivery" if count <= len(_ORDINALS) else f"delivery {count}"
+    left = duration_text(max(one["lock_ends_ms"] - now_ms, 0))
+    return f"member {escape(one['member_id'])}, {delivery}, lock ends in {left} (share group {escape(one['group'])})"
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:

@@ -47,7 +47,7 @@ from diamant.broker.commands.terminal.failures import (
     note,
     report,
 )
-from diamant.broker.commands.terminal.files import visible
+from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.interrupted import fail_in_time, fail_interrupted
 from diamant.duration import parse_duration_ms
 
@@ -279,6 +279,19 @@ def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
 
 MAX_SHOWN = 20
 """The number of places printed. The certificate lists all."""
+
+
+def print_holders(console: Console, found: Mapping[str, Any]) -> None:
+    """Print the members of share groups that held the records, in the answer to an erasure or a redaction."""
+    from rich.markup import escape
+
+    for one in found["held_by"][:MAX_SHOWN]:
+        console.print(
+            f"[yellow]Member {escape(one['member_id'])} of share group {escape(one['group'])} held "
+            f"{counted(one['records'], 'record')} of {escape(one['topic'])}-{one['partition']}, and has it in memory; "
+            f"its lock ends at {time_text(one['lock_ends_ms'])}.[/yellow]",
+            soft_wrap=True,
+        )
 
 
 def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.certification.kept_remains import IsMeant, KeptRemains
+from diamant.broker.erasure.certification.record_holders import RecordHolder, record_holders
 from diamant.broker.erasure.certification.signing_keys import SigningKeys
 from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.node.values import topic_values
@@ -42,6 +43,8 @@ from diamant.storage.log.log import Log
 from diamant.version import __version__
 
 if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.topics.topic import Topic
     from diamant.broker.topics.topics import Topics
@@ -60,9 +63,12 @@ STILL_READ = "it was removed, but is still being read, and until that ends its b
 class Evidence:
     """The data directory as erasures and redactions see it. Belongs to the loop thread unless a method says otherwise."""
 
-    def __init__(self, node: Node, *, readers_wait_s: float = READERS_WAIT_S) -> None:
-        """`node`: the owner of the directory."""
+    def __init__(
+        self, node: Node, groups: Lazy[GroupCoordinator] | None = None, *, readers_wait_s: float = READERS_WAIT_S
+    ) -> None:
+        """`node`: the owner of the directory. `groups`: those whose members may hold records."""
         self._node = node
+        self._groups = groups
         self._readers_wait_s = readers_wait_s
         self.env: Env = node.env
         self.directory: str = node.config.data_dir
@@ -98,6 +104,10 @@ class Evidence:
     def values(self, topic: str) -> Values:
         """Return the decoder of a topic's keys and values for one attempt."""
         return topic_values(self._node, topic)
+
+    def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
+        """As `record_holders`."""
+        return record_holders(None if self._groups is None else self._groups.made, self.topics, partition, has)
 
     def user_topic(self, name: str) -> Topic:
         """Return a topic that is not internal. NotFound, NotPossible."""

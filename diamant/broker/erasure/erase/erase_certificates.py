@@ -131,7 +131,17 @@ class EraseCertificates(RemovalCertificates[Intent]):
         logger.info("erasure %s: %s", intent.id, state)
         unknown = await self._groups.not_known() if state == VALUES_GONE else []
         behind = await self._groups.behind(intent, verdict.claims.affected) if state == VALUES_GONE else {}
-        return Erasure(intent.id, state, signed, path, removal.key.public_pem, due_ms, behind, groups_not_known=unknown)
+        return Erasure(
+            intent.id,
+            state,
+            signed,
+            path,
+            removal.key.public_pem,
+            due_ms,
+            behind,
+            groups_not_known=unknown,
+            held_by=removal.holders,
+        )
 
     def _own_fields(
         self, intent: Intent, subject: Subject, verdict: EraseVerdict, due_ms: int | None, ended: Ended | None

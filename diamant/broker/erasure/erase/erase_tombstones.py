@@ -118,6 +118,9 @@ class EraseTombstones:
                 check=check,
             )
         )
+        for one in located:
+            removal.add_holders(self.evidence.holders((one.topic, one.partition), one.seen.__contains__))
+            one.seen.clear()
         # Findings of earlier attempts are kept as they were.
         new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
         # From here on, files have the names shown in certificates.

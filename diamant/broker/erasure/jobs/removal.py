@@ -7,9 +7,10 @@ way (`removal_certificates.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from diamant.broker.erasure.certification.record_holders import MAX_HOLDERS, RecordHolder
 from diamant.broker.errors import OperationError
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
 from diamant.cleaner.evidence.search.record_search import Subject
@@ -53,6 +54,12 @@ class Removal(Generic[SubjectT]):
     """True if a caller waits."""
     is_new: bool = False
     """True for the first attempt: the values are not known yet."""
+    holders: list[RecordHolder] = field(default_factory=list)
+    """At most `MAX_HOLDERS`, once the records are located."""
+
+    def add_holders(self, holders: Sequence[RecordHolder]) -> None:
+        """Note members that hold records of the subject."""
+        self.holders.extend(holders[: MAX_HOLDERS - len(self.holders)])
 
 
 class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
@@ -103,6 +110,8 @@ class RemovalResult:
     """PEM, for the verifier to pin."""
     next_due_ms: int | None
     """Time of the next attempt, or of the certificate for `key-gone`; None if nothing follows."""
+    held_by: list[RecordHolder] = field(default_factory=list, kw_only=True)
+    """Members of share groups that held the records when this attempt located them."""
 
     def own_fields(self) -> Mapping[str, Any]:
         """Return the fields that results of this kind have for themselves."""
@@ -113,6 +122,7 @@ class RemovalResult:
             "id": self.id,
             "state": self.state,
             **self.own_fields(),
+            "held_by": [asdict(one) for one in self.held_by],
             "certificate": self.certificate,
             "certificate_path": self.certificate_path,
             "public_key": self.public_key,

@@ -118,7 +118,8 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         state, removed = verdict.state, intent.records_found
         done = "removed from" if removal.subject.where.blanking is None else "changed in"
         logger.info("redaction %s: %s, %d records %s %s", intent.id, state, removed, done, intent.topic)
-        return Redaction(intent.id, state, signed, path, removal.key.public_pem, intent.due_ms, removed)
+        key, due_ms = removal.key.public_pem, intent.due_ms
+        return Redaction(intent.id, state, signed, path, key, due_ms, removed, held_by=removal.holders)
 
     def _claims(
         self,

@@ -90,6 +90,9 @@ class RedactSteps:
         partitions = present_of(self._evidence.topics, intent).partitions
         async with cleaning_paused(self._cleaning, partitions):
             intent, works = await records.locate(intent, subject, partitions, removal.progress)
+            for work in works:
+                has = work.located.has
+                removal.add_holders(self._evidence.holders((work.log.topic, work.log.partition), has))
             if intent.phase == LOCATING:
                 # The values are first known here.
                 certificate_texts.check_unsaid(

@@ -1,14 +1,17 @@
-"""Share partitions as `status` and the metrics show them: how far a group is, and which records its members hold.
+"""Share partitions as `status`, the metrics and reports show them: how far a group is, and which records its members hold.
 
 Bounds: the share partitions that were fetched from, as many as the caller wants, with `MAX_HELD` ranges each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.groups.share.ranges import RecordState
+from diamant.broker.groups.share.share_partition import SharePartition
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
@@ -45,18 +48,11 @@ class SharePartitionFigures(NamedTuple):
 
 def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -> list[SharePartitionFigures]:
     """Return the figures of share partitions that members have fetched from, at most `limit`. On the loop thread."""
-    if groups is None:
-        return []
     found = []
-    for key, stored in groups.share.partitions.state.states.items():
-        topic, live = topics.by_id.get(key.topic_id), stored.live
-        if topic is None or live is None:
+    for key, live in _live(groups):
+        topic = topics.by_id.get(key.topic_id)
+        if topic is None:
             continue
-        held = (
-            HeldRecords(run.member_id, run.first, run.last, run.delivery_count, run.lock_ends_ms)
-            for run in live.runs()
-            if run.state is RecordState.ACQUIRED
-        )
         found.append(
             SharePartitionFigures(
                 key.group_id,
@@ -65,9 +61,41 @@ def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -
                 live.start_offset,
                 live.in_flight_count,
                 len(live.batches),
-                tuple(islice(held, MAX_HELD)),
+                tuple(islice(_held(live), MAX_HELD)),
             )
         )
         if len(found) == limit:
             break
     return sorted(found)
+
+
+class Held(NamedTuple):
+    """Records of a partition that a member of a share group holds."""
+
+    group: str
+    records: HeldRecords
+
+
+def held_of(groups: GroupCoordinator | None, topics: Topics, topic: str, partition: int) -> list[Held]:
+    """Return everything that members of share groups hold of a partition. On the loop thread."""
+    known = topics.by_name.get(topic)
+    place = None if known is None else (known.topic_id, partition)
+    return [
+        Held(key.group_id, one)
+        for key, live in _live(groups)
+        if (key.topic_id, key.partition) == place
+        for one in _held(live)
+    ]
+
+
+def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, SharePartition]]:
+    states = {} if groups is None else groups.share.partitions.state.states
+    return ((key, stored.live) for key, stored in states.items() if stored.live is not None)
+
+
+def _held(live: SharePartition) -> Iterator[HeldRecords]:
+    return (
+        HeldRecords(run.member_id, run.first, run.last, run.delivery_count, run.lock_ends_ms)
+        for run in live.runs()
+        if run.state is RecordState.ACQUIRED
+    )

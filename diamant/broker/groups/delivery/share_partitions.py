@@ -12,11 +12,12 @@ Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.config.group_table import duration_ms, text_of_group, value_of_group
+from diamant.broker.groups.delivery.read_batches import aborted_ranges, gone, read_batches, slices_of, without
 from diamant.broker.groups.delivery.share_sessions import SessionKey, ShareSessions
 from diamant.broker.groups.delivery.share_state import ShareState
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, acknowledge
@@ -26,14 +27,12 @@ from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePar
 from diamant.broker.network.api import REQUEST_ERRORS
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.topic import Topic
-from diamant.protocol.batches.header import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.share_records import SharePartitionKey, StateBatch
 from diamant.protocol.kraft.records import GROUP_RESOURCE
 from diamant.storage.log.log import READ_COMMITTED, Log
 from diamant.storage.log.time_search import at_or_after
-from diamant.storage.segments.segment import FileSlice, scan_headers
-from diamant.storage.segments.txn_index import AbortedTxn
+from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -163,23 +162,30 @@ class SharePartitions:
         result = log.read(offset, wanted.max_bytes, isolation_level=isolation, min_one_message=True)
         # Nothing beyond can be acquired in this turn, so the rest is not looked at.
         horizon = max(state.end_offset, offset) + wanted.max_records
-        read = list(_batches(result.slices, horizon))
+        read = list(read_batches(result.slices, horizon))
+        if offset <= state.end_offset and state.batches:
+            end = log.last_stable_offset if isolation else log.log_end_offset
+            for first, last in gone(read, offset, min(state.end_offset, end - 1)):
+                state.archive(first, last, RecordState.AVAILABLE)
+            if state.advance():
+                return None
         if not read:
-            return NOTHING
+            return None if state.next_fetch_offset() > offset else NOTHING
         now_ms = self._node.env.clock.now_ms()
         lock_ends_ms = now_ms + self.value_of(key.group_id, LOCK_DURATION_MS)
         asked = Acquirer(wanted.member_id, wanted.max_records, wanted.batch_size, wanted.is_record_limit, lock_ends_ms)
-        bounds = [(header.base_offset, header.last_offset) for _, _, header in read]
+        bounds = [(one.header.base_offset, one.header.last_offset) for one in read]
         acquired = acquire(state, asked, limits, offset, bounds)
         if acquired and result.aborted:
-            aborted = list(aborted_ranges([header for _, _, header in read], result.aborted))
+            aborted = list(aborted_ranges(read, result.aborted))
             for first, last in aborted:
                 state.archive(first, last, RecordState.ACQUIRED)
             acquired = list(without(acquired, aborted))
         if not acquired:
-            return None if state.advance() else NOTHING
+            state.advance()
+            return None if state.next_fetch_offset() > offset else NOTHING
         self._watch_lock(key, lock_ends_ms)
-        return Given(tuple(_slices(read, acquired[0].first, acquired[-1].last)), tuple(acquired))
+        return Given(tuple(slices_of(read, acquired[0].first, acquired[-1].last)), tuple(acquired))
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
@@ -274,53 +280,3 @@ class SharePartitions:
             self.state.remove(keys)
         except REQUEST_ERRORS as error:
             logger.warning("the states of share partitions of %s could not be erased: %s", topic.name, error)
-
-
-def _batches(slices: Sequence[FileSlice], horizon: int) -> Iterator[tuple[FileSlice, int, BatchHeader]]:
-    for part in slices:
-        for position, header in scan_headers(part.file, part.position, part.position + part.size):
-            if header.base_offset > horizon:
-                return
-            yield part, position, header
-
-
-def _slices(read: Sequence[tuple[FileSlice, int, BatchHeader]], first: int, last: int) -> Iterator[FileSlice]:
-    """Yield the ranges of files with the batches that have offsets from `first` to `last`."""
-    found: FileSlice | None = None
-    for part, position, header in read:
-        if header.last_offset < first or header.base_offset > last:
-            continue
-        if found is not None and found.file is part.file and found.position + found.size == position:
-            found = found._replace(size=found.size + header.size)
-        else:
-            if found is not None:
-                yield found
-            found = FileSlice(part.file, position, header.size)
-    if found is not None:
-        yield found
-
-
-def aborted_ranges(headers: Sequence[BatchHeader], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
-    """Yield first and last offset of each batch of an aborted transaction."""
-    for header in headers:
-        first, last = header.base_offset, header.last_offset
-        is_of_transaction = header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG
-        if is_of_transaction and any(
-            one.producer_id == header.producer_id and one.first_offset <= last and first <= one.last_offset
-            for one in aborted
-        ):
-            yield first, last
-
-
-def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:
-    """Yield what is left of acquired offsets without these ranges; both ascending."""
-    for one in acquired:
-        first = one.first
-        for begin, end in ranges:
-            if end < first or begin > one.last:
-                continue
-            if first < begin:
-                yield one._replace(first=first, last=begin - 1)
-            first = end + 1
-        if first <= one.last:
-            yield one._replace(first=first)

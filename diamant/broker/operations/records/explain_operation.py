@@ -26,13 +26,14 @@ from diamant.broker.errors import (
     refused_by_kafka,
 )
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
+from diamant.broker.groups.coordinator.share_figures import held_of
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.log_snapshot import Taken
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.record_json import key_fields
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.explain.explainer import of_tombstone
-from diamant.cleaner.explain.explanation import PartitionExplanation
+from diamant.cleaner.explain.explanation import Holder, PartitionExplanation
 from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import (
     KeyScan,
@@ -148,7 +149,24 @@ class ExplainOperation:
             self._running -= 1
         if key is not None:
             found = with_stranded(key, found, len(self._node.topics.image.topics[topic].partitions))
+        found = [self._with_holders(one) for one in found]
         return Explanation(topic, self._node.env.clock.now_ms(), key, tuple(found), offset)
+
+    def _with_holders(self, one: PartitionExplanation) -> PartitionExplanation:
+        """Add the members of share groups that hold the records."""
+        held = held_of(self._groups.made, self._node.topics, one.topic, one.partition)
+        records = [
+            replace(
+                record,
+                held_by=tuple(
+                    Holder(group, by.member_id, by.deliveries, by.lock_ends_ms)
+                    for group, by in held
+                    if by.first <= record.offset <= by.last
+                ),
+            )
+            for record in one.records
+        ]
+        return replace(one, records=tuple(records)) if held else one
 
     def logs(self, topic: str, partition: int | None) -> list[Log]:
         """Return the requested logs, ascending. Raises NotFound."""

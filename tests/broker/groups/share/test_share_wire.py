@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from diamant.broker.metrics.figures import take_figures
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.env.clocks import SettableClock
+from diamant.storage.env.env import Env
 from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
@@ -47,10 +48,12 @@ LOCK_MS = 30_000
 
 
 @asynccontextmanager
-async def sharing(env: MemoryEnv, **config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
+async def sharing(
+    env: Env, topic_configs: Mapping[str, str] | None = None, **config: Any
+) -> AsyncIterator[tuple[Broker, WireClient]]:
     """A broker with the topic `t` and the share group `g`, which reads it from the beginning."""
     async with running(env, **{**ONE_STATE_PARTITION, **config}) as (broker, wire):
-        await wire.create("t")
+        await wire.create("t", **(topic_configs or {}))
         await wait_for_coordinator(wire, "g")
         await configure(wire, "g", share_auto_offset_reset="earliest")
         yield broker, wire

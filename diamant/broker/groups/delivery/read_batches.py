@@ -1,0 +1,107 @@
+"""Batches that were just read for a share partition: where they are in files, which of their offsets have no record to give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from diamant.broker.groups.share.acquisition import Acquired
+from diamant.protocol.batches.batch_records import iter_records
+from diamant.protocol.batches.header import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from diamant.protocol.errors import CorruptBatch
+from diamant.storage.segments.segment import FileSlice, scan_headers
+from diamant.storage.segments.txn_index import AbortedTxn
+
+
+class ReadBatch(NamedTuple):
+    """A batch at a byte position of the file of `part`."""
+
+    part: FileSlice
+    position: int
+    header: BatchHeader
+
+
+def read_batches(slices: Sequence[FileSlice], horizon: int) -> Iterator[ReadBatch]:
+    """Yield the first batch, and the others that begin up to the offset `horizon`."""
+    is_first = True
+    for part in slices:
+        for position, header in scan_headers(part.file, part.position, part.position + part.size):
+            if header.base_offset > horizon and not is_first:
+                return
+            is_first = False
+            yield ReadBatch(part, position, header)
+
+
+def slices_of(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[FileSlice]:
+    """Yield the ranges of files with the batches that have offsets from `first` to `last`."""
+    found: FileSlice | None = None
+    for part, position, header in read:
+        if header.last_offset < first or header.base_offset > last:
+            continue
+        if found is not None and found.file is part.file and found.position + found.size == position:
+            found = found._replace(size=found.size + header.size)
+        else:
+            if found is not None:
+                yield found
+            found = FileSlice(part.file, position, header.size)
+    if found is not None:
+        yield found
+
+
+def gone(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges from `first` to `last` without a record: compaction, an erasure or a redaction has removed it.
+
+    Of what lies behind the last batch nothing is known; without any batch, nothing is left. Only batches with fewer records
+    than offsets are decompressed.
+    """
+    for one in read:
+        header = one.header
+        for begin, end in _present(one) if header.base_offset <= last else [(header.base_offset, header.base_offset)]:
+            if first < begin:
+                yield first, min(begin - 1, last)
+            first = max(first, end + 1)
+            if first > last:
+                return
+        if first <= header.last_offset:
+            yield first, min(header.last_offset, last)
+            first = header.last_offset + 1
+    if not read:
+        yield first, last
+
+
+def _present(one: ReadBatch) -> Iterator[tuple[int, int]]:
+    header = one.header
+    if header.record_count == header.last_offset_delta + 1:
+        yield header.base_offset, header.last_offset
+        return
+    try:
+        for record in iter_records(one.part.file.pread(header.size, one.position)):
+            yield record.offset, record.offset
+    except CorruptBatch:
+        yield header.base_offset, header.last_offset  # the client finds out
+
+
+def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
+    """Yield first and last offset of each batch of an aborted transaction."""
+    for _, _, header in read:
+        first, last = header.base_offset, header.last_offset
+        is_of_transaction = header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG
+        if is_of_transaction and any(
+            one.producer_id == header.producer_id and one.first_offset <= last and first <= one.last_offset
+            for one in aborted
+        ):
+            yield first, last
+
+
+def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:
+    """Yield what is left of acquired offsets without these ranges; both ascending."""
+    for one in acquired:
+        first = one.first
+        for begin, end in ranges:
+            if end < first or begin > one.last:
+                continue
+            if first < begin:
+                yield one._replace(first=first, last=begin - 1)
+            first = end + 1
+        if first <= one.last:
+            yield one._replace(first=first)
