@@ -36,8 +36,8 @@ class CoordinatorSettings:
     group_max_size: int = setting(_INT, INT_MAX, "Most members of a classic group.", at_least(1))
     group_coordinator_rebalance_protocols: list[str] = setting(
         _LIST,
-        ["classic", "consumer", "share"],
-        "Group protocols to serve. `streams` is accepted but not served.",
+        ["classic", "consumer"],
+        "Group protocols to serve. `share.version` enables share groups, too, as in Kafka. `streams` is accepted but not served.",
         list_of("classic", "consumer", "share", "streams"),
     )
     # Consumer groups (KIP-848)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redactions import Redactions
+    from diamant.broker.groups.delivery.share_sessions import ShareSessions
 
 GAUGE, COUNTER, UNTYPED, HISTOGRAM = "gauge", "counter", "untyped", "histogram"
 
@@ -152,9 +153,27 @@ def _groups(name: str, mbean: str, meaning: str, unit: str, value: Callable[[Gro
 
 def _share(name: str, mbean: str, meaning: str, unit: str, value: Callable[[SharePartitionFigures], float]) -> Metric:
     samples = _each(lambda f: [((one.group, one.topic, str(one.partition)), one) for one in f.share_partitions], value)
-    mbean = f"kafka.server:type=SharePartitionMetrics,name={mbean},group=…,topic=…,partition=…:Value"
+    mbean, _, attribute = mbean.partition(":")
+    mbean = f"kafka.server:type=SharePartitionMetrics,name={mbean},group=…,topic=…,partition=…:{attribute or 'Value'}"
+    kind = COUNTER if attribute == "Count" else GAUGE
     name = f"kafka_server_sharepartitionmetrics_{name}"
-    return Metric(name, GAUGE, meaning, unit, samples, mbean=mbean, labels=("group", *_PARTITION))
+    return Metric(name, kind, meaning, unit, samples, mbean=mbean, labels=("group", *_PARTITION))
+
+
+def _share_sessions(name: str, mbean: str, meaning: str, unit: str, value: Callable[[ShareSessions], int]) -> Metric:
+    def now(services: Services) -> Iterator[Sample]:
+        made = services.groups.made
+        yield (), 0 if made is None else value(made.share.partitions.sessions)
+
+    mbean = f"kafka.server:type=ShareSessionCache,name={mbean}:Value"
+    return Metric(f"kafka_server_sharesessioncache_{name}", GAUGE, meaning, unit, now=now, mbean=mbean)
+
+
+def _acknowledged(services: Services) -> Iterator[Sample]:
+    made = services.groups.made
+    for kind in ("Accept", "Release", "Reject", "Renew"):
+        counts = {} if made is None else {one.name: n for one, n in made.share.partitions.acknowledged.items()}
+        yield (kind,), counts.get(kind.upper(), 0)
 
 
 def _lag(name: str, meaning: str, unit: str, value: Callable[[Lag], float]) -> Metric:
@@ -556,6 +575,43 @@ _ROWS = (
         "Batches of a share partition in flight.",
         "batches",
         lambda one: one.batches,
+    ),
+    _share(
+        "inflightbatchmessagecount_max",
+        "InFlightBatchMessageCount:Max",
+        "Records of the largest batch of a share partition in flight.",
+        "records",
+        lambda one: one.largest_batch,
+    ),
+    _share(
+        "acquisitionlocktimeout_total",
+        "AcquisitionLockTimeoutPerSec:Count",
+        "Records of a share partition whose locks have ended before they were acknowledged.",
+        "records",
+        lambda one: one.lock_timeouts,
+    ),
+    Metric(
+        "kafka_server_sharegroupmetrics_recordacknowledgements_total",
+        COUNTER,
+        "Records that members of share groups have acknowledged.",
+        "records",
+        now=_acknowledged,
+        mbean="kafka.server:type=ShareGroupMetrics,name=RecordAcknowledgementsPerSec,ackType=…:Count",
+        labels=("ackType",),
+    ),
+    _share_sessions(
+        "sharesessionscount",
+        "ShareSessionsCount",
+        "Share sessions.",
+        "sessions",
+        lambda sessions: len(sessions.by_key),
+    ),
+    _share_sessions(
+        "sharepartitionscount",
+        "SharePartitionsCount",
+        "Partitions of all share sessions.",
+        "partitions",
+        lambda sessions: sum(len(one.places) for one in sessions.by_key.values()),
     ),
     Metric(
         "diamant_groups",

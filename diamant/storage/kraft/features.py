@@ -19,6 +19,7 @@ from diamant.protocol.kraft.records import (
 METADATA_VERSION = "metadata.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
+SHARE_VERSION = "share.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 BROKERS_FEATURE = "diamant.brokers (fold them: diamant log fold-brokers)"
@@ -54,17 +55,17 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     TRANSACTION_VERSION: (0, 2),
     "kraft.version": (0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
-    "share.version": (0, 2),
+    SHARE_VERSION: (0, 2),
     "streams.version": (0, 1),
 }
-"""The levels with which we open a log: those of Kafka 4.4. Streams groups are not served, but a log that allows
-them is read and continued."""
+"""The levels with which we open a log: those of Kafka 4.4. Streams groups are not served, but a log that allows them is read
+and continued; nor are the dead letter queues of share groups (level 2)."""
 
 _FEATURES_OF_4_3: Mapping[str, int] = {
     METADATA_VERSION: 30,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
-    "share.version": 1,
+    SHARE_VERSION: 1,
     "streams.version": 1,
     TRANSACTION_VERSION: 2,
 }
@@ -72,7 +73,7 @@ _FEATURES_OF_4_3: Mapping[str, int] = {
 DEFAULT_RELEASE = "4.3"
 RELEASES: Mapping[str, Mapping[str, int]] = {
     DEFAULT_RELEASE: _FEATURES_OF_4_3,
-    "4.4": {**_FEATURES_OF_4_3, METADATA_VERSION: 33, "share.version": 2},
+    "4.4": {**_FEATURES_OF_4_3, METADATA_VERSION: 33, SHARE_VERSION: 2},
 }
 """Features of a new directory, as written by `kafka-storage format` of each release of Kafka; older releases cannot open it.
 Streams groups are not served here; they are included for a Kafka that opens the directory.

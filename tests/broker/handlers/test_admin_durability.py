@@ -18,6 +18,7 @@ from diamant.protocol.kraft.records import QuotaEntity
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.format import format_directory
+from tests.broker.groups.share.share_requests import SHARE_GROUP_DESCRIBE
 from tests.broker.handlers.admin_cases import (
     ALTER_QUOTAS,
     ALTER_SCRAM,
@@ -236,12 +237,23 @@ async def test_levels_of_metadata_go_down_where_no_record_could_be_lost(
     assert refusal is None or refusal in answer.error_message
 
 
-async def test_share_groups_are_not_advertised(wire: WireClient) -> None:
-    """Kafka has share.version; it can be raised and lowered for a Kafka that opens the directory, but ApiVersions has it not."""
+async def test_share_groups_are_advertised_and_end_with_their_feature(wire: WireClient) -> None:
+    """As Kafka 4.3.1, ApiVersions has share.version; at level 0 every request of share groups gets UNSUPPORTED_VERSION."""
+
+    async def level() -> int | None:
+        answer = await wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
+        assert ("share.version", 0) in {(one.name, one.min_version) for one in answer.supported_features}
+        return next((one.max_version_level for one in answer.finalized_features if one.name == "share.version"), None)
+
+    async def code() -> int:
+        answer = await wire.call(SHARE_GROUP_DESCRIBE, 1, {"group_ids": ["g"]})
+        return int(answer.groups[0].error_code)
+
+    assert (await level(), await code()) == (1, ErrorCode.GROUP_ID_NOT_FOUND)
     assert (await update_feature(wire, "share.version", 2, UPGRADE)).error_code == ErrorCode.NONE
-    answer = await wire.call(API_VERSIONS, 4, {"client_software_name": "t", "client_software_version": "1"})
-    assert "share.version" not in {feature.name for feature in answer.finalized_features}
+    assert await level() == 2
     assert (await update_feature(wire, "share.version", 0, SAFE_DOWNGRADE)).error_code == ErrorCode.NONE
+    assert (await level(), await code()) == (None, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.fixture

@@ -31,7 +31,10 @@ class HeldRecords(NamedTuple):
 
 
 class SharePartitionFigures(NamedTuple):
-    """`in_flight`: records from the start offset to the last one given out, in `batches`. `held`: at most `MAX_HELD` ranges."""
+    """`in_flight`: records from the start offset to the last one given out, in `batches`; the largest has `largest_batch`.
+
+    `lock_timeouts`: records whose locks have ended since the start. `held`: at most `MAX_HELD` ranges.
+    """
 
     group: str
     topic: str
@@ -39,6 +42,8 @@ class SharePartitionFigures(NamedTuple):
     start_offset: int
     in_flight: int
     batches: int
+    largest_batch: int
+    lock_timeouts: int
     held: tuple[HeldRecords, ...]
 
     def to_fields(self) -> dict[str, object]:
@@ -49,7 +54,7 @@ class SharePartitionFigures(NamedTuple):
 def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -> list[SharePartitionFigures]:
     """Return the figures of share partitions that members have fetched from, at most `limit`. On the loop thread."""
     found = []
-    for key, live in _live(groups):
+    for key, live, lock_timeouts in _live(groups):
         topic = topics.by_id.get(key.topic_id)
         if topic is None:
             continue
@@ -61,6 +66,8 @@ def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -
                 live.start_offset,
                 live.in_flight_count,
                 len(live.batches),
+                max((one.last - one.first + 1 for one in live.batches), default=0),
+                lock_timeouts,
                 tuple(islice(_held(live), MAX_HELD)),
             )
         )
@@ -82,15 +89,15 @@ def held_of(groups: GroupCoordinator | None, topics: Topics, topic: str, partiti
     place = None if known is None else (known.topic_id, partition)
     return [
         Held(key.group_id, one)
-        for key, live in _live(groups)
+        for key, live, _ in _live(groups)
         if (key.topic_id, key.partition) == place
         for one in _held(live)
     ]
 
 
-def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, SharePartition]]:
+def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, SharePartition, int]]:
     states = {} if groups is None else groups.share.partitions.state.states
-    return ((key, stored.live) for key, stored in states.items() if stored.live is not None)
+    return ((key, one.live, one.lock_timeouts) for key, one in states.items() if one.live is not None)
 
 
 def _held(live: SharePartition) -> Iterator[HeldRecords]:

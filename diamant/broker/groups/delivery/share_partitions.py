@@ -12,6 +12,7 @@ Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,7 @@ from diamant.broker.config.group_table import duration_ms, text_of_group, value_
 from diamant.broker.groups.delivery.read_batches import aborted_ranges, gone, read_batches, slices_of, without
 from diamant.broker.groups.delivery.share_sessions import SessionKey, ShareSessions
 from diamant.broker.groups.delivery.share_state import ShareState
-from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, acknowledge
+from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, AcknowledgeType, acknowledge
 from diamant.broker.groups.share.acquisition import Acquired, Acquirer, ShareLimits, acquire
 from diamant.broker.groups.share.ranges import RecordState
 from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePartition
@@ -90,6 +91,8 @@ class SharePartitions:
         self._node = node
         self.state = state
         self.sessions = ShareSessions()
+        self.acknowledged: Counter[AcknowledgeType] = Counter()
+        """Acknowledged records since the start."""
         self._due: list[tuple[int, SharePartitionKey]] = []
         self._is_due: dict[SharePartitionKey, int] = {}
         node.scheduler.add(ScheduledTask("end of record locks", self._next_due_ms, self._expire))
@@ -209,6 +212,9 @@ class SharePartitions:
             except REQUEST_ERRORS:
                 state.batches = before
                 raise
+        for first, last, types in batches:
+            for kind in types:
+                self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1
 
     def end_session(self, key: SessionKey) -> None:
         """End a member's session, and make the records available that it holds: the member closes it, its connection is
@@ -263,6 +269,7 @@ class SharePartitions:
             try:
                 partition = self.find(key)
                 changes = partition.state.expire(now_ms, self.value_of(key.group_id, DELIVERY_COUNT_LIMIT))
+                stored.lock_timeouts += sum(last - first + 1 for first, last, _, _ in changes)
                 self._persist(partition, changes)
             except REQUEST_ERRORS as error:
                 logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)

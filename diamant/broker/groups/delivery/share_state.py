@@ -48,7 +48,8 @@ READ_BYTES = 1 << 20
 class StoredState:
     """The state of a share partition as the topic has it.
 
-    `batches` are dropped once `live` exists, from which they are derived. `snapshot_at`: the offset of the last snapshot.
+    `batches` are dropped once `live` exists, from which they are derived. `lock_timeouts`: records whose locks have ended since
+    the start. `snapshot_at`: the offset of the last snapshot.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class StoredState:
         "create_ms",
         "leader_epoch",
         "live",
+        "lock_timeouts",
         "snapshot_at",
         "snapshot_epoch",
         "start_offset",
@@ -66,6 +68,7 @@ class StoredState:
 
     def __init__(self, snapshot: ShareSnapshotValue, snapshot_at: int) -> None:
         self.live: SharePartition | None = None
+        self.lock_timeouts = 0
         self.create_ms = snapshot.create_timestamp
         self.batches: list[StateBatch] = []
         self.set_to(snapshot, snapshot_at)

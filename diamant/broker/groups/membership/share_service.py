@@ -38,6 +38,7 @@ from diamant.protocol.internal_topics.group_records import (
     encode_record,
 )
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.storage.kraft.features import SHARE_VERSION
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
@@ -76,8 +77,10 @@ class ShareGroups:
 
     @property
     def is_enabled(self) -> bool:
-        """Source: KafkaApis.isShareGroupProtocolEnabled."""
-        return "share" in self._node.config.group_coordinator_rebalance_protocols
+        """True if the configuration or `share.version` allows it. Source: KafkaApis.isShareGroupProtocolEnabled."""
+        node = self._node
+        is_configured = "share" in node.config.group_coordinator_rebalance_protocols
+        return is_configured or node.metadata.image.features.get(SHARE_VERSION, 0) > 0
 
     @property
     def _image(self) -> MetadataImage:

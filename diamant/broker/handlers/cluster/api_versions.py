@@ -21,7 +21,13 @@ from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.schemas import encode_response_fields
-from diamant.storage.kraft.features import GROUP_VERSION, METADATA_VERSION, SUPPORTED_FEATURES, TRANSACTION_VERSION
+from diamant.storage.kraft.features import (
+    GROUP_VERSION,
+    METADATA_VERSION,
+    SHARE_VERSION,
+    SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
+)
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
@@ -36,7 +42,7 @@ NO_NODE = -1
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The name or version of a client's software. Source: ApiVersionsRequest.SOFTWARE_NAME_VERSION_PATTERN."""
 
-_IMPLEMENTED_FEATURES = (METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION)
+_IMPLEMENTED_FEATURES = (METADATA_VERSION, GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION)
 """Only these are listed."""
 
 

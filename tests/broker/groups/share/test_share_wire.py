@@ -185,6 +185,8 @@ async def test_status_and_metrics_show_what_members_hold(clock: SettableClock) -
             "start_offset": 2,
             "in_flight": 3,
             "batches": 1,
+            "largest_batch": 5,
+            "lock_timeouts": 0,
             "held": [{**lock, "first": 2, "last": 2}, {**lock, "first": 4, "last": 4}],
         }
         figures = await take_figures(broker.services)
