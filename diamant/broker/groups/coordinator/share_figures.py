@@ -68,7 +68,7 @@ def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -
                 len(live.batches),
                 max((one.last - one.first + 1 for one in live.batches), default=0),
                 lock_timeouts,
-                tuple(islice(_held(live), MAX_HELD)),
+                tuple(islice(held_records(live), MAX_HELD)),
             )
         )
         if len(found) == limit:
@@ -91,7 +91,7 @@ def held_of(groups: GroupCoordinator | None, topics: Topics, topic: str, partiti
         Held(key.group_id, one)
         for key, live, _ in _live(groups)
         if (key.topic_id, key.partition) == place
-        for one in _held(live)
+        for one in held_records(live)
     ]
 
 
@@ -100,7 +100,8 @@ def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, 
     return ((key, one.live, one.lock_timeouts) for key, one in states.items() if one.live is not None)
 
 
-def _held(live: SharePartition) -> Iterator[HeldRecords]:
+def held_records(live: SharePartition) -> Iterator[HeldRecords]:
+    """Yield what members hold, ascending."""
     return (
         HeldRecords(run.member_id, run.first, run.last, run.delivery_count, run.lock_ends_ms)
         for run in live.runs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.broker.groups.share.share_requests import (
     configure,
     wait_for_coordinator,
 )
+from tests.broker.http_asking import ask
 from tests.broker.request_fields import SET, alteration
 from tests.broker.running import running
 from tests.broker.stored import batches_of
@@ -377,3 +379,25 @@ async def test_an_offset_beyond_the_end_waits_for_it() -> None:
         await wire.produce("t", [b"v"] * 2)
         await wire.produce("t", [b"v"] * 2)
         assert acquired(await one.fetch(adds=False)) == [[2, 3, 1]]
+
+
+async def test_the_page_shows_share_groups(clock: SettableClock) -> None:
+    """Members and lag, and for each partition its start, the records in flight, who holds which until when."""
+    async with sharing(MemoryEnv(clock), diamant_http_listen="127.0.0.1:0") as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 5, timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 4, 1]]
+        await one.acknowledge([(0, 1, [ACCEPT])])
+        listed, text = await words_of(broker, "/groups"), await words_of(broker, "/groups/g")
+        assert "g 3 Stable 1 t 1 share" in listed
+        assert "Share group, Stable, lag 3." in text
+        assert re.search(rf"Owns {FIRST} \S+ \S+ t 0", text)
+        assert f"t-0 2 5 3 3 2 to 4 by {FIRST}, delivery 1, until" in text
+        assert "Committed offsets" not in text
+
+
+async def words_of(broker: Broker, path: str) -> str:
+    """The words of a view, without markup."""
+    answer = await ask(broker, "GET", path)
+    return " ".join(re.sub("<[^>]+>", " ", answer.body.decode()).split())

@@ -1,16 +1,18 @@
-"""Consumer groups with their members, owned partitions and lags; open transactions and the records they hold back."""
+"""Groups with members, partitions and lags, share groups with what members hold; open transactions and what they hold back."""
 
 from __future__ import annotations
 
 import shlex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from aiohttp import web
 
 from diamant.broker.errors import NotFound, no_group
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+from diamant.broker.groups.coordinator.share_figures import HeldRecords, held_records
 from diamant.broker.groups.membership.description import owners
+from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
 from diamant.broker.http.page.making.live import live_view, stream
@@ -20,9 +22,11 @@ from diamant.broker.http.serving.route import Call
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
+from diamant.protocol.internal_topics.share_records import SharePartitionKey
 
 MAX_ROWS = 200
 MAX_PLACES = 1_000
+MAX_HELD_ROWS = 20
 
 
 class GroupRow(NamedTuple):
@@ -68,6 +72,21 @@ class PlaceRow(NamedTuple):
         return None if self.end is None or self.committed is None else max(0, self.end - self.committed)
 
 
+class SharePlaceRow(NamedTuple):
+    """A partition that a share group reads."""
+
+    topic: str
+    partition: int
+    start: int | None
+    """None: no member has fetched from it."""
+    end: int | None
+    lag: int | None
+    in_flight: int
+    held: tuple[HeldRecords, ...]
+    """At most `MAX_HELD_ROWS` ranges."""
+    held_more: int
+
+
 class TransactionRow(NamedTuple):
     """An open transaction."""
 
@@ -111,13 +130,33 @@ def _places(call: Call, group: Group) -> list[PlaceRow]:
     return [row for row in rows if call.may_know(row.topic)]
 
 
+def _share_places(call: Call, groups: GroupCoordinator, group: Group) -> list[SharePlaceRow]:
+    topics = call.services.node.topics
+    rows = []
+    for known in () if group.share is None else group.share.initialized.values():
+        topic = topics.by_name.get(known.topic_name)
+        if topic is None or not call.may_know(known.topic_name):
+            continue
+        for number in known.partitions:
+            log = topic.logs.get(number)
+            offset = groups.share_offsets.of(group.group_id, known.topic_id, number, log)
+            start, lag = (None if one == UNKNOWN_OFFSET else one for one in (offset.start_offset, offset.lag))
+            live = groups.share.partitions.state.states[SharePartitionKey(group.group_id, known.topic_id, number)].live
+            held = [] if live is None else list(held_records(live))
+            shown, more = tuple(held[:MAX_HELD_ROWS]), max(0, len(held) - MAX_HELD_ROWS)
+            end, in_flight = None if log is None else log.high_watermark, 0 if live is None else live.in_flight_count
+            rows.append(SharePlaceRow(topic.name, number, start, end, lag, in_flight, shown, more))
+    return sorted(rows)
+
+
 def _members(call: Call, groups: GroupCoordinator, group: Group) -> list[MemberRow]:
-    if group.consumer is not None:
-        found = groups.consumer.describe(group.group_id)["members"]
+    if group.consumer is not None or group.share is not None:
+        described = groups.consumer.describe if group.share is None else groups.share.described
+        found: Any = described(group.group_id)["members"]
         return [
             MemberRow(
                 one["member_id"],
-                one["instance_id"],
+                one.get("instance_id"),
                 one["client_id"],
                 one["client_host"],
                 _owned(
@@ -152,7 +191,12 @@ def _owned(call: Call, partitions: dict[str, list[int]]) -> str:
     return "; ".join(f"{topic} {', '.join(map(str, sorted(found)))}" for topic, found in sorted(known.items()))
 
 
-def _row(call: Call, group: Group) -> GroupRow:
+def _row(call: Call, groups: GroupCoordinator, group: Group) -> GroupRow:
+    if group.share is not None:
+        shared = _share_places(call, groups, group)
+        names, lag = tuple(dict.fromkeys(one.topic for one in shared)), sum(one.lag or 0 for one in shared)
+        members = len(group.share.members)
+        return GroupRow(group.group_id, group.group_type, group.state, members, names, len(shared), lag, 0)
     places = _places(call, group)
     members = len(group.classic.members) if group.classic is not None else 0
     if group.consumer is not None:
@@ -195,7 +239,7 @@ def _context(call: Call) -> dict[str, object]:
         if log.last_stable_offset < log.log_end_offset
     ]
     return {
-        "groups": [_row(call, group) for group in found[:MAX_ROWS]],
+        "groups": [] if groups is None else [_row(call, groups, group) for group in found[:MAX_ROWS]],
         "more": max(0, len(found) - MAX_ROWS),
         "is_loading": groups is not None and groups.loading.is_loading,
         "transactions": _transactions(call),
@@ -229,9 +273,9 @@ def _group(call: Call) -> tuple[GroupCoordinator, Group]:
 async def show_group(call: Call) -> web.StreamResponse:
     """Return one group. NotFound."""
     groups, group = _group(call)
-    places = _places(call, group)
+    places = _places(call, group) if group.share is None else _share_places(call, groups, group)
     context = {
-        "group": _row(call, group),
+        "group": _row(call, groups, group),
         "members": _members(call, groups, group),
         "places": places[:MAX_PLACES],
         "more": max(0, len(places) - MAX_PLACES),
