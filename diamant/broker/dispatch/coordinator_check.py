@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.dispatch.services import Services
 
-_OF_GROUPS = (8, 9, 11, 12, 13, 14, 28, 47, 68)
-"""OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, TxnOffsetCommit, OffsetDelete and
-ConsumerGroupHeartbeat.
+_OF_GROUPS = (8, 9, 11, 12, 13, 14, 28, 47, 68, 76, 91, 92)
+"""OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, TxnOffsetCommit, OffsetDelete, ConsumerGroupHeartbeat,
+ShareGroupHeartbeat, AlterShareGroupOffsets and DeleteShareGroupOffsets.
 """
 _OF_TRANSACTIONS = (22, 24, 25, 26)
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""

@@ -96,6 +96,7 @@ class GroupCoordinator:
             self.consumer.runner.stop()
         if "share" in self.__dict__:
             self.share.timers.close()
+            await self.share.partitions.starts.stop()
             await self.share.partitions.state.stop()
 
     async def loaded(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from diamant.broker.groups.share.acquisition import Acquired
@@ -83,14 +85,17 @@ def _present(one: ReadBatch) -> Iterator[tuple[int, int]]:
 
 def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
     """Yield first and last offset of each batch of an aborted transaction."""
+    of_producers: dict[int, list[AbortedTxn]] = {}
+    for one in sorted(aborted, key=attrgetter("first_offset")):
+        of_producers.setdefault(one.producer_id, []).append(one)
     for _, _, header in read:
         first, last = header.base_offset, header.last_offset
-        is_of_transaction = header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG
-        if is_of_transaction and any(
-            one.producer_id == header.producer_id and one.first_offset <= last and first <= one.last_offset
-            for one in aborted
-        ):
-            yield first, last
+        if header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG:
+            # The transactions of a producer follow each other.
+            own = of_producers.get(header.producer_id, [])
+            index = bisect_right(own, last, key=attrgetter("first_offset")) - 1
+            if index >= 0 and first <= own[index].last_offset:
+                yield first, last
 
 
 def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.config.group_table import duration_ms, text_of_group, value_of_group
+from diamant.broker.config.group_table import text_of_group, value_of_group
 from diamant.broker.groups.delivery.read_batches import aborted_ranges, gone, read_batches, slices_of, without
 from diamant.broker.groups.delivery.share_sessions import SessionKey, ShareSessions
+from diamant.broker.groups.delivery.share_starts import ShareStarts
 from diamant.broker.groups.delivery.share_state import ShareState
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, AcknowledgeType, acknowledge
 from diamant.broker.groups.share.acquisition import Acquired, Acquirer, ShareLimits, acquire
@@ -32,7 +33,6 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.share_records import SharePartitionKey, StateBatch
 from diamant.protocol.kraft.records import GROUP_RESOURCE
 from diamant.storage.log.log import READ_COMMITTED, Log
-from diamant.storage.log.time_search import at_or_after
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ class Given(NamedTuple):
 
 
 NOTHING = Given((), ())
+MORE_TO_SKIP = Given((), ())
+"""Nothing yet: there may be records behind a long run of aborted or removed ones."""
+SKIPS_PER_TURN = 32
 
 
 class SharePartitions:
@@ -91,6 +94,7 @@ class SharePartitions:
         self._node = node
         self.state = state
         self.sessions = ShareSessions()
+        self.starts = ShareStarts(node)
         self.acknowledged: Counter[AcknowledgeType] = Counter()
         """Acknowledged records since the start."""
         self._due: list[tuple[int, SharePartitionKey]] = []
@@ -112,7 +116,7 @@ class SharePartitions:
         """Return a share partition, loaded with its first use.
 
         KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
-        UNKNOWN_SERVER_ERROR (as Kafka) if it has none.
+        UNKNOWN_SERVER_ERROR (as Kafka) if it has none. StartSearched while its first offset is not known.
         """
         log = self._node.topics.log_by_id(key.topic_id, key.partition)
         try:
@@ -126,31 +130,21 @@ class SharePartitions:
         if live is None:
             start = stored.start_offset
             if start == UNKNOWN_OFFSET:
-                start = self._first_offset(key.group_id, log)
+                start = self.starts.of(key, self.text_of(key.group_id, START), log)
             live = stored.live = SharePartition(start, stored.batches)
             stored.batches = []
         live.begin_at(log.log_start_offset)
         return LivePartition(key, log, live)
 
-    def _first_offset(self, group_id: str, log: Log) -> int:
-        start = self.text_of(group_id, START)
-        if start == "latest":
-            return log.log_end_offset
-        if start == "earliest":
-            return log.log_start_offset
-        since_ms = self._node.env.clock.now_ms() - (duration_ms(start) or 0)
-        for step in at_or_after(log, since_ms):
-            if (found := step.run()) is not None:
-                return found.offset
-        return log.log_end_offset
-
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def give(self, partition: LivePartition, wanted: WantedRecords) -> Given:
         """Give records to a member, as many as there are, at most what it wants. KafkaError as of `Log.read`."""
-        while (given := self._give(partition, wanted)) is None:
-            pass  # all of it was of aborted transactions: there may be more behind
-        return given
+        for _ in range(SKIPS_PER_TURN):
+            given = self._give(partition, wanted)
+            if given is not None:
+                return given
+        return MORE_TO_SKIP
 
     def _give(self, partition: LivePartition, wanted: WantedRecords) -> Given | None:
         key, log, state = partition
@@ -162,10 +156,14 @@ class SharePartitions:
         if is_at_end or wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
-        result = log.read(offset, wanted.max_bytes, isolation_level=isolation, min_one_message=True)
+        result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)
         # Nothing beyond can be acquired in this turn, so the rest is not looked at.
         horizon = max(state.end_offset, offset) + wanted.max_records
         read = list(read_batches(result.slices, horizon))
+        if isolation and read:
+            size = sum(one.header.size for one in read)
+            result = log.read(offset, size, isolation_level=isolation, min_one_message=True)
+            read = list(read_batches(result.slices, horizon))
         if offset <= state.end_offset and state.batches:
             end = log.last_stable_offset if isolation else log.log_end_offset
             for first, last in gone(read, offset, min(state.end_offset, end - 1)):

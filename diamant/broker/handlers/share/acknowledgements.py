@@ -13,9 +13,10 @@ from diamant.broker.groups.delivery.share_partitions import NOT_HOSTED, RENEW, S
 from diamant.broker.groups.delivery.share_sessions import SessionKey
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
 from diamant.broker.groups.share.simple_assignor import Place
-from diamant.broker.network.api import REQUEST_ERRORS, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.access import check
+from diamant.broker.topics.leader_check import check_leader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
@@ -37,27 +38,28 @@ def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
             yield (topic_id, int(getattr(partition, "partition_index", partition))), partition
 
 
-def check_readable(topics: Topics, access: Access, place: Place) -> None:
-    """Raise KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED."""
+def check_readable(topics: Topics, context: RequestContext, place: Place) -> None:
+    """Raise KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED, NOT_LEADER_OR_FOLLOWER."""
     topic = topics.by_id.get(place[0])
     if topic is not None:
-        check(access, permissions.READ_TOPIC, topic.name)
-    topics.log_by_id(*place)
+        check(context.access, permissions.READ_TOPIC, topic.name)
+    check_leader(topics.brokers, topics.log_by_id(*place), context.connection.broker_id)
 
 
 def acknowledged(
     partitions: SharePartitions,
     topics: Topics,
-    access: Access,
+    context: RequestContext,
     key: SessionKey,
     asked_topics: Iterable[Any],
-    version: int,
     *,
     is_renewing: bool,
 ) -> dict[Place, Outcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
     group_id, member_id = key
-    may_renew = version >= FIRST_WITH_RENEW and is_renewing and partitions.text_of(group_id, RENEW) == "true"
+    may_renew = (
+        context.api_version >= FIRST_WITH_RENEW and is_renewing and partitions.text_of(group_id, RENEW) == "true"
+    )
     outcome: dict[Place, Outcome] = {}
     for place, partition in places_of(asked_topics):
         batches = [
@@ -69,7 +71,7 @@ def acknowledged(
         if not batches:
             continue
         try:
-            check_readable(topics, access, place)
+            check_readable(topics, context, place)
             check_form(batches, may_renew=may_renew)
             partitions.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
             outcome[place] = DONE

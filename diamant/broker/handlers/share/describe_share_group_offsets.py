@@ -35,6 +35,7 @@ def handle(
         group_id = str(group.group_id)
         try:
             check(context.access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")
+            groups.log.topic.check_at(context.connection.broker_id, group_id)
             found = _topics(groups, topics, context, group_id, group.topics)
             described.append({"group_id": group_id, "topics": found})
         except REQUEST_ERRORS as error:

@@ -47,9 +47,7 @@ def handle(
         code, message = failed(error)
         return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
     is_renewing = getattr(request, "is_renew_ack", False)
-    outcome = acknowledged(
-        partitions, topics, context.access, asked.key, request.topics, version, is_renewing=is_renewing
-    )
+    outcome = acknowledged(partitions, topics, context, asked.key, request.topics, is_renewing=is_renewing)
     if asked.epoch == FINAL_EPOCH:
         partitions.end_session(asked.key)
     responses: dict[Any, list[dict[str, object]]] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.delivery.share_partitions import (
     LOCK_DURATION_MS,
+    MORE_TO_SKIP,
     NOTHING,
     Given,
     LivePartition,
@@ -23,6 +24,7 @@ from diamant.broker.groups.delivery.share_partitions import (
     WantedRecords,
 )
 from diamant.broker.groups.delivery.share_sessions import INITIAL_EPOCH, RequestedSession, ShareSession
+from diamant.broker.groups.delivery.share_starts import StartSearched
 from diamant.broker.groups.share.simple_assignor import Place
 from diamant.broker.handlers.share.acknowledgements import (
     DONE,
@@ -78,28 +80,32 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
         return encode_share_fetch_response((), error=failed(error))
     outcome: dict[Place, Outcome] = {}
     if has_acknowledgements:
-        outcome = acknowledged(
-            partitions,
-            node.topics,
-            context.access,
-            asked.key,
-            request.topics,
-            context.api_version,
-            is_renewing=is_renewing,
-        )
+        outcome = acknowledged(partitions, node.topics, context, asked.key, request.topics, is_renewing=is_renewing)
     fetch = PendingShareFetch(partitions, node, context, asked, request, session, outcome)
     if session is None:
         partitions.end_session(asked.key)
         return fetch.encode()
     if fetch.try_all() or request.max_wait <= timedelta(0):
         return fetch.encode()
-    return node.purgatory.wait(fetch, fetch.logs(), request.max_wait // _MILLISECOND)
+    answer = node.purgatory.wait(fetch, fetch.logs(), request.max_wait // _MILLISECOND)
+    fetch.look_further()
+    return answer
 
 
 class PendingShareFetch:
     """A fetch of a share session's partitions, until there are records."""
 
-    __slots__ = ("_asked", "_context", "_found", "_node", "_partitions", "_request", "_session", "acknowledged")
+    __slots__ = (
+        "_asked",
+        "_context",
+        "_found",
+        "_further",
+        "_node",
+        "_partitions",
+        "_request",
+        "_session",
+        "acknowledged",
+    )
 
     def __init__(
         self,
@@ -119,14 +125,24 @@ class PendingShareFetch:
         self._session = session
         self.acknowledged = outcome
         self._found: dict[Place, Given | Outcome] = {}
+        self._further: list[Log] = []
+        """Logs to look at again in the next turn of the loop: there is more to skip than one turn may take."""
 
     def logs(self) -> list[Log]:
         """Return the logs of the session's partitions that exist."""
-        return [partition.log for partition in self._live() if isinstance(partition, LivePartition)]
+        return [one.log for one in self._live() if isinstance(one, LivePartition | StartSearched)]
 
     def refresh(self, logs: Iterable[Log]) -> bool:
         """Look for records again; return whether the wait is over."""
-        return self.try_all()
+        is_over = self.try_all()
+        self.look_further()
+        return is_over
+
+    def look_further(self) -> None:
+        """Have the logs looked at again that took too long for one turn."""
+        for log in self._further:
+            self._node.purgatory.wake(log)
+        self._further = []
 
     def try_all(self) -> bool:
         """Get records of each partition in turn; return whether there is anything to answer now."""
@@ -140,6 +156,8 @@ class PendingShareFetch:
         max_bytes = max(int(request.max_bytes) // max(len(live), 1), 1)
         mode = getattr(request, "share_acquire_mode", 0)
         for place, partition in zip(list(session.places), live, strict=True):
+            if isinstance(partition, StartSearched):
+                continue
             if not isinstance(partition, LivePartition):
                 self._found[place] = partition
                 continue
@@ -153,18 +171,22 @@ class PendingShareFetch:
             except REQUEST_ERRORS as error:
                 self._found[place] = failed(error)
                 continue
-            if given is not NOTHING:
+            if given is MORE_TO_SKIP:
+                self._further.append(partition.log)
+            elif given is not NOTHING:
                 self._found[place] = given
                 room -= given.record_count
                 session.places[place] = session.places.pop(place)  # the others are first next time
         return bool(self._found) or int(request.max_records) <= 0
 
-    def _live(self) -> list[LivePartition | Outcome]:
-        found: list[LivePartition | Outcome] = []
+    def _live(self) -> list[LivePartition | StartSearched | Outcome]:
+        found: list[LivePartition | StartSearched | Outcome] = []
         for place in self._session.places if self._session is not None else ():
             try:
-                check_readable(self._node.topics, self._context.access, place)
+                check_readable(self._node.topics, self._context, place)
                 found.append(self._partitions.find(SharePartitionKey(self._asked.group_id, *place)))
+            except StartSearched as search:
+                found.append(search)
             except REQUEST_ERRORS as error:
                 found.append(failed(error))
         return found

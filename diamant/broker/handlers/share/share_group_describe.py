@@ -33,6 +33,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGrou
     for group_id in empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids)):
         try:
             check(context.access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")
+            groups.log.topic.check_at(context.connection.broker_id, group_id)
             fields = groups.share.described(group_id)
             if not all(
                 context.access.allows(permissions.DESCRIBE_TOPIC, name)
