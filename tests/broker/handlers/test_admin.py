@@ -45,6 +45,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
         assert [(feature.name, feature.max_version_level) for feature in response.finalized_features] == [
             ("metadata.version", 30),
             ("group.version", 1),
+            ("share.version", 1),
             ("transaction.version", 2),
         ]
         assert response.finalized_features_epoch >= 0
