@@ -18,7 +18,7 @@ from diamant.protocol.kraft.records import QuotaEntity
 from diamant.storage.env.env import RealEnv
 from diamant.storage.kraft.features import RELEASES
 from diamant.storage.kraft.format import format_directory
-from tests.broker.groups.share.share_requests import SHARE_GROUP_DESCRIBE
+from tests.broker.groups.share.share_requests import SHARE_GROUP_DESCRIBE, wait_for_coordinator
 from tests.broker.handlers.admin_cases import (
     ALTER_QUOTAS,
     ALTER_SCRAM,
@@ -249,6 +249,7 @@ async def test_share_groups_are_advertised_and_end_with_their_feature(wire: Wire
         answer = await wire.call(SHARE_GROUP_DESCRIBE, 1, {"group_ids": ["g"]})
         return int(answer.groups[0].error_code)
 
+    await wait_for_coordinator(wire, "g")
     assert (await level(), await code()) == (1, ErrorCode.GROUP_ID_NOT_FOUND)
     assert (await update_feature(wire, "share.version", 2, UPGRADE)).error_code == ErrorCode.NONE
     assert await level() == 2
