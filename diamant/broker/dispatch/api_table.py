@@ -103,6 +103,8 @@ _OFFSET_CODES = frozenset(
 )
 _MEMBER_CODES = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 _ALL_OUTERMOST: frozenset[ErrorCode] = frozenset()
+_STATES = ErrorShape((Mirror("topics", "results", _PARTITIONS),))
+_OF_BROKERS = (Whole(permissions.CLUSTER_ACTION),)
 _ON_TOP_TOO = Refusal(is_on_top_too=True)
 
 
@@ -524,6 +526,36 @@ TABLE: dict[int, Row] = {
         whole=(_GROUP_READ,),
         items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SHARE_CODES, refusal=_ON_TOP_TOO),
+    ),
+    83: Row(
+        "share.initialize_share_group_state",
+        _groups,
+        whole=_OF_BROKERS,
+        errors=_STATES,
+    ),
+    84: Row(
+        "share.read_share_group_state",
+        _groups,
+        whole=_OF_BROKERS,
+        errors=_STATES,
+    ),
+    85: Row(
+        "share.write_share_group_state",
+        _groups,
+        whole=_OF_BROKERS,
+        errors=_STATES,
+    ),
+    86: Row(
+        "share.delete_share_group_state",
+        _groups,
+        whole=_OF_BROKERS,
+        errors=_STATES,
+    ),
+    87: Row(
+        "share.read_share_group_state_summary",
+        _groups,
+        whole=_OF_BROKERS,
+        errors=_STATES,
     ),
     90: Row(
         "share.describe_share_group_offsets",

@@ -12,7 +12,7 @@ Source: ShareCoordinatorShard, ShareGroupOffset, ShareCoordinatorOffsetsManager 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from diamant.broker.coordinators.internal_topic import InternalTopic
@@ -190,8 +190,27 @@ class ShareState:
         self, key: SharePartitionKey, partition: SharePartition, changes: Sequence[StateBatch], leader_epoch: int
     ) -> None:
         """Write changes of a share partition, which has them already. KafkaError as of `InternalTopic.append`."""
+        batches = partition.state_batches
+        self._write(key, leader_epoch, partition.start_offset, partition.completed_count, changes, batches)
+
+    def write_update(
+        self, key: SharePartitionKey, leader_epoch: int, start: int, count: int, changes: Sequence[StateBatch]
+    ) -> None:
+        """Write changes of a share partition that no member fetches from. KafkaError as of `InternalTopic.append`."""
+        below = self.states[key].batches
+        self._write(key, leader_epoch, start, count, changes, lambda: overlaid(below, changes, start))
+
+    def _write(
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        start: int,
+        count: int,
+        changes: Sequence[StateBatch],
+        batches: Callable[[], Sequence[StateBatch]],
+    ) -> None:
+        """Append an update, or the snapshot that is due. `batches`: the whole state with the changes."""
         state = self.states[key]
-        start, count = partition.start_offset, partition.completed_count
         if state.update_count >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
             now_ms = self._node.env.clock.now_ms()
             snapshot = ShareSnapshotValue(
@@ -201,7 +220,7 @@ class ShareState:
                 start,
                 state.create_ms,
                 now_ms,
-                tuple(partition.state_batches()),
+                tuple(batches()),
                 count,
             )
             state.set_to(snapshot, self._append(key, snapshot))

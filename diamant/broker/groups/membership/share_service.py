@@ -20,6 +20,7 @@ from uuid import UUID
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
 from diamant.broker.groups.delivery.share_partitions import SharePartitions
+from diamant.broker.groups.delivery.state_requests import StateRequests
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.share.share_group import LEAVE_EPOCH, ShareGroup, ShareMember, ShareRecord
 from diamant.broker.groups.share.simple_assignor import Place, assign
@@ -74,6 +75,7 @@ class ShareGroups:
         self._log = log
         self.partitions = partitions
         self.timers = Timers(asyncio.get_running_loop())
+        self.state_requests = StateRequests(partitions.state, node.topics)
 
     @property
     def is_enabled(self) -> bool:

@@ -22,6 +22,7 @@ from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.storage.uuid_text import uuid_from_text
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as OldRequest
@@ -101,6 +102,8 @@ def _answer(
             entries.append(_entry(key, permission.denial, DENIALS[key_type]))
         elif code:
             entries.append(_entry(key, code, message))
+        elif key_type == SHARE and not _is_share_key(key):
+            entries.append(_entry(key, ErrorCode.INVALID_REQUEST, ""))
         else:
             entries.append(
                 _found(node, context.connection, TOPICS.get(key_type), key, is_batched=version >= FIRST_BATCHED)
@@ -125,6 +128,17 @@ def _found(
 
 def _keys(version: int, request: FindCoordinatorRequest) -> Sequence[str]:
     return request.coordinator_keys if version >= FIRST_BATCHED else (cast("OldRequest", request).key,)
+
+
+def _is_share_key(key: str) -> bool:
+    """Tell whether a key names a share partition: a group, a topic's id and a partition (`SharePartitionKey.validate`)."""
+    try:
+        group_id, topic_id, partition = key.rsplit(":", 2)
+        uuid_from_text(topic_id)
+        int(partition)
+    except ValueError:
+        return False
+    return bool(group_id)
 
 
 def _may_ask(context: RequestContext, permission: Permission, key: str) -> bool:

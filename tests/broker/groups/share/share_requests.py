@@ -25,10 +25,10 @@ async def configure(wire: WireClient, group_id: str, **values: str) -> None:
     assert int(answer.responses[0].error_code) == 0
 
 
-async def wait_for_coordinator(wire: WireClient, group_id: str) -> None:
-    """Wait for the coordinator of a group; Kafka has to create its topic first."""
+async def wait_for_coordinator(wire: WireClient, key: str, key_type: int = 0) -> None:
+    """Wait for the coordinator of a group, or of another type of key; Kafka has to create its topic first."""
     for _ in range(50):
-        answer = await wire.call(FIND_COORDINATOR, 6, {"key_type": 0, "coordinator_keys": [group_id]})
+        answer = await wire.call(FIND_COORDINATOR, 6, {"key_type": key_type, "coordinator_keys": [key]})
         if int(answer.coordinators[0].error_code) == 0:
             return
         await asyncio.sleep(0.2)

@@ -137,6 +137,7 @@ _HEARTBEAT = {
 }
 _SHARE_MEMBER = {"group_id": "kip932", "member_id": "wAAAAAAAAAAAAAAAAAAAAA"}
 _SHARE_HEARTBEAT = {**_SHARE_MEMBER, "member_epoch": 5, "rack_id": None}
+_STATE: Fields = {"state_epoch": 0, "leader_epoch": 0}
 _SHARE_FETCH = {
     **_SHARE_MEMBER, "share_session_epoch": 5, "min_bytes": 1, "max_bytes": 1, "max_records": 1, "batch_size": 1,
     "max_wait_ms": 0, "topics": [], "forgotten_topics_data": [],
@@ -242,6 +243,16 @@ _GROUPS = (
     _ask("share group describe", 77, 1, group_ids=["g", "h"], **_ASKED_AS),
     _ask("share fetch", 78, 2, **_SHARE_FETCH),
     _ask("share acknowledge", 79, 2, **_SHARE_MEMBER, share_session_epoch=5, topics=[]),
+    *(
+        _ask(name, key, 0, group_id="g", topics=[{"topic_id": UUID(int=77), "partitions": [{"partition": 0, **fields}]}])
+        for name, key, fields in (
+            ("initialize share group state", 83, {"state_epoch": 0, "start_offset": 0}),
+            ("read share group state", 84, {"leader_epoch": 0}),
+            ("write share group state", 85, {**_STATE, "start_offset": 0, "state_batches": []}),
+            ("delete share group state", 86, {}),
+            ("read share group state summary", 87, {"leader_epoch": 0}),
+        )
+    ),
     _ask(
         "describe share group offsets", 90, 1,
         groups=[{"group_id": "h", "topics": _both("topic_name", partitions=[0])}, {"group_id": "g", "topics": None}],

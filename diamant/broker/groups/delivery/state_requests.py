@@ -1,0 +1,112 @@
+"""Requests about the states of share partitions as brokers send them to each other: initialize, read, write, delete.
+
+A write under a share partition that members fetch from drops what they hold: it is loaded again from its state.
+
+Source: ShareCoordinatorService, ShareCoordinatorShard of Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from diamant.broker.groups.delivery.share_state import ShareState, StoredState
+from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
+from diamant.protocol.errors import ErrorCode, KafkaError
+from diamant.protocol.internal_topics.share_records import SharePartitionKey, StateBatch
+
+if TYPE_CHECKING:
+    from diamant.broker.topics.topics import Topics
+
+NOT_HOSTED = "This server does not host this topic-partition."
+NO_EPOCH = -1
+
+
+class WrittenState(NamedTuple):
+    """What a write says; a start offset of -1 is unchanged."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    completed_count: int
+    batches: Sequence[StateBatch]
+
+
+class StateRequests:
+    """See the module. Belongs to the loop thread."""
+
+    def __init__(self, state: ShareState, topics: Topics) -> None:
+        self._state = state
+        self._topics = topics
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
+        """Begin a state. KafkaError NOT_COORDINATOR, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
+        stored = self._found(key)
+        if stored is not None and NO_EPOCH != state_epoch < stored.state_epoch:
+            raise _fenced_state()
+        self._check_hosted(key)
+        self._state.initialize(key, state_epoch, start_offset)
+
+    def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredState:
+        """Return a state, with a later leader epoch written. KafkaError as `initialize`, FENCED_LEADER_EPOCH."""
+        stored = self._found(key)
+        if stored is None:
+            raise _refused("Read operation on uninitialized share partition not allowed.")
+        self._check(key, stored, leader_epoch)
+        if leader_epoch > stored.leader_epoch:
+            self._state.write_update(key, leader_epoch, stored.start_offset, stored.completed_count, ())
+        return stored
+
+    def summary(self, key: SharePartitionKey, leader_epoch: int) -> StoredState | None:
+        """Return a state; None if there is none. KafkaError as `read`."""
+        stored = self._found(key)
+        if stored is not None:
+            self._check(key, stored, leader_epoch)
+        return stored
+
+    def write(self, key: SharePartitionKey, written: WrittenState) -> None:
+        """Change a state. KafkaError as `read`, FENCED_STATE_EPOCH."""
+        stored = self._found(key)
+        if stored is None:
+            raise _refused("Write operation on uninitialized share partition not allowed.")
+        self._check(key, stored, written.leader_epoch)
+        if NO_EPOCH != written.state_epoch < stored.state_epoch:
+            raise _fenced_state()
+        if stored.live is not None:
+            stored.batches, stored.live = stored.live.state_batches(), None
+        start = stored.start_offset if written.start_offset == UNKNOWN_OFFSET else written.start_offset
+        leader_epoch = stored.leader_epoch if written.leader_epoch == NO_EPOCH else written.leader_epoch
+        self._state.write_update(key, leader_epoch, start, written.completed_count, written.batches)
+
+    def remove(self, key: SharePartitionKey) -> None:
+        """Erase a state, if there is one. KafkaError as `initialize`."""
+        if self._found(key) is not None:
+            self._state.remove([key])
+
+    def _found(self, key: SharePartitionKey) -> StoredState | None:
+        if key.partition < 0:
+            raise _refused("The partition id cannot be a negative number.")
+        if not self._state.topic.exists:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
+        self._state.check(key)
+        return self._state.states.get(key)
+
+    def _check(self, key: SharePartitionKey, stored: StoredState, leader_epoch: int) -> None:
+        if NO_EPOCH != leader_epoch < stored.leader_epoch:
+            detail = "The leader epoch in the request is older than the epoch on the broker."
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, detail)
+        self._check_hosted(key)
+
+    def _check_hosted(self, key: SharePartitionKey) -> None:
+        topic = self._topics.by_id.get(key.topic_id)
+        if topic is None or key.partition not in topic.logs:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
+
+
+def _refused(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _fenced_state() -> KafkaError:
+    message = "The share coordinator rejected the request because the share-group state epoch did not match."
+    return KafkaError(ErrorCode.FENCED_STATE_EPOCH, message)
