@@ -1,0 +1,190 @@
+"""Random schedules of two members of a share group, on two brokers; what they were given and answered must be the same.
+
+    python -m tests.broker.groups.share.share_schedules KAFKA:PORT OURS:PORT --seeds 0-199
+
+A schedule produces, aborts and commits transactions, fetches in both modes, acknowledges rightly and wrongly, deletes records,
+and ends sessions. It prints the first difference of each schedule, and how many schedules differ.
+
+Differences of Kafka 4.3.1 that mean nothing: it notices a moved log start with a fetch that reads there, so until then it refuses
+acknowledgements below it, and gives nothing; aborted records use up a fetch; a closed session may keep its records locked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+from typing import Any
+from uuid import uuid4
+
+from diamant.protocol.batches.batch_records import build_batch
+from diamant.protocol.batches.header import Record
+from tests.broker.groups.share.share_cases import FIRST, SECOND
+from tests.broker.groups.share.share_requests import ShareMemberClient, acquired_of, configure, wait_for_coordinator
+from tests.broker.transactions.txn_wire import started
+from tests.broker.wire import DELETE_RECORDS, METADATA, PRODUCE, WireClient, produce_fields
+
+STEPS = 25
+WAIT_MS = 300
+TRIES = 3
+"""Kafka's first fetch after DeleteRecords, or of aborted records alone, returns nothing."""
+AT_ONCE = 8
+SETTLE_S = 1.0
+"""Kafka writes markers, and releases the records of a closed session, a moment after its answer."""
+
+
+class Stage:
+    """A schedule's topic, group and members on one broker."""
+
+    def __init__(self, address: str) -> None:
+        self.first, self.second = WireClient(address), WireClient(address)
+        self.group_id = self.topic = f"s{uuid4().hex[:10]}"
+        self.members: list[ShareMemberClient] = []
+        self.answers: list[Any] = []
+
+    async def prepare(self, *, is_committed: bool) -> None:
+        """Create the topic, and let both members join."""
+        await self.first.create(self.topic)
+        await wait_for_coordinator(self.first, self.group_id)
+        isolation = {"share_isolation_level": "read_committed"} if is_committed else {}
+        await configure(self.first, self.group_id, share_auto_offset_reset="earliest", **isolation)
+        described = await self.first.call(METADATA, 12, {"topics": [{"name": self.topic}]})
+        topic_id = described.topics[0].topic_id
+        for wire, member_id in ((self.first, FIRST), (self.second, SECOND)):
+            member = ShareMemberClient(wire, self.group_id, self.topic, topic_id, member_id)
+            await member.wait_until_assigned()
+            await member.fetch(wait_ms=0)
+            self.members.append(member)
+
+    async def step(self, name: str, *fields: Any) -> None:
+        """Do one step, and note its answer."""
+        self.answers.append([name, *fields, await getattr(self, f"_{name}")(*fields)])
+
+    async def _produce(self, count: int) -> Any:
+        batch = build_batch([Record(offset, 0, None, b"v") for offset in range(count)], base_offset=0)
+        answer = await self.first.call(PRODUCE, 12, produce_fields(self.topic, 0, bytes(batch)))
+        return int(answer.responses[0].partition_responses[0].error_code)
+
+    async def _transaction(self, count: int, commit: bool) -> Any:
+        txn = await started(self.first, topic=self.topic, transactional_id=self.topic)
+        for sequence in range(count):
+            answer = await txn.produce(self.topic, sequence, version=12)
+            assert answer == "NONE", answer
+        ended = await txn.end(commit=commit, version=5)
+        await self._wait_to_settle()
+        return ended
+
+    async def _fetch(self, member: int, max_records: int, mode: int) -> Any:
+        for _ in range(TRIES):
+            answer = await self.members[member].fetch(
+                adds=False, max_records=max_records, batch_size=max_records, share_acquire_mode=mode, wait_ms=WAIT_MS
+            )
+            found = [self._partition(one) for topic in answer.responses for one in topic.partitions]
+            if found:
+                break
+        return [int(answer.error_code), found]
+
+    @staticmethod
+    def _partition(one: Any) -> Any:
+        return [int(one.error_code), int(getattr(one, "acknowledge_error_code", 0)), acquired_of(one)]
+
+    async def _acknowledge(self, member: int, acks: Any) -> Any:
+        answer = await self.members[member].acknowledge(acks)
+        codes = [int(one.error_code) for topic in answer.responses for one in topic.partitions]
+        return [int(answer.error_code), codes]
+
+    async def _delete(self, offset: int) -> Any:
+        topics = [{"name": self.topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
+        answer = await self.first.call(DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 5000})
+        return [int(answer.topics[0].partitions[0].error_code), await self._fetch(0, 1, 1)]
+
+    async def _close(self, member: int) -> Any:
+        one = self.members[member]
+        answer = await one.acknowledge([], -1)
+        one.session_epoch = 0
+        await self._wait_to_settle()
+        opened = await one.fetch(0, max_records=0, wait_ms=0)
+        return [int(answer.error_code), int(opened.error_code)]
+
+    async def _wait_to_settle(self) -> None:
+        await asyncio.sleep(SETTLE_S)
+
+
+def schedule(seed: int) -> tuple[bool, list[tuple[Any, ...]]]:
+    """Return whether the group reads committed records only, and the steps of a seed."""
+    rng = random.Random(seed)
+    end, steps = 0, []
+    for _ in range(STEPS):
+        member, kind = rng.randrange(2), rng.random()
+        acks = []
+        position = rng.randrange(max(end, 1))
+        for _ in range(rng.randrange(1, 4)):
+            last = position + rng.randrange(4)
+            types = [rng.choice((1, 1, 2, 2, 3, 0)) for _ in range(rng.choice((1, last - position + 1)))]
+            acks.append((position, last, types))
+            position = last + 1 + rng.randrange(3)
+        if kind < 0.2:
+            count = rng.randrange(1, 8)
+            end += count
+            steps.append(("produce", count))
+        elif kind < 0.28:
+            count = rng.randrange(1, 4)
+            end += count + 1
+            steps.append(("transaction", count, rng.random() < 0.5))
+        elif kind < 0.6:
+            # Kafka gives records before it applies the acknowledgements of the same request.
+            steps.append(("fetch", member, rng.choice((1, 3, 10, 100)), rng.randrange(2)))
+        elif kind < 0.92:
+            steps.append(("acknowledge", member, acks))
+        elif kind < 0.96:
+            steps.append(("delete", rng.randrange(end + 1)))
+        else:
+            steps.append(("close", member))
+    return rng.random() < 0.5, steps
+
+
+async def played(address: str, seed: int) -> list[Any]:
+    """Play a schedule on a broker; return its steps with their answers."""
+    is_committed, steps = schedule(seed)
+    stage = Stage(address)
+    async with stage.first, stage.second:
+        await stage.prepare(is_committed=is_committed)
+        for step in steps:
+            await stage.step(*step)
+    return stage.answers
+
+
+async def differing(kafka: str, ours: str, seed: int) -> str | None:
+    """Return the first difference of a seed; None if there is none."""
+    theirs, own = await asyncio.gather(played(kafka, seed), played(ours, seed))
+    for number, (left, right) in enumerate(zip(theirs, own, strict=True)):
+        if left != right:
+            before = "\n".join(f"    {json.dumps(one)}" for one in theirs[:number])
+            return (
+                f"seed {seed}, step {number}\n{before}\n    Kafka   {json.dumps(left)}\n    Diamant {json.dumps(right)}"
+            )
+    return None
+
+
+async def main(kafka: str, ours: str, seeds: range) -> int:
+    """Compare all seeds, some at once; return the number of those that differ."""
+    different = 0
+    for some in [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]:
+        for found in await asyncio.gather(*(differing(kafka, ours, seed) for seed in some)):
+            different += found is not None
+            if found is not None:
+                print(found, flush=True)
+    print(f"{len(seeds)} schedules, {different} differ")
+    return different
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Compare random schedules of share groups")
+    parser.add_argument("kafka")
+    parser.add_argument("ours")
+    parser.add_argument("--seeds", default="0-49")
+    options = parser.parse_args()
+    low, _, high = options.seeds.partition("-")
+    sys.exit(1 if asyncio.run(main(options.kafka, options.ours, range(int(low), int(high or low) + 1))) else 0)
