@@ -146,7 +146,7 @@ def test_a_dead_cleaner_is_told_and_everything_put_back(tmp_path: Path, register
         assert work.changes == {}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["diamant", "kafka"])
 def test_a_quota_slows_an_erasure_down_and_no_more(tmp_path: Path, register: Register, kind: str) -> None:
     """Throttled responses have no records, and are asked for again: no replica is taken for empty or for lagging."""
