@@ -17,6 +17,7 @@ Bounds: `MAX_VALUES` identifiers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -113,6 +114,9 @@ class KnownIdentifiers:
         self._sizes = sizes
         self._given = given
         self._is_confirmed = is_confirmed
+        leads = leads_of(rule for some in rules.values() for rule in some)
+        self._leads_to = {topic: reached(_taught(some), leads) for topic, some in rules.items()}
+        """The names of the identifiers that reading a topic may lead to."""
         self._searched: dict[str, set[Identifier]] = {topic: set() for topic in rules}
         self._values: dict[str, dict[str, None]] = {}
         self.steps: list[IdentifierStep] = []
@@ -130,9 +134,11 @@ class KnownIdentifiers:
         if not waiting:
             return None
 
+        to_come = Counter(name for topic in waiting for name in self._leads_to[topic])
+
         def order(topic: str) -> tuple[bool, int, str]:
-            learnable = self._learnable(one for one in waiting if one != topic)
-            is_early = any(name in learnable for rule in self._rules[topic] for name in rule.identity)
+            own = self._leads_to[topic]
+            is_early = any(to_come[name] > (name in own) for rule in self._rules[topic] for name in rule.identity)
             return is_early, self._sizes.get(topic, 0), topic
 
         topic = min(waiting, key=order)
@@ -195,21 +201,6 @@ class KnownIdentifiers:
     def _unsearched(self, topic: str) -> list[Identifier]:
         return [one for one in self._of(self._rules[topic]) if one not in self._searched[topic]]
 
-    def _learnable(self, topics: Iterable[str]) -> set[str]:
-        """Return the names of the identifiers that reading these topics may lead to."""
-        found: set[str] = set()
-        left = set(topics)
-        while left:
-            for topic in left:
-                found |= {name for rule in self._rules[topic] for name, _ in rule.places if teaches(rule, name)}
-            left = {
-                topic
-                for topic, rules in self._rules.items()
-                if any(name in found for rule in rules for name in rule.identity)
-                and any(teaches(rule, name) and name not in found for rule in rules for name, _ in rule.places)
-            }
-        return found
-
 
 def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -> list[Lesson]:
     """Return the identifiers that a record teaches, beyond those that are known."""
@@ -233,9 +224,30 @@ def matching(rule: TopicRule, parts: Parts, known: KnownIdentifiers) -> list[str
     ]
 
 
-def teaches(rule: TopicRule, name: str) -> bool:
-    """Tell whether a record found by this rule can lead to the identifier."""
-    return name in rule.learns or len(rule.identity) > 1
+def leads_of(rules: Iterable[TopicRule]) -> dict[str, set[str]]:
+    """Return the names of the identifiers that records found by each identifier can teach."""
+    found: dict[str, set[str]] = {}
+    for rule in rules:
+        taught = _taught((rule,))
+        for name in rule.identity:
+            found.setdefault(name, set()).update(taught - {name})
+    return found
+
+
+def reached(names: Iterable[str], leads: Mapping[str, set[str]]) -> set[str]:
+    """Return these identifiers and all that they lead to, at last."""
+    found = set(names)
+    left = [*found]
+    while left:
+        new = leads.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def _taught(rules: Iterable[TopicRule]) -> set[str]:
+    """Return the names of the identifiers that records of a person can teach."""
+    return {name for rule in rules for name, _ in rule.places if name in rule.learns or len(rule.identity) > 1}
 
 
 def _conditions(rules: Iterable[TopicRule], identifiers: Iterable[Identifier]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from diamant.cleaner.person.identifiers import teaches
+from diamant.cleaner.person.identifiers import leads_of, reached
 from diamant.cleaner.person.people_map import PeopleMap, TopicRule
 from diamant.cleaner.person.places import FieldPath
 from diamant.cleaner.person.sampling import TopicSample
@@ -123,45 +123,23 @@ def _retention(topic: str, rules: Iterable[TopicRule], config: LogConfig, now_ms
 
 def _identifiers(people: PeopleMap) -> Iterator[MapProblem]:
     """Find identifiers that nothing leads to, and circles of them."""
-    leads = _leads(people)
-    starts = {name: len(_reached(name, leads)) for name in people.identifiers}
+    leads = leads_of(people.rules)
+    starts = {name: len(reached([name], leads)) for name in people.identifiers}
     usual = max(starts, key=lambda name: (starts[name], _used(people, name), name))
-    reached = _reached(usual, leads)
-    for name in sorted(people.identifiers - reached):
+    for name in sorted(people.identifiers - reached([usual], leads)):
         topics = sorted({rule.topic for rule in people.rules if name in rule.identity})
         if topics:
             text = f"nothing leads from {usual} to {name}: {', '.join(topics)} is searched only if a request has it"
             yield MapProblem(UNRESOLVED, topics[0], "", text)
-    circle = next(
-        (name for name in sorted(leads) if any(name in _reached(other, leads) for other in leads[name])), None
-    )
+    circle = next((name for name in sorted(leads) if name in reached(leads[name], leads)), None)
     if circle is not None:
-        others = sorted(name for name in _reached(circle, leads) if circle in _reached(name, leads))
+        others = sorted(name for name in reached([circle], leads) if circle in reached([name], leads))
         text = f"{', '.join(others)} lead in a circle: a shared value leads to other people, and a search then asks"
         yield MapProblem(CIRCLE, "", "", text)
 
 
 def _used(people: PeopleMap, name: str) -> int:
     return sum(name in rule.identity for rule in people.rules)
-
-
-def _leads(people: PeopleMap) -> dict[str, set[str]]:
-    """Return the identifiers that each one leads to directly."""
-    found: dict[str, set[str]] = {}
-    for rule in people.rules:
-        taught = {name for name, _ in rule.places if teaches(rule, name)}
-        for name in rule.identity:
-            found.setdefault(name, set()).update(taught - {name})
-    return found
-
-
-def _reached(name: str, leads: Mapping[str, set[str]]) -> set[str]:
-    found, left = {name}, [name]
-    while left:
-        new = leads.get(left.pop(), set()) - found
-        found |= new
-        left += new
-    return found
 
 
 def _claims(samples: Mapping[str, TopicSample], rules: Mapping[str, Sequence[TopicRule]]) -> Iterator[MapProblem]:
