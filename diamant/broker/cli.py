@@ -54,6 +54,10 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.clusters.certify:certify",
             "Search the disks of any Kafka's broker for an erased key.",
         ),
+        "person": LazyCommand(
+            "diamant.broker.commands.person.person_commands:person",
+            "Find a person's data in all topics, and forget it on one paper.",
+        ),
         "restore": LazyCommand(
             "diamant.broker.commands.clusters.restore:restore",
             "Put back what a killed erasure has lowered.",
@@ -110,6 +114,7 @@ SYNONYMS = {
     "key": ("find", "latest"),
     "segments": ("count --segments", "log stats"),
     **dict.fromkeys(("forget", "delete-records", "purge"), ("erase", "redact")),
+    **dict.fromkeys(("people", "subject", "gdpr", "dsr"), ("person",)),
     **dict.fromkeys(("certificate", "prove"), ("erase", "certificates", "verify")),
     **dict.fromkeys(("brokers", "failover", "leader"), ("broker",)),
     **dict.fromkeys(("time", "advance"), ("clock advance",)),

@@ -67,6 +67,9 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "log find": (MISSING, "-k", "a"),
     "log stats": (MISSING,),
     "log whatif": (MISSING,),
+    "person check": ("--map", "MAP"),
+    "person show": ("customer_no=1", "--map", "MAP"),
+    "person suggest": (MISSING,),
     "produce": (MISSING,),
     "redact": (MISSING, "--where", "key exists", *REASON),
     "reset": (MISSING,),
@@ -102,6 +105,7 @@ CODES = {
         ("cancel", "certificates", "erase-now", "fault release", "fault remove", "reset", "restore"), "not-found"
     ),
     **dict.fromkeys(("group delete", "group describe", "snapshot delete"), "not-found"),
+    **{"person show": "bad-argument", "person suggest": "not-found"},
     **dict.fromkeys(("acl remove", "user remove", "fault add"), "bad-argument"),
     "verify": "not-genuine",
     **dict.fromkeys(("clock advance", "clock freeze", "clock resume", "clock set"), "not-allowed"),
@@ -137,7 +141,8 @@ def needed(name: str, path: Path) -> list[str]:
     """Return a command with its arguments, and the files that they name."""
     (path / "password").write_text("secret")
     (path / "certificate").write_text("{}")
-    files = {"PASSWORD": str(path / "password"), "CERTIFICATE": str(path / "certificate")}
+    (path / "map").write_text('{"version": 1, "topics": {"t": {"identity": {"customer_id": "key"}}}}')
+    files = {"MAP": str(path / "map"), "PASSWORD": str(path / "password"), "CERTIFICATE": str(path / "certificate")}
     return [*name.split(), *(files.get(word, word) for word in NEEDED[name])]
 
 

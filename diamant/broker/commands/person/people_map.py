@@ -1,0 +1,105 @@
+"""`diamant person suggest` and `check`: draft a map of people, and check one against the topics."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.person.person_commands import map_option
+from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.failures import fail
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_RECORDS = click.option(
+    "--records",
+    type=click.IntRange(1, 100_000),
+    default=1_000,
+    show_default=True,
+    metavar="N",
+    help="Records to look at in each topic, the newest.",
+)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, shell_complete=topic_names)
+@_RECORDS
+@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
+@asking
+def suggest(topics: tuple[str, ...], records: int, file: str | None, asked: Asked) -> None:
+    """Suggest a map of people from samples of TOPICS (default: all), as YAML with reasons and counts.
+
+    A field counts by the shape of its values (e-mail, phone), its name, the tags of its schema (confluent:tags), and the values
+    that it has in common with fields of other topics.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
+    """
+    from diamant.cleaner.person.map_file import draft_text
+
+    if file is not None and os.path.exists(file):
+        fail(f"{file}: it exists, and may have been edited; expected the name of a new file", "bad-argument")
+    found = asked.admin.person.suggest(topics, records=records, **asked.waiting)
+    asked.end_progress()
+    text = draft_text(found)
+    if file is not None:
+        _write(file, text, "x")
+    if asked.as_json:
+        click.echo(json.dumps(found))
+    elif file is None:
+        click.echo(text, nl=False)
+    else:
+        asked.show(found, lambda console: _print_draft(console, found, file))
+    sys.exit(EXIT_DONE if found["places"] else EXIT_NOT_SO)
+
+
+@click.command()
+@map_option
+@_RECORDS
+@click.option("--fides", type=OutputFile(), help="Also write the map as a dataset of Fides to this file.")
+@asking
+def check(people: Mapping[str, Any], records: int, fides: str | None, asked: Asked) -> None:
+    """Check a map of people against the topics: topics that it leaves out, places that no record has, identifiers that nothing
+    leads to, retention that outlives what has to be kept.
+
+    Exit codes: 0 nothing was found; 1 failed; 2 usage, or an invalid map; 3 something was found.
+    """
+    if fides is not None:
+        from diamant.cleaner.person.map_file import dataset_text
+        from diamant.cleaner.person.people_map import parse_people_map
+
+        _write(fides, dataset_text(parse_people_map(people), "diamant"), "w")
+    found = asked.admin.person.check(people, records=records, **asked.waiting)
+    asked.show(found, lambda console: _print_problems(console, found))
+    sys.exit(EXIT_NOT_SO if found["problems"] else EXIT_DONE)
+
+
+def _write(path: str, text: str, mode: str) -> None:
+    try:
+        with open(path, mode, encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        fail(f"{path}: {error.strerror or error}")
+
+
+def _print_draft(console: Console, found: Mapping[str, Any], file: str) -> None:
+    topics, places = len(found["map"]["topics"]), len(found["places"])
+    console.print(f"{file}: {topics} of {len(found['sampled'])} topics, {places} places of identifiers", markup=False)
+    console.print("Check every entry, then: diamant person check")
+
+
+def _print_problems(console: Console, found: Mapping[str, Any]) -> None:
+    for one in found["problems"]:
+        where = " ".join(text for text in (one["topic"], one["place"]) if text)
+        console.print(
+            f"{where}: {one['text']} ({one['kind']})" if where else f"{one['text']} ({one['kind']})", markup=False
+        )
+    if not found["problems"]:
+        records = sum(found["sampled"].values())
+        console.print(f"Nothing was found in {records:,} records of {len(found['sampled'])} topics.")

@@ -1,0 +1,91 @@
+"""`diamant person`: the group of its commands, and the options that several of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
+from diamant.storage.input_file import read_input
+
+_MAP = "diamant.broker.commands.person.people_map"
+_FORGET = "diamant.broker.commands.person.forget"
+_REQUESTS = "diamant.broker.commands.person.requests"
+
+PERSON_COMMANDS = {
+    "suggest": LazyCommand(f"{_MAP}:suggest", "Suggest a map of people, from samples of the topics."),
+    "check": LazyCommand(f"{_MAP}:check", "Check a map of people against the topics."),
+    "show": LazyCommand("diamant.broker.commands.person.show:show", "Show all records of a person, and write a copy."),
+    "forget": LazyCommand(f"{_FORGET}:forget", "Forget a person in all topics of a data map, and certify it."),
+    "requests": LazyCommand(f"{_REQUESTS}:requests", "List the requests of persons, those due next first."),
+    "receive": LazyCommand(f"{_REQUESTS}:receive", "Register a request before anything is done about it."),
+    "extend": LazyCommand(f"{_REQUESTS}:extend", "Extend the due date of a request, with a reason."),
+    "close": LazyCommand(f"{_REQUESTS}:close", "Close a request, with a reason; one in progress is cancelled."),
+}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@click.group(cls=LazyGroup, lazy=PERSON_COMMANDS)
+def person() -> None:
+    """Find a person's data in all topics, forget it on one paper, and keep the due dates of requests."""
+
+
+class IdentifierOption(click.ParamType["tuple[str, str]"]):
+    """NAME=VALUE, as both."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, found = str(value).partition("=")
+        if not equals or not name or not found:
+            # The value may be a name or an address, so it is not repeated.
+            self.fail("expected NAME=VALUE, such as customer_id=42", param, ctx)
+        return name, found
+
+
+class MapFile(click.ParamType["dict[str, object]"]):
+    """The path of a data map, as its JSON object."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, object]:
+        if isinstance(value, dict):
+            return value
+        from diamant.cleaner.person.map_file import MAX_BYTES, parse_map_file
+        from diamant.cleaner.person.people_map import MapError
+
+        try:
+            return parse_map_file(read_input(value, MAX_BYTES), str(value)).to_fields()
+        except OSError as error:
+            self.fail(f"{value}: {error.strerror or error}", param, ctx)
+        except MapError as error:
+            self.fail(str(error), param, ctx)
+
+
+def map_option(command: F) -> F:
+    """Add the option `--map`, as `people`."""
+    option = click.option(
+        "--map",
+        "people",
+        type=MapFile(),
+        default="people.yaml",
+        show_default=True,
+        help="The map of people, YAML or JSON, or a dataset of Fides.",
+    )
+    return option(command)
+
+
+def person_options(command: F) -> F:
+    """Add the arguments NAME=VALUE, as `identifiers`, and the option `--map`."""
+    return click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())(map_option(command))
+
+
+def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the identifiers of the command line as a request has them."""
+    found: dict[str, list[str]] = {}
+    for name, value in identifiers:
+        found.setdefault(name, []).append(value)
+    return found

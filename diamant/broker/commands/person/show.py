@@ -1,0 +1,134 @@
+"""`diamant person show`: find all records of a person in the topics of a map, and write a copy for this person."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.terminal.failures import fail
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@person_options
+@click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people.")
+@click.option("--file", type=OutputFile(), help="Write the copy to this file, one JSON object per line.")
+@click.option("--page", type=OutputFile(), help="Write the copy as an HTML page to this file.")
+@asking
+def show(
+    identifiers: Sequence[tuple[str, str]],
+    people: Mapping[str, Any],
+    file: str | None,
+    page: str | None,
+    *,
+    confirm: bool,
+    asked: Asked,
+) -> None:
+    """Show all records of the person that is known as NAME=VALUE, in all topics of the map: live, superseded, not yet removed.
+
+    Follows the identifiers that records teach until nothing new turns up, and prints each with its source. Without --file and
+    --page the records are printed, one JSON object per line. --timeout bounds the wait for each part of the response.
+
+    Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found, or
+    something could not be read.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:  # Nothing is printed before all of it is known.
+        for line in asked.admin.person.show(by_name(identifiers), people, confirm=confirm, timeout=asked.timeout_s):
+            if line["kind"] == "progress":
+                done, total = line["read_bytes"], line["total_bytes"]
+                asked.on_progress(
+                    {
+                        "stage": "searching",
+                        "done": done,
+                        "total": total,
+                        "unit": "bytes",
+                        "rate_per_s": None,
+                        "left_s": None,
+                    }
+                )
+            else:
+                lines.write(f"{json.dumps(line)}\n")
+        asked.end_progress()
+        found = _counts(_read(lines))
+        _write(lines, file, page, asked)
+        if asked.as_json:
+            click.echo(json.dumps(found))
+        elif file is None and page is None:
+            for one in _read(lines):
+                click.echo(json.dumps(one))
+        else:
+            _print(asked.console(), found)
+    sys.exit(EXIT_DONE if found["records"] and found["is_complete"] else EXIT_NOT_SO)
+
+
+def _read(lines: IO[str]) -> Iterator[Mapping[str, Any]]:
+    lines.seek(0)
+    yield from map(json.loads, lines)
+
+
+def _write(lines: IO[str], file: str | None, page: str | None, asked: Asked) -> None:
+    texts: dict[str, Iterable[str]] = {}
+    if file is not None:
+        texts[file] = (f"{json.dumps(line)}\n" for line in _read(lines))
+    if page is not None:
+        from diamant.cleaner.person.copy_page import copy_page
+
+        texts[page] = copy_page(lambda: _read(lines), int(time.time() * 1000), asked.bootstrap)
+    for path, parts in texts.items():
+        try:
+            with open(path, "w", encoding="utf-8", opener=_private) as out:
+                out.writelines(parts)
+        except OSError as error:
+            fail(f"{path}: {error.strerror or error}")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, object]:
+    """Return the result without the records: identifiers, topics and counts."""
+    kept: dict[str, list[Mapping[str, Any]]] = {"identifier": [], "topic": []}
+    end: Mapping[str, Any] = {}
+    for line in lines:
+        if line["kind"] in kept:
+            kept[line["kind"]].append({name: value for name, value in line.items() if name != "kind"})
+        elif line["kind"] == "end":
+            end = line
+    return {
+        "identifiers": kept["identifier"],
+        "topics": kept["topic"],
+        "records": end["records"],
+        "without_topic": end["without_topic"],
+        "is_complete": end["is_complete"],
+    }
+
+
+def _print(console: Console, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    for one in found["identifiers"]:
+        source = "given" if one["topic"] is None else f"from {one['topic']}, by {one['by']}"
+        console.print(f"{one['name']} = {escape(one['value'])}  ({source})", soft_wrap=True)
+    rows = [[one["topic"], f"{one['records']:,}", f"{one['of']:,}"] for one in found["topics"]]
+    heads = ("topic", "records", "of")
+    print_table([TableColumn(head, is_text=head == "topic") for head in heads], rows, console=console, is_ruled=False)
+    for one in found["topics"]:
+        for problem in one["problems"]:
+            console.print(f"[red]{one['topic']}: {escape(problem)}[/red]", soft_wrap=True)
+    for entry in found["without_topic"]:
+        console.print(f"[yellow]The map has {escape(entry)}, and no topic is called so.[/yellow]")
+    if not found["records"]:
+        console.print("[yellow]Nothing of this person was found.[/yellow]")
