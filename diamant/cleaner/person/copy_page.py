@@ -91,6 +91,7 @@ def rows_of(line: Line) -> list[FieldRow]:
     found: list[FieldRow] = []
     others, fields = set(line["others"]), line["fields"]
     parts = [("key", line.get("key_json", _json(line["key"]))), ("value", line.get("value_json", _json(line["value"])))]
+    parts = parts[line["key"] is None :]
     headers = [(f"header.{one['key']}", _json(one["value"])) for one in line["headers"]]
     for name, node in (*parts, *headers):
         for path, shown, text in _leaves(name, name, node):

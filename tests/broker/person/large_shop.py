@@ -259,7 +259,7 @@ class Customer(NamedTuple):
     @property
     def identifiers(self) -> set[str]:
         """All texts that identify the customer and no other."""
-        return {self.customer_id, self.email, self.phone, self.device, self.name}
+        return {self.customer_id, self.email, self.phone, self.device}
 
 
 _FIRST = (
