@@ -113,7 +113,7 @@ SYNONYMS = {
     **dict.fromkeys(("records", "size"), ("count",)),
     "key": ("find", "latest"),
     "segments": ("count --segments", "log stats"),
-    **dict.fromkeys(("forget", "delete-records", "purge"), ("erase", "redact")),
+    **dict.fromkeys(("forget", "delete-records", "purge"), ("person forget", "erase", "redact")),
     **dict.fromkeys(("people", "subject", "gdpr", "dsr"), ("person",)),
     **dict.fromkeys(("certificate", "prove"), ("erase", "certificates", "verify")),
     **dict.fromkeys(("brokers", "failover", "leader"), ("broker",)),

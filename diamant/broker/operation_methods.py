@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.count_operation import TopicRecords
     from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
+    from diamant.broker.person.person_steps import Forgotten
+    from diamant.broker.person.planning import Plan
+    from diamant.broker.person.register import PersonRequest
     from diamant.broker.person.sampling import MapCheck
     from diamant.broker.snapshots.snapshot_store import BrokerSnapshot
     from diamant.cleaner.evidence.certificates.verification import Verification
@@ -236,6 +239,57 @@ class PersonOperations:
         """Check a map of people against the topics. See `CheckPeopleMapRequest`."""
         return await perform(self.of, "person.check", locals())
 
+    async def preview(
+        self,
+        identifiers: Mapping[str, Any],
+        map: Mapping[str, Any],
+        *,
+        confirm: bool = False,
+        progress: Progress | None = None,
+    ) -> Plan:
+        """Show what forgetting a person would do, topic by topic. See `PreviewRequest`."""
+        return await perform(self.of, "person.preview", locals())
+
+    async def forget(
+        self,
+        identifiers: Mapping[str, Any],
+        map: Mapping[str, Any],
+        *,
+        reason: str,
+        reference: str = "",
+        received: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        confirm: bool = False,
+        timeout: Duration | None = None,
+        progress: Progress | None = None,
+    ) -> Forgotten:
+        """Forget a person in all topics of a data map, and certify it. See `ForgetRequest`."""
+        return await perform(self.of, "person.forget", locals())
+
+    async def requests(self, open: bool = False) -> Mapping[str, Any]:
+        """List the requests of persons, those due next first. See `RequestsRequest`."""
+        return await perform(self.of, "person.requests", locals())
+
+    async def receive(
+        self,
+        identifiers: Mapping[str, Any],
+        *,
+        kind: Literal["forget", "show", "correct"] = "forget",
+        reference: str = "",
+        received: str = "",
+    ) -> PersonRequest:
+        """Register a person's request. See `ReceiveRequest`."""
+        return await perform(self.of, "person.receive", locals())
+
+    async def extend(self, id: str, *, reason: str, months: int = 2) -> PersonRequest:
+        """Extend the due date of a person's request, with a reason. See `ExtendRequest`."""
+        return await perform(self.of, "person.extend", locals())
+
+    async def close(self, id: str, *, reason: str, progress: Progress | None = None) -> PersonRequest:
+        """Close a person's request, with a reason; one in progress is cancelled. See `CloseRequest`."""
+        return await perform(self.of, "person.close", locals())
+
 
 class BlockingPersonOperations:
     """The same operations, each of which waits for its end."""
@@ -246,6 +300,12 @@ class BlockingPersonOperations:
 
     suggest = waiting(PersonOperations.suggest)
     check = waiting(PersonOperations.check)
+    preview = waiting(PersonOperations.preview)
+    forget = waiting(PersonOperations.forget)
+    requests = waiting(PersonOperations.requests)
+    receive = waiting(PersonOperations.receive)
+    extend = waiting(PersonOperations.extend)
+    close = waiting(PersonOperations.close)
 
 
 class BrokersOperations:

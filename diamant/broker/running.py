@@ -24,6 +24,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
 from diamant.broker.dispatch.services import Services
+from diamant.broker.erasure.pending.due_jobs import next_due_ms, resume_due
 from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS
@@ -315,7 +316,9 @@ async def _prepare(services: Services) -> None:
     """Prepare all that requests need, before clients are served."""
     services.housekeeping.schedule()
     await services.quotas.apply()
-    services.node.scheduler.add(ScheduledTask("erasures", services.next_job_ms, services.run_due_jobs))
+    services.node.scheduler.add(
+        ScheduledTask("erasures", lambda: next_due_ms(services.jobs), lambda: resume_due(services.jobs))
+    )
     await services.load_coordinators()
 
 

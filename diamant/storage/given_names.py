@@ -16,7 +16,7 @@ def _one_of(*words: str) -> str:
 
 
 _OFFSET = "[0-9]{20}"
-_JOB = f"{_one_of(names.ERASURE_PREFIX, names.REDACTION_PREFIX)}[0-9a-f]{{{names.JOB_ID_LENGTH}}}"
+_JOB = f"{_one_of(*names.JOB_PREFIXES)}[0-9a-f]{{{names.JOB_ID_LENGTH}}}"
 _CERTIFICATE = rf"{_JOB}\.{_one_of(*names.CERTIFICATE_STATES)}{re.escape(names.CERTIFICATE_SUFFIX)}"
 _STAGING = f"{names.STAGING_PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}-[0-9a-f]{{16}}"
 _TEMPORARY = f"(?:{re.escape(names.TEMPORARY_SUFFIX)})?"

@@ -67,6 +67,8 @@ METADATA_TOPIC = "__cluster_metadata"
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+REQUESTS_TOPIC = "__diamant_requests"
+"""The register of persons' requests."""
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 
 LOG_SUFFIX = ".log"
@@ -100,14 +102,19 @@ NOTE_SUFFIX = ".note"
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
-"""Prefixes of the files of erasures and redactions; the id of the job follows."""
+PERSON_PREFIX = "diamant-person-"
+JOB_PREFIXES = (ERASURE_PREFIX, REDACTION_PREFIX, PERSON_PREFIX)
+"""Prefixes of the files of erasures, redactions and requests of persons; the id of the job follows."""
 JOB_ID_LENGTH = 32
 """Hexadecimal digits of that id."""
 INTENT_SUFFIX = ".intent"
 REMAINS_SUFFIX = ".remains"
 CERTIFICATE_SUFFIX = ".json"
 PENDING_SUFFIX = ".pending"
-CERTIFICATE_STATES = ("values-gone", "key-gone", "records-gone", "fields-blanked", "nothing-matched", "not-certified")
+CERTIFICATE_STATES = (
+    "values-gone", "key-gone", "records-gone", "fields-blanked", "nothing-matched", "not-certified", "forgotten",
+    "forgotten-but-kept",
+)  # fmt: skip
 """Between the id and the suffix of a certificate."""
 
 MAX_NAME_LENGTH = 255

@@ -22,10 +22,12 @@ FURTHER = {
     "coroutine": "`call`: what to wait for",
     "data": "`verify`: a directory to check instead of a broker's",
     "directories": "`diamant certify`: all log directories of a broker",
-    "dry_run": "`diamant erase`: print the plan for another cluster, and change nothing",
+    "dry_run": "`diamant erase` (of another cluster), `diamant person forget`: print the plan, and change nothing",
     "env": "the operating system of a broker, for tests",
     "erasure": "`/healthz`: check the erasure deadlines, too; `diamant certify`: the certificate of an erasure",
     "fields": "`Admin.call`, `diamant fault add`: the fields of the request",
+    "fides": "`diamant person check`: a file for the map as a dataset of Fides",
+    "file": "`diamant person show`, `suggest`: the file to write",
     "forget": "`diamant restore`: give up an open erasure",
     "function": "`Faults.call`: what to run on the broker's loop",
     "http_url": "the URL of the broker's HTTP port",
@@ -60,6 +62,7 @@ FURTHER = {
     "token_file": "a file with the broker's token",
     "user": "the user that logs in",
     "wait_ms": "HTTP: how long a request waits for its job",
+    "yes": "`diamant person forget`: do not ask",
 }
 """Words of methods, routes and commands that are no arguments of operations."""
 

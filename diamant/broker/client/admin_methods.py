@@ -283,6 +283,61 @@ class RemotePersonOperations:
         """Check a map of people against the topics."""
         return self.of.perform("POST /v1/person/check", locals())
 
+    def preview(
+        self,
+        identifiers: Mapping[str, Any],
+        map: Mapping[str, Any],
+        *,
+        confirm: bool = False,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Show what forgetting a person would do, topic by topic."""
+        return self.of.perform("POST /v1/person/preview", locals())
+
+    def forget(
+        self,
+        identifiers: Mapping[str, Any],
+        map: Mapping[str, Any],
+        *,
+        reason: str,
+        reference: str = "",
+        received: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        confirm: bool = False,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Forget a person in all topics of a data map, and certify it."""
+        return self.of.perform("POST /v1/person/forget", locals())
+
+    def requests(self, open: bool = False, *, timeout: Duration | None = None) -> JsonObject:
+        """List the requests of persons, those due next first."""
+        return self.of.perform("GET /v1/person/requests", locals())
+
+    def receive(
+        self,
+        identifiers: Mapping[str, Any],
+        *,
+        kind: Literal["forget", "show", "correct"] = "forget",
+        reference: str = "",
+        received: str = "",
+        timeout: Duration | None = None,
+    ) -> JsonObject:
+        """Register a person's request."""
+        return self.of.perform("POST /v1/person/requests", locals())
+
+    def extend(self, id: str, *, reason: str, months: int = 2, timeout: Duration | None = None) -> JsonObject:
+        """Extend the due date of a person's request, with a reason."""
+        return self.of.perform("POST /v1/person/requests/{id}/extend", locals())
+
+    def close(
+        self, id: str, *, reason: str, timeout: Duration | None = None, on_progress: OnProgress | None = None
+    ) -> JsonObject:
+        """Close a person's request, with a reason; one in progress is cancelled."""
+        return self.of.perform("POST /v1/person/requests/{id}/close", locals())
+
 
 class RemoteBrokersOperations:
     """The operations of `admin.brokers`. Raises AdminError."""

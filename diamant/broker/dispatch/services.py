@@ -23,6 +23,7 @@ from diamant.broker.topics.auto_creation import AutoCreation
 from diamant.broker.topics.internal_names import (
     GROUP_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
+    REQUESTS_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.produce_operation import ProduceOperation
     from diamant.broker.operations.records.records_operation import RecordsOperation
     from diamant.broker.operations.records.search_operation import SearchOperation
+    from diamant.broker.person.people import People
     from diamant.broker.security.audit.audit_log import AuditLog
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.snapshots.snapshot_store import Snapshots
@@ -142,8 +144,8 @@ class Services:
 
     @property
     def jobs(self) -> list[AnyQueue]:
-        """The queues of erasures and redactions created so far."""
-        return [kind.queue for kind in (self.erasures.made, self.redactions.made) if kind is not None]
+        """The queues of erasures, redactions and persons' requests created so far."""
+        return [kind.queue for kind in (self.erasures.made, self.redactions.made, self.people.made) if kind is not None]
 
     def is_erasing(self) -> bool:
         """Return whether an erasure or a redaction is pending."""
@@ -158,16 +160,8 @@ class Services:
         for prefix, kind in ((names.ERASURE_PREFIX, self.erasures), (names.REDACTION_PREFIX, self.redactions)):
             if any(name.startswith(prefix) and not name.endswith(ended) for name in found):
                 await kind().queue.start()
-
-    def next_job_ms(self) -> int | None:
-        """Return the due time of the next job, on the broker's clock."""
-        due = (queue.table.next_due() for queue in self.jobs if not queue.is_stopping)
-        return min((one[0] for one in due if one is not None), default=None)
-
-    async def run_due_jobs(self) -> None:
-        """Resume the jobs that are due."""
-        for queue in self.jobs:
-            await queue.resume_due()
+        if REQUESTS_TOPIC in self.node.topics.by_name:
+            await self.people().start()
 
     async def load_coordinators(self) -> None:
         """Load the existing state of groups and transactions, in the background if it takes long."""
@@ -189,7 +183,7 @@ class Services:
     async def stop(self) -> None:
         """End all work in progress. The state to keep is on disk."""
         await self.creation.stop()
-        for queue in self.jobs:
+        for queue in reversed(self.jobs):  # a person's request waits for the others
             await queue.stop()
         if self.compactions.made is not None:
             self.compactions.made.stop()
@@ -379,6 +373,13 @@ class Services:
         from diamant.broker.erasure.redact.redactions import Redactions
 
         return Redactions(self.node, self.evidence(), self.cleaning, self.erasures().queue.attempts.lock)
+
+    @lazily
+    def people(self) -> People:
+        from diamant.broker.person.people import People
+
+        jobs = self.erasures(), self.redactions()
+        return People(self.node, self.evidence(), self.certificates(), *jobs, self.explain(), self.groups)
 
     def _pending_erasures(self, topic: str) -> PendingErasures | None:
         return None if self.erasures.made is None else self.erasures.made.pending(topic)

@@ -1,1 +1,1 @@
-"""People: the records of a person over all topics, found, shown and mapped."""
+"""People: the records of a person over all topics, found, shown, mapped, and forgotten on one paper."""

@@ -93,6 +93,7 @@ class Following:
             rules = people.of_topics(topics)
         except MapError as error:
             raise BadArgument(f"map: {error}") from None
+        self.rules = rules
         self.without_topic = tuple(people.without_topic(topics))
         self.logs = {topic: explaining.logs(topic, None) for topic in rules}
         self.values = values_of(explaining, rules)

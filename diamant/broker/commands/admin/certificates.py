@@ -136,6 +136,12 @@ def _print(console: Console, certificate: Mapping[str, Any]) -> None:
     # Certificates of older versions may contain any text.
     reason, reference = visible(request["reason"]), visible(request.get("reference") or "-")
     console.print(f"reason: {escape(reason)}; reference: {escape(reference)}")
+    if "parts" in certificate:
+        for part in certificate["parts"]:
+            console.print(
+                f"{part['id']}  {part['state']:13}  {escape(', '.join(part['request']['topics']))}", soft_wrap=True
+            )
+        return
     claims, refused = len(certificate["claims"]), len(certificate["not_certified"])
     console.print(f"partitions certified: {claims}, not certified: {refused}")
     if not certificate["is_evidence"]:

@@ -173,22 +173,20 @@ def _verify_here(
     on_progress: OnProgress,
 ) -> JsonObject:
     """Verify without a broker: the signature and, if `data_dir` is given, its files."""
-    from diamant.cleaner.evidence.certificates.verification import verify_certificate
-    from diamant.cleaner.redaction.claims import check_redaction_claims
+    from diamant.cleaner.papers import paper_verification
     from diamant.storage.env.env import RealEnv
 
     env = RealEnv()
     progress = Progress(lambda now: on_progress(now.to_fields()))
     progress.begin("scanning everything", unit="bytes")
     with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
-        found = verify_certificate(
+        found = paper_verification.verify(
             fields,
             pinned,
             None if data_dir is None else env,
             data_dir,
             key=key,
             where=where,
-            check_redaction=check_redaction_claims,
             secret=secret,
             advance=progress.move_to,
         ).to_fields()
@@ -207,8 +205,13 @@ def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_loo
 
 def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
     """Return a note with the options that would check the records, too."""
-    from diamant.cleaner.evidence.certificates.certificate import REDACTION_TYPE
+    from diamant.cleaner.evidence.certificates.certificate import PERSON_TYPE, REDACTION_TYPE
 
+    if certificate["type"] == PERSON_TYPE:
+        return (
+            "To check the records, too, verify the parts one by one, those of redactions with their --where: "
+            "jq '.parts[0]' writes the first"
+        )
     secret = (
         "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""
     )

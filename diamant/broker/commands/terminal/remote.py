@@ -242,9 +242,9 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
     if file is not None:
         texts[file] = json.dumps(certificate, indent=1, sort_keys=True)
     if page is not None:
-        from diamant.cleaner.evidence.certificates.page import certificate_page
+        from diamant.cleaner.papers.paper_page import page_of
 
-        texts[page] = certificate_page(certificate, problem)
+        texts[page] = page_of(certificate, problem)
     is_written = True
     for path, text in texts.items():
         try:

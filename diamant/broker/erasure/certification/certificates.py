@@ -20,9 +20,9 @@ from diamant.cleaner.evidence.certificates.certificate import (
 )
 from diamant.cleaner.evidence.certificates.claim_checks import untold
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, CertificateList, list_certificates
-from diamant.cleaner.evidence.certificates.own_certificates import problem_with
-from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
-from diamant.cleaner.redaction.claims import check_redaction_claims
+from diamant.cleaner.evidence.certificates.verification import Verification
+from diamant.cleaner.papers.paper import is_paper
+from diamant.cleaner.papers.paper_verification import problem_of, verify
 from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
@@ -45,7 +45,7 @@ class KeptCertificate:
 
     def checked(self, public_key: bytes) -> KeptCertificate:
         """Return a copy with `problem` set by a check against the broker's own key. Any thread."""
-        return replace(self, problem=problem_with(self.certificate, self.job_id, self.state, public_key))
+        return replace(self, problem=problem_of(self.certificate, self.job_id, self.state, public_key))
 
 
 class Certificates:
@@ -99,7 +99,7 @@ class Certificates:
             key = await self._evidence.keys.existing()
         except NotPossible:
             key = None
-        check = None if key is None else partial(problem_with, public_key=key.public_bytes)
+        check = None if key is None else partial(problem_of, public_key=key.public_bytes)
         return await asyncio.to_thread(self._list.describe, self._evidence.env, self._evidence.directory, check)
 
     async def last(self, job_id: str) -> dict[str, Any]:
@@ -140,14 +140,13 @@ class Certificates:
         ends = self._evidence.ends()
 
         def work(check: Callable[[], object]) -> Verification:
-            found = verify_certificate(
+            found = verify(
                 certificate,
                 public_key,
                 self._evidence.env if is_own else None,
                 self._evidence.directory if is_own else None,
                 key=key,
                 where=where,
-                check_redaction=check_redaction_claims,
                 secret=secret,
                 ends=ends,
                 advance=progress.move_to,
@@ -174,7 +173,8 @@ def _signer(certificate: Mapping[str, Any]) -> object:
 def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
     """Leave the claims of another signer's certificate unconfirmed. CertificateError if the claims are malformed."""
     try:
-        found.claims = [untold(claim) for claim in certificate["claims"]]
+        parts = certificate["parts"] if is_paper(certificate) else [certificate]
+        found.claims = [untold(claim) for part in parts for claim in part["claims"]]
     except (KeyError, TypeError) as error:
         raise CertificateError(f"the certificate's claims do not have the expected form: {error!r}") from None
     found.notes.append(

@@ -92,8 +92,8 @@ class Erasures:
 
     # -- a call ---------------------------------------------------------------------------------------------------------
 
-    async def erase(self, request: EraseRequest, progress: Progress) -> Erasure:
-        """Erase a key; see `Broker.erase`."""
+    async def erase(self, request: EraseRequest, progress: Progress, job_id: str | None = None) -> Erasure:
+        """Erase a key; see `Broker.erase`. `job_id`: None for a new one."""
         certificate_texts.check_reason(request.reason, request.reference)
         certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
@@ -117,7 +117,9 @@ class Erasures:
             )
 
         check = self._groups.check_known if request.now else None
-        return await self.queue.begin(sorted({*request.topics}), intent, request.timeout, progress, check)
+        return await self.queue.begin(
+            sorted({*request.topics}), intent, request.timeout, progress, check, job_id=job_id
+        )
 
     async def erase_now(self, request: EraseNowRequest, progress: Progress) -> Erasure:
         """Resume an erasure now, before its horizon; see `Broker.erase_now`."""

@@ -222,10 +222,12 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         timeout_s: float | None,
         progress: Progress,
         check: Callable[[Progress], Awaitable[None]] | None = None,
+        *,
+        job_id: str | None = None,
     ) -> ResultT:
         """Begin a job about some topics, and carry it out for its caller. Failures are raised as a OperationError.
 
-        `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn.
+        `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn. `job_id`: None for a new one.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
@@ -238,8 +240,16 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
             scope = scope_of(self._evidence.topics, topics)
             key = await self.keys.usable()
-            intent = intent_of(os.urandom(ID_BYTES).hex(), scope)
+            intent = intent_of(job_id or os.urandom(ID_BYTES).hex(), scope)
             return await self.run(intent.id, timeout_s, first(intent, key))
+
+    async def catch_up(self, job_id: str) -> None:
+        """Wait for the attempt at an unfinished job that is in progress, or make one if it is due. Failures as of `_resume`."""
+        if job_id in self.table.busy or job_id in self.attempts.waiting:
+            async with self.attempts.locked(job_id):
+                return
+        if self.table.due.get(job_id, 0) <= self.clock.now_ms():
+            await self.attempts.run(job_id, self._resume(job_id))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
         """Run the work that a caller waits for, within its timeout. Failures are raised as a OperationError."""

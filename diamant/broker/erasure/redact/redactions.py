@@ -65,8 +65,8 @@ class Redactions:
             self._steps, self.table, evidence, node, lock
         )
 
-    async def redact(self, request: RedactRequest, progress: Progress) -> Redaction:
-        """Remove the matching records; see `Broker.redact`."""
+    async def redact(self, request: RedactRequest, progress: Progress, job_id: str | None = None) -> Redaction:
+        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one."""
         try:
             blanking = parse_blanking(request.blank, request.blank_with, request.set)
             where = parse_where(request.where, request.undecided, blanking=blanking)
@@ -94,4 +94,4 @@ class Redactions:
             )
             return self._steps.with_ends(intent)
 
-        return await self.queue.begin([request.topic], intent, request.timeout, progress)
+        return await self.queue.begin([request.topic], intent, request.timeout, progress, job_id=job_id)

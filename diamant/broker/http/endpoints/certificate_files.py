@@ -17,7 +17,7 @@ from diamant.broker.operations.calls.parameters import params_of
 
 async def page(call: Call) -> web.Response:
     """Return one certificate as a page."""
-    from diamant.cleaner.evidence.certificates.page import certificate_page
+    from diamant.cleaner.papers.paper_page import page_of
 
     certificates, problem = call.services.certificates(), ""
     if call.query["as_it_is"]:
@@ -25,7 +25,7 @@ async def page(call: Call) -> web.Response:
         found, problem = kept.certificate, kept.problem
     else:
         found = await certificates.last(call.path["id"])
-    text = certificate_page(found, problem, "" if problem else "bundle")
+    text = page_of(found, problem, "" if problem else "bundle")
     return web.Response(text=text, content_type="text/html", charset="utf-8", headers=_headers(text))
 
 

@@ -97,10 +97,18 @@ def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: st
 
 
 def topics_of(named: Mapping[str, Any]) -> list[str]:
-    """Return the topics that a request names."""
-    topics = named.get("topics")
+    """Return the topics that a request names; of a data map its entries.
+
+    A regular expression among those, between slashes, is the name of no topic: only a permission on all topics covers it.
+    """
+    topics, people = named.get("topics"), named.get("map")
     one = named.get("topic")
-    return [*(topics if isinstance(topics, list | tuple) else ()), *([one] if isinstance(one, str) else ())]
+    mapped = people.get("topics") if isinstance(people, Mapping) else None
+    return [
+        *(topics if isinstance(topics, list | tuple) else ()),
+        *([one] if isinstance(one, str) else ()),
+        *(map(str, mapped) if isinstance(mapped, Mapping) else ()),
+    ]
 
 
 def _denied(

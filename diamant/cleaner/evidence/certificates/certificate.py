@@ -30,7 +30,9 @@ CLUSTER_TYPE = "diamant-cluster-erasure-certificate"
 """Of an erasure on a Kafka cluster, from outside: what its brokers returned (`cluster_claims`)."""
 DISK_TYPE = "diamant-disk-certificate"
 """Of the log directories of one broker of such a cluster."""
-_TYPES = (TYPE, REDACTION_TYPE, CLUSTER_TYPE, DISK_TYPE)
+PERSON_TYPE = "diamant-person-certificate"
+"""Of a request of one person: its parts are certificates of erasures and redactions (`cleaner/papers/paper.py`)."""
+_TYPES = (TYPE, REDACTION_TYPE, CLUSTER_TYPE, DISK_TYPE, PERSON_TYPE)
 VERSION = 1
 HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
 """How certificates name the digests of keys and descriptions."""
@@ -178,7 +180,8 @@ def check_form(certificate: object) -> None:
         raise CertificateError("the certificate has no signature")
     if signature["algorithm"] != "Ed25519":
         raise CertificateError(f"the signature's algorithm is {signature['algorithm'][:40]!r}, expected Ed25519")
-    parts = [("request", Mapping), ("claims", list), ("state", str)]
+    is_person = certificate["type"] == PERSON_TYPE
+    parts = [("request", Mapping), ("parts" if is_person else "claims", list), ("state", str)]
     if certificate["type"] in (TYPE, REDACTION_TYPE):
         parts.append(("segments", Mapping))
     for name, kind in parts:
@@ -196,6 +199,10 @@ def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: obj
         raise WrongKind(
             "this certificate is about a Kafka cluster: only `diamant verify` reads its replicas again, with the key and without "
             "files; it takes no description of records"
+        )
+    if certificate["type"] == PERSON_TYPE and (key is not None or where is not None):
+        raise WrongKind(
+            "this is the certificate of a person's request: it takes no key and no description of records. Each of its parts does"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(

@@ -28,7 +28,10 @@ from diamant.storage.given_names import is_certificate_name
 
 NOT_CERTIFIED = "not-certified"
 """State of a certificate with claims for no partition, or not for all."""
-LAST_STATES = ("key-gone", "records-gone", "fields-blanked", NOTHING_MATCHED)
+FORGOTTEN = "forgotten"
+FORGOTTEN_BUT_KEPT = "forgotten-but-kept"
+"""States of certificates of persons' requests: everything is gone, but for what is kept on a ground."""
+LAST_STATES = ("key-gone", "records-gone", "fields-blanked", NOTHING_MATCHED, FORGOTTEN, FORGOTTEN_BUT_KEPT)
 """States of final certificates: the intent is removed with them."""
 
 MAX_DESCRIBED = 100
@@ -38,6 +41,8 @@ _UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference
 
 GENUINE = "signed"
 """Value of `check`, in a list, for a certificate as its broker signed it; any other value is a reason."""
+
+_KINDS = {names.ERASURE_PREFIX: "erasure", names.REDACTION_PREFIX: "redaction", names.PERSON_PREFIX: "person"}
 
 Check = Callable[[Mapping[str, Any], str, str], str]
 """Takes a certificate, and the id and state in its file's name. Returns why it is not what its broker signed, or ""."""
@@ -49,14 +54,13 @@ def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = 
 
 
 def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
-    """Return `id`, `kind` (`erasure` or `redaction`), `state` and `path` of all certificates. Blocks."""
+    """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Blocks."""
     found: list[dict[str, Any]] = []
     for name in env.list_dir(directory):
         if is_certificate_name(name) and not name.endswith(names.PENDING_SUFFIX):
-            is_erasure = name.startswith(names.ERASURE_PREFIX)
-            prefix = names.ERASURE_PREFIX if is_erasure else names.REDACTION_PREFIX
+            prefix = next(one for one in names.JOB_PREFIXES if name.startswith(one))
             job_id, _, state = name.removeprefix(prefix).removesuffix(names.CERTIFICATE_SUFFIX).partition(".")
-            kind = "erasure" if is_erasure else "redaction"
+            kind = _KINDS[prefix]
             found.append({"id": job_id, "kind": kind, "state": state, "path": f"{directory}/{name}"})
     return found
 
@@ -151,15 +155,14 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.
 
 def has_traces(env: Env, directory: str) -> bool:
     """Tell whether a data directory has certificates, intents or remains, which depend on a key and secret. Blocks; OSError."""
-    prefixes = (names.ERASURE_PREFIX, names.REDACTION_PREFIX)
     suffixes = (names.CERTIFICATE_SUFFIX, names.PENDING_SUFFIX, names.INTENT_SUFFIX, names.REMAINS_SUFFIX)
-    return any(name.startswith(prefixes) and name.endswith(suffixes) for name in env.list_dir(directory))
+    return any(name.startswith(names.JOB_PREFIXES) and name.endswith(suffixes) for name in env.list_dir(directory))
 
 
 def tidy(env: Env, directory: str, prefix: str = names.ERASURE_PREFIX) -> list[str]:
     """Complete what a crash interrupted in `conclude` or in writing files; return the paths of renamed certificates.
 
-    `prefix`: that of erasures, or of redactions. Blocks. Called at a start, before anything is resumed.
+    `prefix`: that of one kind of jobs. Blocks. Called at a start, before anything is resumed.
     """
     named = []
     entries = env.list_dir(directory)

@@ -10,7 +10,7 @@ Anyone who can write to the data directory can change a certificate, so `problem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import (
@@ -51,10 +51,17 @@ def not_covered(report: ScanReport) -> list[str]:
     return [NOT_COVERED] if is_listed else []
 
 
-def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes) -> str:
+Problems = Callable[[Mapping[str, Any]], Sequence[str]]
+"""Returns where a signed certificate contradicts itself, in sentences."""
+
+
+def problem_with(
+    certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes, problems: Problems | None = None
+) -> str:
     """Return why a certificate is not what its broker signed, given the id and state in its file's name; "" if it is.
 
-    Checks the signature with the broker's own key, and that the contents are consistent. Some 5 ms for 100 KB.
+    Checks the signature with the broker's own key, and that the contents are consistent. Some 5 ms for 100 KB. `problems`: the
+    check of the contents; None: that of an erasure or redaction.
     """
     signature = check_signature(certificate, public_key)
     if signature != TRUSTED:
@@ -64,14 +71,16 @@ def problem_with(certificate: Mapping[str, Any], job_id: str, state: str, public
             f"its file has the name of another certificate: this one is {certificate.get('id')}, {certificate['state']}"
         )
     try:
-        segments = certificate["segments"]
-        roots = [merkle_root(segments[which]) == segments[f"{which}_root"] for which in ("before", "after")]
-        problems = coverage_problems(certificate) or (
-            [] if all(roots) else ["The roots are not those of its segments."]
-        )
+        found = (_of_removal if problems is None else problems)(certificate)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it is signed, but not in the expected form: {error!r}"
-    return f"its statements do not add up: {problems[0]}" if problems else ""
+    return f"its statements do not add up: {found[0]}" if found else ""
+
+
+def _of_removal(certificate: Mapping[str, Any]) -> Sequence[str]:
+    segments = certificate["segments"]
+    roots = [merkle_root(segments[which]) == segments[f"{which}_root"] for which in ("before", "after")]
+    return coverage_problems(certificate) or ([] if all(roots) else ["The roots are not those of its segments."])
 
 
 def _is_own(env: Env, path: str, public_key: bytes) -> bool:

@@ -49,6 +49,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     untold,
 )
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
+from diamant.cleaner.evidence.certificates.files import FORGOTTEN, FORGOTTEN_BUT_KEPT
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import Partitions
@@ -111,7 +112,10 @@ NOT_CONFIRMED = "not-confirmed"
 ScanAgain = Callable[[Subject], ScanReport]
 """Scans everything for a subject; blocks. StorageError if nothing can be proven."""
 
-_CLAIMING = (VALUES_GONE, KEY_GONE, RECORDS_GONE, FIELDS_BLANKED, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE)
+_CLAIMING = (
+    VALUES_GONE, KEY_GONE, RECORDS_GONE, FIELDS_BLANKED, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE, FORGOTTEN,
+    FORGOTTEN_BUT_KEPT,
+)  # fmt: skip
 """States of certificates that make a claim about every partition."""
 
 
@@ -138,6 +142,8 @@ class Verification:
     """True if the certificate's account of the scan is complete and supports its claims (`coverage`)."""
     claims: list[dict[str, Any]] = field(default_factory=list)
     was_scanned: bool = False
+    parts: list[Mapping[str, Any]] = field(default_factory=list)
+    """Of a person's paper: `id`, `topics`, `outcome` and `summary` of each part."""
     notes: list[str] = field(default_factory=list)
     """Sentences for people: changes since, and checks that were not possible."""
 
@@ -199,6 +205,7 @@ class Verification:
             "segments": self.segments,
             "claims": self.claims,
             "was_scanned": self.was_scanned,
+            **({"parts": self.parts} if self.parts else {}),
             "notes": self.notes,
         }
 
@@ -244,7 +251,7 @@ def verify_certificate(
         state=str(certificate["state"]),
         is_evidence=certificate.get("is_evidence") is True,
     )
-    found.notes += _notes_of_signature(found)
+    found.notes += notes_of_signature(found)
     if signature == INVALID:
         return found
     try:
@@ -286,7 +293,8 @@ def files_of(findings: Iterable[Finding]) -> str:
     return ", ".join(files[:MAX_FILES]) + more
 
 
-def _notes_of_signature(found: Verification) -> Iterable[str]:
+def notes_of_signature(found: Verification) -> Iterable[str]:
+    """Yield what a reader must know of the signature and the clock."""
     if found.signature == INVALID:
         yield "Nothing else was checked: the contents of a changed certificate prove nothing."
         return

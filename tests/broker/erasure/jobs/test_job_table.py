@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from diamant.broker.broker import Broker
+from diamant.broker.erasure.pending.due_jobs import next_due_ms, resume_due
 from tests.broker.erasure.constants import START_MS
 from tests.waiting import wait_until
 
@@ -26,6 +27,6 @@ async def test_a_stop_resumes_no_job(broker: Broker) -> None:
     queue = broker.services.erasures().queue
     await queue.stop()
     queue.table.schedule(JOB, START_MS)
-    assert broker.services.next_job_ms() is None
-    await broker.services.run_due_jobs()
+    assert next_due_ms(broker.services.jobs) is None
+    await resume_due(broker.services.jobs)
     assert ([*queue.table.due], [*queue.table.busy]) == ([JOB], [])

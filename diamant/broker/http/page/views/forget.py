@@ -5,13 +5,12 @@ Keys and conditions are only in bodies. A preview reads like `explain` and chang
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -32,19 +31,9 @@ from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.protocol.errors import KafkaError
-from diamant.storage.errors import StorageError
-from diamant.storage.log.log import Log
-
-if TYPE_CHECKING:
-    from diamant.broker.operations.records.explain_operation import ExplainOperation
-    from diamant.cleaner.redaction.locate import LocatedRecords
-    from diamant.cleaner.redaction.where import Where
 
 MAX_WAIT_MS = 600_000
 MAX_ROWS = 200
-OFFSET_BYTES = 64 * 1024 * 1024
-"""Memory for the offsets in one partition's preview."""
 
 
 class KeyPlace(NamedTuple):
@@ -168,6 +157,7 @@ def _erase_call(call: Call, key: bytes, topics: list[str]) -> ShownCall:
 
 async def preview_where(call: Call) -> web.StreamResponse:
     """Return the records that a redaction would remove. NotFound, NotPossible, BadArgument."""
+    from diamant.broker.operations.records.located_records import located_records
     from diamant.cleaner.redaction.where import WhereError, parse_where
 
     topic, text = call.fields["topic"], call.fields["where"]
@@ -177,14 +167,10 @@ async def preview_where(call: Call) -> web.StreamResponse:
     except WhereError as error:
         raise BadArgument(str(error)) from None
     places = []
-    for log in explaining.logs(topic, None):
-        try:
-            located = await _locate(explaining, log, where)
-        except (StorageError, KafkaError, OSError) as error:
-            raise NotPossible(f"{topic}-{log.partition} cannot be searched: {error}") from None
+    for partition, located in await located_records(explaining, topic, where):
         problem = f"{len(located.problems)} segments cannot be read" if located.problems else ""
         places.append(
-            MatchPlace(log.partition, located.matched, located.superseded, located.undecided, located.kept, problem)
+            MatchPlace(partition, located.matched, located.superseded, located.undecided, located.kept, problem)
         )
     context = {
         "topic": topic,
@@ -200,29 +186,6 @@ async def preview_where(call: Call) -> web.StreamResponse:
         ),
     }  # fmt: skip
     return _part("forget_where.html.j2", context)
-
-
-async def _locate(explaining: ExplainOperation, log: Log, where: Where) -> LocatedRecords:
-    from diamant.cleaner.redaction.locate import SearchedSegment, locate_records
-
-    taken, files = await explaining.open(log)
-    files.close()
-    segments = [
-        SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in taken.segments
-    ]
-
-    def locate() -> LocatedRecords:
-        return locate_records(
-            log.env,
-            segments,
-            where,
-            taken.state.last_stable_offset,
-            is_compacted=log.config.is_compacted,
-            offset_bytes=OFFSET_BYTES,
-            check=explaining.check,
-        )
-
-    return await asyncio.to_thread(locate)
 
 
 def _part(template: str, context: dict[str, object]) -> web.Response:

@@ -1,0 +1,157 @@
+"""`diamant person forget`: show what would happen to a person's records, then do it, and keep the paper."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_NOT_SO,
+    EXIT_NOTHING,
+    Asked,
+    asking,
+    certificate_options,
+    going_on,
+    write_outputs,
+)
+from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.words import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@person_options
+@certificate_options
+@click.option("--reason", help="The reason. The paper records it, so it must name no identifier.")
+@click.option("--reference", default="", help="The case number of the request, recorded in the paper.")
+@click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people.")
+@click.option(
+    "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
+)
+@click.option("--confirm-groups-behind", is_flag=True, help="With --now: even if groups have not read them.")
+@asking
+def forget(
+    identifiers: Sequence[tuple[str, str]],
+    people: Mapping[str, Any],
+    file: str | None,
+    page: str | None,
+    reason: str | None,
+    *,
+    dry_run: bool,
+    yes: bool,
+    asked: Asked,
+    **fields: Any,
+) -> None:
+    """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
+
+    Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
+    3 not everything is certified, the person wrote again, or it was declined, 4 nothing of the person was found.
+    """
+    if reason is None and not dry_run:
+        raise click.UsageError("Missing option '--reason'.")
+    known = by_name(identifiers)
+    with going_on(asked):
+        plan = asked.admin.person.preview(known, people, confirm=fields["confirm"], **asked.waiting)
+    asked.end_progress()
+    if dry_run:
+        asked.show(plan, lambda console: _print_plan(console, plan))
+        sys.exit(EXIT_DONE if plan["records"] else EXIT_NOTHING)
+    if not yes and not _is_agreed(asked, plan):
+        sys.exit(EXIT_NOT_SO)
+    with going_on(asked):
+        found = asked.admin.person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
+    is_written = write_outputs(found, file, page)
+    asked.show(found, lambda console: _print(console, asked, found))
+    if found["state"] == "not-certified" or _written_since(found["certificate"]):
+        sys.exit(EXIT_NOT_SO)
+    if not is_written:
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+
+
+def _is_agreed(asked: Asked, plan: Mapping[str, Any]) -> bool:
+    """Show the plan and ask for confirmation, both on standard error. No answer means no."""
+    from rich.console import Console
+
+    _print_plan(Console(stderr=True), plan)
+    try:
+        return click.confirm("Do this now?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
+
+
+def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    rows = [[one["topic"], f"{one['records']:,}", f"{one['of_records']:,}", _what(one)] for one in plan["topics"]]
+    heads = ("topic", "records", "of", "what happens")
+    print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    for one in plan["topics"]:
+        if one["undecided"]:
+            records = counted(one["undecided"], "record")
+            console.print(
+                f"[yellow]{one['topic']}: {records} may match and cannot be decoded; they hold the paper.[/yellow]"
+            )
+        for partition, groups in one["groups_behind"].items():
+            console.print(f"{partition}: {escape(', '.join(groups))} would read the tombstone later.")
+    for topic, names in plan["not_searched"].items():
+        console.print(f"{topic} is not searched: {escape(', '.join(names))} is not known of this person.")
+    if not plan["records"]:
+        console.print("[yellow]Nothing of this person was found.[/yellow]")
+
+
+def _what(one: Mapping[str, Any]) -> str:
+    """Return what happens to the records of a topic."""
+    if one["do"] == "keep":
+        keep = one["keep"]
+        return "stays" if keep is None else f"stays, {keep['until']}: {keep['because']}"
+    if one["do"] == "blank":
+        return f"blanked: {', '.join(one['fields'])}"
+    return {"erase-key": "values go, a tombstone tells readers", "remove-record": "removed"}[one["do"]]
+
+
+def _written_since(paper: Mapping[str, Any]) -> int:
+    from diamant.cleaner.evidence.certificates.page_words import written_since_count
+
+    return sum(written_since_count(part) for part in paper["parts"])
+
+
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
+    from rich.markup import escape
+
+    paper = found["certificate"]
+    states = {part["id"]: part["state"] for part in paper["parts"]}
+    console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
+    rows = [
+        [row["topic"], f"{row['records']:,}", ", ".join(sorted({states[one] for one in row["parts"]})) or row["do"]]
+        for row in paper["topics"]
+    ]
+    heads = ("topic", "records", "state")
+    print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    for row in paper["topics"]:
+        if row["problem"]:
+            console.print(f"[red]{row['topic']}: {escape(row['problem'])}[/red]")
+    if since := _written_since(paper):
+        console.print(f"[red]The person wrote again: {counted(since, 'record')}, which are no part of it.[/red]")
+    for partition, groups in found["groups_behind"].items():
+        console.print(f"{partition}: the tombstone stays, {escape(', '.join(groups))} have not read it.")
+    if found["next_due_ms"] is not None:
+        console.print(
+            f"The next paper follows from {time_text(found['next_due_ms'])} on: {asked.command('certificates', found['id'])}",
+            soft_wrap=True,
+        )
+    if not paper["is_evidence"]:
+        console.print("[yellow]A manual clock is in use: this is no evidence.[/yellow]")

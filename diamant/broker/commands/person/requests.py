@@ -1,0 +1,88 @@
+"""`diamant person requests`, `receive`, `extend` and `close`: the register of requests with their due dates."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from diamant.broker.commands.person.person_commands import IdentifierOption, by_name
+from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_ID = click.argument("id", metavar="ID")
+
+
+@click.command()
+@click.option("--open", "is_open", is_flag=True, help="Only those that are open.")
+@asking
+def requests(*, is_open: bool, asked: Asked) -> None:
+    """List the requests of persons, those due next first. Exit codes: 0 done, 1 failed, 3 a request is overdue."""
+    found = asked.admin.person.requests(open=is_open, timeout=asked.timeout_s)
+    asked.show(found, lambda console: _print(console, found["requests"]))
+    sys.exit(EXIT_NOT_SO if any(one["is_overdue"] for one in found["requests"]) else EXIT_DONE)
+
+
+@click.command()
+@click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())
+@click.option(
+    "--kind",
+    type=click.Choice(["forget", "show", "correct"]),
+    default="forget",
+    show_default=True,
+    help="The kind of request.",
+)
+@click.option("--reference", default="", help="The case number of the request.")
+@click.option("--received", default="", help="When it was received, such as 2026-03-01. Default: now.")
+@asking
+def receive(identifiers: Sequence[tuple[str, str]], asked: Asked, **fields: Any) -> None:
+    """Register the request of the person that is known as NAME=VALUE. `forget` continues it. It is due in a month."""
+    _show(asked, asked.admin.person.receive(by_name(identifiers), **fields, timeout=asked.timeout_s))
+
+
+@click.command()
+@_ID
+@click.option("--reason", required=True, help="Why it takes longer.")
+@click.option("--months", type=click.IntRange(1, 2), default=2, show_default=True, help="By how many months.")
+@asking
+def extend(id: str, reason: str, months: int, asked: Asked) -> None:
+    """Extend the due date of request ID, by two months at most in all."""
+    _show(asked, asked.admin.person.extend(id, reason=reason, months=months, timeout=asked.timeout_s))
+
+
+@click.command()
+@_ID
+@click.option("--reason", required=True, help="Why nothing more will be done: answered, withdrawn, refused.")
+@asking
+def close(id: str, reason: str, asked: Asked) -> None:
+    """Close request ID. One in progress is cancelled: what was removed by then stays removed."""
+    with going_on(asked, is_named=True):
+        found = asked.admin.person.close(id, reason=reason, **asked.waiting)
+    _show(asked, found)
+
+
+def _show(asked: Asked, found: Mapping[str, Any]) -> None:
+    asked.show(found, lambda console: _print(console, [found]))
+
+
+def _print(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    for one in found:
+        paper = f" ({one['certificate']})" if one["certificate"] else ""
+        due = "" if one["closed_ms"] is not None else f", due {time_text(one['due_ms'])}"
+        style = "red" if one.get("is_overdue") else ""
+        line = f"{one['id']}  {one['kind']:7}  {one['state']}{paper}{due}{' OVERDUE' if style else ''}"
+        console.print(line, style=style, soft_wrap=True, markup=False)
+        names = ", ".join(identifier["name"] for identifier in one["identifiers"])
+        about = f"    received {time_text(one['received_ms'])}; known by: {names}; reference: {one['reference'] or '-'}"
+        console.print(about, soft_wrap=True, markup=False)
+        for extension in one["extensions"]:
+            console.print(f"    extended {time_text(extension['at_ms'])}: {extension['reason']}", markup=False)
+        if one["closed_because"]:
+            console.print(f"    closed: {one['closed_because']}", markup=False)
+    if not found:
+        console.print("There are no requests.")

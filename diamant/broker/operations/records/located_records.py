@@ -1,0 +1,54 @@
+"""The records of a topic that a redaction would remove, found without changing anything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from diamant.broker.errors import NotPossible
+from diamant.protocol.errors import KafkaError
+from diamant.storage.errors import StorageError
+from diamant.storage.log.log import Log
+
+if TYPE_CHECKING:
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.cleaner.redaction.locate import LocatedRecords, RecordCondition
+
+OFFSET_BYTES = 64 * 1024 * 1024
+"""Memory for the offsets in one partition."""
+
+
+async def located_records(
+    explaining: ExplainOperation, topic: str, where: RecordCondition
+) -> list[tuple[int, LocatedRecords]]:
+    """Return what `locate_records` finds, by partition, ascending. NotFound, NotPossible."""
+    found = []
+    for log in explaining.logs(topic, None):
+        try:
+            found.append((log.partition, await _locate(explaining, log, where)))
+        except (StorageError, KafkaError, OSError) as error:
+            raise NotPossible(f"{topic}-{log.partition} cannot be searched: {error}") from None
+    return found
+
+
+async def _locate(explaining: ExplainOperation, log: Log, where: RecordCondition) -> LocatedRecords:
+    from diamant.cleaner.redaction.locate import SearchedSegment, locate_records
+
+    taken, files = await explaining.open(log)
+    files.close()
+    segments = [
+        SearchedSegment(one.base_offset, one.path, one.size, tuple(one.txn_index.all())) for one in taken.segments
+    ]
+
+    def locate() -> LocatedRecords:
+        return locate_records(
+            log.env,
+            segments,
+            where,
+            taken.state.last_stable_offset,
+            is_compacted=log.config.is_compacted,
+            offset_bytes=OFFSET_BYTES,
+            check=explaining.check,
+        )
+
+    return await asyncio.to_thread(locate)

@@ -1,0 +1,255 @@
+"""The operations on persons: `broker.person`.
+
+    await broker.person.preview({"customer_id": "42"}, map)
+    forgotten = await broker.person.forget({"customer_id": "42"}, map, reason="GDPR Art. 17")
+    forgotten.state, forgotten.certificate, forgotten.next_due_ms
+
+A request is in the register (`register.py`) before anything is changed; its intent is on disk before its first job. One request
+is carried out at a time, and one job of it. A person has one open request to be forgotten: a second one is refused, and names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker import certificate_texts
+from diamant.broker.erasure.certification.certificates import Certificates
+from diamant.broker.erasure.certification.erasure_requests import CancelRequest
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Scope
+from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.pending.cancel import cancel
+from diamant.broker.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.person.following import given_identifiers
+from diamant.broker.person.person_steps import Forgotten, PersonSteps
+from diamant.broker.person.planning import Plan, Planning, values_of
+from diamant.broker.person.register import (
+    CLOSED,
+    DONE,
+    IN_PROGRESS,
+    OPEN,
+    RECEIVED,
+    Extension,
+    PersonRequest,
+    RequestRegister,
+    digests,
+)
+from diamant.cleaner.evidence.certificates.files import LAST_STATES
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.papers.person_intent import OPEN as OPEN_PHASE
+from diamant.cleaner.papers.person_intent import PersonIntent, person_files
+from diamant.cleaner.person.keeping import Keep
+from diamant.duration import parse_time_ms
+from diamant.progress import Progress
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.redact.redactions import Redactions
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.broker.person.person_requests import (
+        CloseRequest,
+        ExtendRequest,
+        ForgetRequest,
+        PreviewRequest,
+        ReceiveRequest,
+        RequestsRequest,
+    )
+
+logger = logging.getLogger(__name__)
+
+MAX_EXTENSION_MONTHS = 2
+"""In all, by Art. 12 (3) of the GDPR."""
+
+
+class People:
+    """All requests of persons to one broker. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        evidence: Evidence,
+        kept: Certificates,
+        erasures: Erasures,
+        redactions: Redactions,
+        explaining: ExplainOperation,
+        groups: Lazy[GroupCoordinator],
+    ) -> None:
+        """`kept`: the stored certificates. `erasures`, `redactions`: of the jobs that a request consists of."""
+        self._evidence = evidence
+        self._kept = kept
+        self._clock = node.env.clock
+        self._planning = Planning(node, explaining, groups)
+        self.register = RequestRegister(node)
+        self.table: JobTable[PersonIntent] = JobTable("person", person_files(evidence.env, evidence.directory), node)
+        steps = PersonSteps(evidence, kept, self.table, self.register, erasures, redactions)
+        self.queue: JobQueue[PersonIntent, Subject, Forgotten] = JobQueue(steps, self.table, evidence, node)
+        self._admission = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Read the register, correct what a stop left half noted, and resume unfinished requests when they are due."""
+        try:
+            await self.register.load()
+            for request in [one for one in self.register.known() if one.state == IN_PROGRESS]:
+                await self._settle(request.id)
+        except NotPossible as error:
+            logger.error("the register of requests cannot be read: %s", error)
+        await self.queue.start()
+
+    # -- forgetting ------------------------------------------------------------------------------------------------------
+
+    async def preview(self, request: PreviewRequest, progress: Progress) -> Plan:
+        """Return what forgetting would do; see `Broker.person.preview`."""
+        return await self._planning.plan(request.identifiers, request.map, progress, is_confirmed=request.confirm)
+
+    async def forget(self, request: ForgetRequest, progress: Progress) -> Forgotten:
+        """Forget a person; see `Broker.person.forget`."""
+        certificate_texts.check_reason(request.reason, request.reference)
+        received_ms = self._received_ms(request.received)
+        plan = await self._planning.plan(request.identifiers, request.map, progress, is_confirmed=request.confirm)
+        said = [request.reason, request.reference]
+        certificate_texts.check_unsaid("reason and reference", said, [*values_of(plan.identifiers)])
+        if not plan.topics:
+            raise BadArgument("none of these identifiers leads to a topic of the map, so nothing can be looked for")
+        entry = await self._admit(request, plan, received_ms)
+        rows, jobs = plan.jobs()
+
+        def intent(job_id: str, scope: Scope) -> PersonIntent:
+            return PersonIntent(
+                id=job_id,
+                phase=OPEN_PHASE,
+                identifiers=plan.identifiers,
+                reason=request.reason,
+                reference=request.reference,
+                requested_ms=self._clock.now_ms(),
+                rows=rows,
+                jobs=jobs,
+                not_searched=plan.not_searched,
+                is_now=request.now,
+                is_confirmed=request.confirm_groups_behind,
+                scope=scope,
+            )
+
+        topics = list(dict.fromkeys(one.topic for one in rows))
+        try:
+            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id)
+        except BaseException:
+            await self._settle(entry.id)
+            raise
+
+    async def _admit(self, request: ForgetRequest, plan: Plan, received_ms: int) -> PersonRequest:
+        """Register a request as in progress, or the open one of the same person. NotPossible if that one is in progress."""
+        secret = (await self._evidence.keys.usable()).secret
+        async with self._admission:
+            await self.register.load()
+            known = digests(secret, plan.identifiers)
+            found = self.register.open_of(known)
+            if found is not None and found.state == IN_PROGRESS:
+                raise NotPossible(
+                    f"request {found.id} of the same person is in progress, so nothing was begun: `diamant person requests` "
+                    "shows how far it is, `diamant person close` cancels it"
+                )
+            topics = [{"topic": one.topic, "do": one.do, "records": one.records} for one in plan.topics]
+            changes = {"state": IN_PROGRESS, "identifiers": known, "reason": request.reason, "topics": tuple(topics)}
+            entry = found or self._entry("forget", received_ms, request.reference, known)
+            reference = request.reference or entry.reference
+            return await self.register.put(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
+
+    async def _settle(self, request_id: str) -> None:
+        """Note the state of a request by what is on disk of it: its intent, its last paper, or nothing."""
+        if request_id in await self.table.ids_on_disk():
+            return
+        try:
+            paper: Mapping[str, Any] | None = await self._kept.last(request_id)
+        except (NotFound, NotPossible):
+            paper = None
+        if paper is None:
+            await self.register.change(request_id, state=RECEIVED)
+        elif paper["ended"] is not None or paper["state"] in LAST_STATES:
+            ended = paper["ended"] or {}
+            await self.register.change(
+                request_id,
+                state=CLOSED if ended else DONE,
+                certificate=paper["state"],
+                closed_ms=paper["clock"]["issued_ms"],
+                closed_because=ended.get("reason") or ended.get("what") or "",
+            )
+
+    # -- the register ----------------------------------------------------------------------------------------------------
+
+    async def requests(self, request: RequestsRequest, _progress: Progress) -> Mapping[str, Any]:
+        """Return the register; see `Broker.person.requests`."""
+        await self.register.load()
+        found = [one for one in self.register.known() if one.is_open or not request.open]
+        found.sort(key=lambda one: (not one.is_open, one.due_ms if one.is_open else -(one.closed_ms or 0)))
+        now_ms = self._clock.now_ms()
+        return {
+            "now_ms": now_ms,
+            "requests": [{**one.to_fields(), "is_overdue": one.is_open and one.due_ms < now_ms} for one in found],
+        }
+
+    async def receive(self, request: ReceiveRequest, _progress: Progress) -> PersonRequest:
+        """Register a request; see `Broker.person.receive`."""
+        identifiers = given_identifiers(request.identifiers)
+        if request.reference:
+            certificate_texts.check_reason("-", request.reference)
+            certificate_texts.check_unsaid("the reference", [request.reference], [*values_of(identifiers)])
+        received_ms = self._received_ms(request.received)
+        secret = (await self._evidence.keys.usable()).secret
+        known = digests(secret, identifiers)
+        return await self.register.put(self._entry(request.kind, received_ms, request.reference, known))
+
+    async def extend(self, request: ExtendRequest, _progress: Progress) -> PersonRequest:
+        """Extend a due date; see `Broker.person.extend`."""
+        certificate_texts.check_reason(request.reason)
+        found = await self._open(request.id)
+        due_ms = Keep(f"P{request.months}M", "").until_ms(found.due_ms)
+        if due_ms > Keep(f"P{1 + MAX_EXTENSION_MONTHS}M", "").until_ms(found.received_ms):
+            raise NotPossible(
+                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in all (GDPR Art. 12), and this one already is"
+            )
+        extension = Extension(request.reason, self._clock.now_ms(), found.due_ms)
+        return await self.register.change(found.id, due_ms=due_ms, extensions=(*found.extensions, extension))
+
+    async def close(self, request: CloseRequest, progress: Progress) -> PersonRequest:
+        """Close a request; see `Broker.person.close`."""
+        certificate_texts.check_reason(request.reason)
+        found = await self._open(request.id)
+        if found.state == IN_PROGRESS:
+            await cancel(lambda: [self.queue], CancelRequest(found.id, reason=request.reason), progress)
+            return self.register.get(found.id)
+        return await self.register.change(
+            found.id, state=CLOSED, closed_ms=self._clock.now_ms(), closed_because=request.reason
+        )
+
+    async def _open(self, request_id: str) -> PersonRequest:
+        await self.register.load()
+        found = self.register.get(request_id)
+        if found.state not in OPEN:
+            raise NotPossible(f"request {request_id} is {found.state} already")
+        return found
+
+    def _entry(
+        self, kind: str, received_ms: int, reference: str, identifiers: Sequence[tuple[str, str]]
+    ) -> PersonRequest:
+        due_ms = Keep("P1M", "").until_ms(received_ms)
+        return PersonRequest(RequestRegister.new_id(), kind, received_ms, due_ms, reference, tuple(identifiers))
+
+    def _received_ms(self, text: str) -> int:
+        now_ms: int = self._clock.now_ms()
+        if not text:
+            return now_ms
+        try:
+            found = parse_time_ms(text)
+        except ValueError as error:
+            raise BadArgument(f"received: {error}") from None
+        if not 0 <= found <= now_ms:
+            raise BadArgument("received: expected a time that is not in the future")
+        return found

@@ -1,0 +1,97 @@
+"""Requests of the operations on a person's data."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, TypeAlias
+
+from diamant.argument import Argument, Timeout
+from diamant.broker.erasure.certification.erasure_requests import Reason, Reference
+from diamant.broker.person.reading_requests import Confirm, Identifiers, PersonMap
+
+Received: TypeAlias = Annotated[
+    str, Argument("When the request was received, as 2026-03-01 or 2026-03-01T10:00:00Z. Default: now.")
+]
+RequestId: TypeAlias = Annotated[str, Argument("The id of the request.")]
+Kind: TypeAlias = Annotated[str, Argument("What the person asks for.", ("forget", "show", "correct"))]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRequest:
+    """Finds a person's records, and says what forgetting would do, topic by topic. Changes nothing.
+
+    Errors: BadArgument, NotPossible (an action that a topic rules out), TooMany, Unconfirmed.
+    """
+
+    identifiers: Identifiers
+    map: PersonMap
+    _: KW_ONLY
+    confirm: Confirm = False
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """Forgets a person: does with the records in each topic what the map says, as one job.
+
+    The answer comes once no topic has anything left that may go. If tombstones still name keys, it states when the last paper
+    follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
+    TimedOut, ForgetFailed.
+    """
+
+    identifiers: Identifiers
+    map: PersonMap
+    _: KW_ONLY
+    reason: Reason
+    reference: Reference = ""
+    received: Received = ""
+    now: Annotated[
+        bool,
+        Argument("Also remove tombstones before their horizon, unless groups have not read them, as of an erasure."),
+    ] = False
+    confirm_groups_behind: Annotated[
+        bool, Argument("With `now`: do it although groups have not read them. Those never see the deletion.")
+    ] = False
+    confirm: Confirm = False
+    timeout: Timeout = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsRequest:
+    """Lists the register of requests, those due next first."""
+
+    open: Annotated[bool, Argument("Only those that are open.")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveRequest:
+    """Registers a request before anything is done about it. Its due date counts from its receipt.
+
+    Errors: BadArgument, NotPossible.
+    """
+
+    identifiers: Identifiers
+    _: KW_ONLY
+    kind: Kind = "forget"
+    reference: Reference = ""
+    received: Received = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendRequest:
+    """Extends the due date of an open request, by two months at most in all. Errors: NotFound, NotPossible, BadArgument."""
+
+    id: RequestId
+    _: KW_ONLY
+    reason: Annotated[str, Argument("Why it takes longer. The register keeps it, so it must name no identifier.")]
+    months: Annotated[int, Argument("By how many months.", least=1, most=2)] = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRequest:
+    """Closes a request that nothing more will be done about. One in progress is cancelled. Errors: NotFound, NotPossible."""
+
+    id: RequestId
+    _: KW_ONLY
+    reason: Annotated[
+        str, Argument("Why: answered, withdrawn, refused. The register keeps it, so it must name no identifier.")
+    ]

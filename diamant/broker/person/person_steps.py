@@ -1,0 +1,282 @@
+"""The steps of a person's request: its erasures and redactions one after the other, then its paper.
+
+Each is a job of its own, with its own queue, intent and certificate, and with an id that this request's intent knows. So an
+attempt finds each job ended, unfinished or not begun, whatever the broker was stopped in, and continues there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.erasure.certification.certificates import Certificates
+from diamant.broker.erasure.certification.erasure_requests import CancelRequest, EraseRequest, RedactRequest
+from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.scope import Present, present_of
+from diamant.broker.erasure.certification.signing_keys import reason_of
+from diamant.broker.erasure.erase.erase_steps import TOPICS_DELETED
+from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
+from diamant.broker.erasure.pending.cancel import CANCELLED, AnyQueue, cancel
+from diamant.broker.errors import BrokerStopping, NotFound, OperationError
+from diamant.broker.person.planning import values_of
+from diamant.broker.person.register import CLOSED, DONE, IN_PROGRESS, PersonRequest, RequestRegister
+from diamant.cleaner.evidence.certificates.certificate import HMAC, PERSON_TYPE, VERSION
+from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.papers.paper import NOT_COVERED, state_of
+from diamant.cleaner.papers.person_intent import PersonIntent, PersonJob, TopicFate
+from diamant.cleaner.person.people_map import ERASE_KEY, NULL
+from diamant.progress import Progress
+from diamant.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.redact.redact_result import Redaction
+    from diamant.broker.erasure.redact.redactions import Redactions
+
+PARTS_ENDED = "parts-ended"
+"""`ended.what` of a request whose jobs have all ended, not all of them with everything certified."""
+
+
+class ForgetFailed(OperationError):
+    """The request could not continue. Its intent remains, and the broker retries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten(RemovalResult):
+    """The result of one call of `broker.person.forget`. Its state is that of the paper (`cleaner/papers/paper.py`)."""
+
+    groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """With `now`: the groups for whose sake tombstones stay, by partition."""
+
+    def own_fields(self) -> Mapping[str, Any]:
+        return {"next_due_ms": self.next_due_ms, "groups_behind": self.groups_behind}
+
+
+@dataclass(slots=True)
+class _Found:
+    """What an attempt finds of its jobs."""
+
+    parts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The last certificate of each job that has one."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why a job has none, or not the one that is wanted."""
+    due_ms: list[int] = field(default_factory=list)
+    """When unfinished jobs are due."""
+    groups_behind: dict[str, list[str]] = field(default_factory=dict)
+
+
+class PersonSteps:
+    """A person, and the jobs that forget this person (`RemovalKind`)."""
+
+    failure = ForgetFailed
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        kept: Certificates,
+        table: JobTable[PersonIntent],
+        register: RequestRegister,
+        erasures: Erasures,
+        redactions: Redactions,
+    ) -> None:
+        self._evidence = evidence
+        self._kept = kept
+        self._table = table
+        self._register = register
+        self._erasures = erasures
+        self._redactions = redactions
+
+    def due_ms(self, intent: PersonIntent) -> int | None:
+        return intent.due_ms
+
+    def subject(self, intent: PersonIntent, key: SigningKey, topics: frozenset[str]) -> Subject:
+        del intent
+        return Subject(None, topics, Needles(key.secret))
+
+    def sought(self, intent: PersonIntent) -> Sequence[bytes]:
+        return [*values_of(intent.identifiers)]
+
+    def deleted(self, _present: Present) -> str:
+        return TOPICS_DELETED
+
+    async def carry_out(self, intent: PersonIntent, removal: Removal[Subject]) -> Forgotten:
+        """Begin or continue each job, then issue a paper."""
+        if removal.is_new:
+            removal.progress.job_id = intent.id
+            await self._table.save(intent, removal.key)
+        found, progress = _Found(), removal.progress
+        for index, job in enumerate(intent.jobs, 1):
+            progress.begin(f"{job.do} in {', '.join(job.topics)} ({index} of {len(intent.jobs)})")
+            await self._attempt(intent, job, removal.subject.topics, found)
+        return await self._conclude(intent, removal.key, found)
+
+    async def end(
+        self, intent: PersonIntent, removal: Removal[Subject], ended: Ended, *, is_scanned: bool = False
+    ) -> Forgotten:
+        """End the request; one that was cancelled cancels its unfinished jobs."""
+        del is_scanned
+        found = _Found()
+        for job in intent.jobs:
+            queue = self._queue(job)
+            if ended.what == CANCELLED and job.id in await queue.table.ids_on_disk():
+                try:
+                    await cancel(lambda queue=queue: [queue], CancelRequest(job.id, reason=ended.reason), Progress())  # type: ignore[misc]
+                except NotFound:
+                    pass  # It has ended since.
+            await self._take_part(job, found)
+        return await self._issue(intent, removal.key, found, NOT_CERTIFIED, ended, None)
+
+    # -- jobs ------------------------------------------------------------------------------------------------------------
+
+    def _queue(self, job: PersonJob) -> AnyQueue:
+        return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
+
+    async def _attempt(self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], found: _Found) -> None:
+        """Bring a job forward, and note what it has come to."""
+        queue = self._queue(job)
+        try:
+            if job.id in await queue.table.ids_on_disk():
+                await queue.catch_up(job.id)
+            elif not await self._take_part(job, found):
+                await self._begin(intent, job, topics, found)
+        except BrokerStopping:
+            raise
+        except (OperationError, StorageError, OSError, ValueError) as error:
+            found.problems[job.id] = reason_of(error)
+        await self._take_part(job, found)
+        if job.id in queue.table.due:
+            found.due_ms.append(queue.table.due[job.id])
+            found.problems.setdefault(job.id, "it is not finished")
+
+    async def _begin(self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], found: _Found) -> None:
+        there = tuple(one for one in job.topics if one in topics)
+        if not there:
+            return  # The paper says that they were deleted.
+        said = {"reason": intent.reason, "reference": intent.reference}
+        result: Erasure | Redaction
+        if job.do == ERASE_KEY:
+            erase = EraseRequest(
+                bytes.fromhex(job.key),
+                there,
+                **said,  # type: ignore[arg-type]
+                now=intent.is_now,
+                confirm_groups_behind=intent.is_confirmed,
+            )
+            result = await self._erasures.erase(erase, Progress(), job.id)
+            if result.is_now_refused:
+                found.groups_behind |= result.groups_behind
+        else:
+            redact = RedactRequest(
+                there[0],
+                job.where,
+                **said,  # type: ignore[arg-type]
+                blank=job.fields,
+                blank_with=job.replacement or NULL,
+                yes_all=True,
+            )
+            result = await self._redactions.redact(redact, Progress(), job.id)
+
+    async def _take_part(self, job: PersonJob, found: _Found) -> bool:
+        """Note the last certificate of a job; return whether it has one."""
+        try:
+            found.parts[job.id] = await self._kept.last(job.id)
+        except NotFound:
+            return False
+        return True
+
+    # -- the paper -------------------------------------------------------------------------------------------------------
+
+    async def _conclude(self, intent: PersonIntent, key: SigningKey, found: _Found) -> Forgotten:
+        """Issue a paper; if it is not the last one, continue when a job is due."""
+        state = state_of(self._rows(intent, found), [*found.parts.values()])
+        if state in LAST_STATES:
+            return await self._issue(intent, key, found, state, None, None)
+        now_ms = self._evidence.env.clock.now_ms()
+        is_ended = all(one.id in found.parts for one in intent.jobs) and not found.due_ms
+        if is_ended:
+            ended = Ended(PARTS_ENDED, now_ms, "each erasure and redaction has ended, but not all are certified")
+            return await self._issue(intent, key, found, state, ended, None)
+        due_ms = max(min(found.due_ms, default=0), now_ms) if found.due_ms else self._table.retry_ms(intent.retries)
+        forgotten = await self._issue(intent, key, found, state, None, max(found.due_ms, default=due_ms))
+        await self._table.save(replace(intent, due_ms=due_ms, retries=intent.retries + 1), key, due_ms)
+        return forgotten
+
+    def _rows(self, intent: PersonIntent, found: _Found) -> list[Mapping[str, Any]]:
+        ended = {one.topic for one in present_of(self._evidence.topics, intent).ended}
+        return [self._row(row, found) for row in intent.rows if row.topic not in ended]
+
+    def _row(self, row: TopicFate, found: _Found) -> Mapping[str, Any]:
+        problems = [
+            found.problems[one] for one in row.jobs if one in found.problems and not self._is_marked(one, found)
+        ]
+        return {
+            "topic": row.topic,
+            "do": row.do,
+            "records": row.records,
+            "fields": list(row.fields),
+            "keep": None if row.keep is None else asdict(row.keep),
+            "parts": [one for one in row.jobs if one in found.parts],
+            "problem": "; ".join(dict.fromkeys(problems)),
+        }
+
+    def _is_marked(self, job_id: str, found: _Found) -> bool:
+        """True for an erasure that only waits for its tombstones to go."""
+        return found.parts.get(job_id, {}).get("state") == "values-gone"
+
+    async def _issue(
+        self,
+        intent: PersonIntent,
+        key: SigningKey,
+        found: _Found,
+        state: str,
+        ended: Ended | None,
+        due_ms: int | None,
+    ) -> Forgotten:
+        """Sign and store a paper, and note it in the register. With a last state, or with `ended`, the intent is removed."""
+        request = self._register.get(intent.id)
+        gone = present_of(self._evidence.topics, intent).ended
+        rows = self._rows(intent, found)
+        named = {part for row in rows for part in row["parts"]}
+        fields = {
+            "type": PERSON_TYPE,
+            "version": VERSION,
+            "id": intent.id,
+            "state": state,
+            **self._evidence.issuer_fields(intent.requested_ms, is_manual_clock=intent.is_manual_clock),
+            "request": {
+                "reason": intent.reason,
+                "reference": intent.reference,
+                "received_ms": request.received_ms,
+                "due_ms": request.due_ms,
+                "identifiers": request.to_fields()["identifiers"],
+                "hmac": HMAC,
+                "topics": [row.topic for row in intent.rows],
+            },
+            "topics": rows,
+            "parts": [part for job_id, part in found.parts.items() if job_id in named],
+            "not_searched": [{"topic": topic, "identifiers": [*names]} for topic, names in intent.not_searched.items()],
+            "topics_ended": [asdict(one) for one in gone],
+            "ended": None if ended is None else ended.to_fields(),
+            "next": None if due_ms is None else {"due_ms": due_ms},
+            "not_covered": [*NOT_COVERED],
+        }
+        is_last = state in LAST_STATES or ended is not None
+        signed, path = await self._table.issue(fields, key, is_last=is_last)
+        self._table.count_certificate(state, has_ended=ended is not None)
+        await self._note(request, state, ended)
+        return Forgotten(intent.id, state, signed, path, key.public_pem, due_ms, found.groups_behind)
+
+    async def _note(self, request: PersonRequest, state: str, ended: Ended | None) -> None:
+        now_ms = self._evidence.env.clock.now_ms()
+        changes: dict[str, object] = {"certificate": state, "state": IN_PROGRESS}
+        if ended is not None:
+            changes |= {"state": CLOSED, "closed_ms": now_ms, "closed_because": ended.reason or ended.what}
+        elif state in LAST_STATES:
+            changes |= {"state": DONE, "closed_ms": now_ms}
+        await self._register.change(request.id, **changes)

@@ -1,0 +1,226 @@
+"""Plans to forget a person: what would happen to which records, topic by topic: the same for a preview and for the job.
+
+The records are searched as a redaction searches them, so their counts are exact at that moment. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.operations.records.located_records import located_records
+from diamant.broker.person.following import Following, follow, given_identifiers, people_of
+from diamant.broker.person.register import RequestRegister
+from diamant.cleaner.papers.person_intent import PersonJob, TopicFate
+from diamant.cleaner.person.identifiers import IdentifierStep, RulePart
+from diamant.cleaner.person.keeping import Keep
+from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP
+from diamant.cleaner.redaction.where import YES, Where, parse_where
+from diamant.cleaner.values.schemas import Values
+from diamant.progress import Progress
+from diamant.protocol.batches.header import Record
+from diamant.storage import names
+
+if TYPE_CHECKING:
+    from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
+    from diamant.broker.node.lazy import Lazy
+    from diamant.broker.node.node import Node
+    from diamant.broker.operations.records.explain_operation import ExplainOperation
+
+MAX_JOBS = 1_000
+MAX_NAMED = 20
+"""The most groups that are named per partition, and entries of the map in an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTopic:
+    """One entry of the map for one topic, and what it would do to the person's records."""
+
+    topic: str
+    do: str
+    records: int
+    """Matching records, older values of their keys included."""
+    of_records: int
+    undecided: int
+    wheres: tuple[str, ...]
+    """Conditions that together select them."""
+    keys: tuple[bytes, ...]
+    """Of an erasure."""
+    fields: tuple[str, ...]
+    replacement: str
+    keep: Keep | None
+    groups_behind: Mapping[str, Sequence[str]]
+    """By partition, the groups that have not read to its end, so would have to read a tombstone yet."""
+    readers: tuple[str, ...]
+
+    def to_fields(self) -> Mapping[str, Any]:
+        """Return its JSON object, without identifiers."""
+        return {
+            "topic": self.topic,
+            "do": self.do,
+            "records": self.records,
+            "of_records": self.of_records,
+            "undecided": self.undecided,
+            "fields": list(self.fields),
+            "keep": None if self.keep is None else self.keep.to_fields(),
+            "groups_behind": {name: list(groups) for name, groups in self.groups_behind.items()},
+            "readers": list(self.readers),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of a person that the map leads to."""
+
+    identifiers: Mapping[str, tuple[str, ...]]
+    topics: tuple[PlannedTopic, ...]
+    not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Topics whose identifiers are not known of this person, and their names."""
+
+    def to_fields(self) -> Mapping[str, Any]:
+        """Return the JSON object of a preview. It has no identifier but how many there are."""
+        return {
+            "identifiers": {name: len(values) for name, values in self.identifiers.items()},
+            "topics": [one.to_fields() for one in self.topics],
+            "not_searched": {topic: list(found) for topic, found in self.not_searched.items()},
+            "records": sum(one.records for one in self.topics),
+        }
+
+    def jobs(self) -> tuple[tuple[TopicFate, ...], tuple[PersonJob, ...]]:
+        """Return the rows of a paper, and the jobs that bring them about. TooMany jobs: NotPossible."""
+        by_key: dict[bytes, list[str]] = {}
+        for one in self.topics:
+            for key in one.keys if one.do == ERASE_KEY else ():
+                by_key.setdefault(key, []).append(one.topic)
+        erasures = {
+            key: PersonJob(RequestRegister.new_id(), ERASE_KEY, tuple(dict.fromkeys(topics)), key=key.hex())
+            for key, topics in by_key.items()
+        }
+        rows, jobs = [], list(erasures.values())
+        for one in self.topics:
+            redactions = [_redaction(one, where) for where in one.wheres if one.do not in (ERASE_KEY, KEEP)]
+            jobs += redactions
+            ids = tuple(erasures[key].id for key in one.keys) or tuple(job.id for job in redactions)
+            rows.append(TopicFate(one.topic, one.do, one.records, ids, one.fields, one.keep))
+        if len(jobs) > MAX_JOBS:
+            raise NotPossible(
+                f"it takes {len(jobs):,} erasures and redactions, at most {MAX_JOBS:,} are made at a time"
+            )
+        return tuple(rows), tuple(jobs)
+
+
+class _Watched:
+    """Conditions of which one suffices; notes the newest timestamp of what they match (`RecordCondition`)."""
+
+    def __init__(self, wheres: Sequence[Where]) -> None:
+        self._wheres = wheres
+        self.newest_ms = -1
+
+    def judge(self, record: Record) -> int:
+        verdict = max(where.judge(record) for where in self._wheres)
+        if verdict == YES:
+            self.newest_ms = max(self.newest_ms, record.timestamp)
+        return verdict
+
+    def change(self, record: Record) -> None:
+        del record  # A plan only counts.
+
+    def may_be_in(self, payload: bytes) -> bool:
+        return any(where.may_be_in(payload) for where in self._wheres)
+
+
+class Planning:
+    """Makes plans. Belongs to the loop thread."""
+
+    def __init__(self, node: Node, explaining: ExplainOperation, groups: Lazy[GroupCoordinator]) -> None:
+        self._node = node
+        self._explaining = explaining
+        self._groups = groups
+
+    async def plan(
+        self, identifiers: Mapping[str, Any], people: Mapping[str, Any], progress: Progress, *, is_confirmed: bool
+    ) -> Plan:
+        """Find the person's records in all topics of the map. BadArgument, NotPossible, TooMany, Unconfirmed."""
+        given = given_identifiers(identifiers)
+        following = Following(self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed)
+        if following.without_topic:
+            absent = ", ".join(following.without_topic[:MAX_NAMED])
+            raise BadArgument(f"map: there is no topic for {absent}: take the entries out, or create the topics")
+        found = await follow(following, progress)
+        progress.begin("counting", total=len(found.parts), unit="topics")
+        topics = []
+        for topic, parts in found.parts.items():
+            topics += [await self._planned(topic, part, following.values[topic]) for part in parts]
+            progress.advance()
+        unknown = {
+            topic: tuple(dict.fromkeys(name for rule in rules for name in rule.identity))
+            for topic, rules in following.rules.items()
+            if topic not in found.parts
+        }
+        return Plan(_by_name(found.steps), tuple(topics), unknown)
+
+    async def _planned(self, topic: str, part: RulePart, values: Values) -> PlannedTopic:
+        explaining, rule = self._explaining, part.rule
+        do = rule.action.kind
+        if do == ERASE_KEY and not all(log.config.is_compacted for log in explaining.logs(topic, None)):
+            raise NotPossible(
+                f"{topic} is not compacted, so erase-key removes nothing from it: expected remove-record in the map"
+            )
+        watched = _Watched([parse_where(where, values=values) for where in part.where])
+        located = [one for _, one in await located_records(explaining, topic, watched)]
+        now_ms: int = self._node.env.clock.now_ms()
+        if rule.keep is not None and do != BLANK and rule.keep.until_ms(watched.newest_ms) > now_ms:
+            do = KEEP
+        return PlannedTopic(
+            topic=topic,
+            do=do,
+            records=sum(one.removed for one in located),
+            of_records=sum(one.records for one in located),
+            undecided=sum(one.undecided for one in located),
+            wheres=part.where,
+            keys=part.keys if do == ERASE_KEY else (),
+            fields=tuple(place.text for place in rule.action.blank),
+            replacement=rule.action.replacement,
+            keep=rule.keep,
+            groups_behind=await self._behind(topic) if do == ERASE_KEY else {},
+            readers=rule.readers,
+        )
+
+    async def _behind(self, topic: str) -> dict[str, list[str]]:
+        from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
+
+        await groups_not_known(self._groups, self._node.topics)
+        found = {}
+        for log in self._explaining.logs(topic, None):
+            end = log.log_end_offset
+            behind = [group for committed, group in await groups_of(self._groups, log) if committed < end]
+            if behind:
+                found[names.partition_dir_name(topic, log.partition)] = sorted(behind)[:MAX_NAMED]
+        return found
+
+
+def _redaction(topic: PlannedTopic, where: str) -> PersonJob:
+    return PersonJob(
+        RequestRegister.new_id(),
+        topic.do,
+        (topic.topic,),
+        where=where,
+        fields=topic.fields,
+        replacement=topic.replacement,
+    )
+
+
+def _by_name(steps: Iterable[IdentifierStep]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for step in steps:
+        found.setdefault(step.identifier.name, []).append(step.identifier.value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def values_of(identifiers: Mapping[str, tuple[str, ...]]) -> Iterable[bytes]:
+    """Yield the values of all identifiers, which no reason may name."""
+    for values in identifiers.values():
+        for value in values:
+            yield value.encode()

@@ -1,0 +1,103 @@
+"""The paper of a person's request: one certificate whose parts are the certificates of its erasures and redactions.
+
+Its state follows from its rows and its parts, here and nowhere else: the issuer states what `state_of` returns, and a verifier
+computes it once more. Each part still verifies alone.
+
+    forgotten             each part certifies what the request asked of its topics
+    forgotten-but-kept    the same, and records stay on a ground, which the paper names
+    values-gone           the same, but tombstones still name keys
+    nothing-matched       nothing of the person was found
+    not-certified         a topic has no part, or a part certifies nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.certificate import (
+    NOTHING_MATCHED,
+    PERSON_TYPE,
+    REDACTION_TYPE,
+    TRUSTED,
+    TYPE,
+    CertificateError,
+    check_signature,
+    is_anything_found,
+)
+from diamant.cleaner.evidence.certificates.files import FORGOTTEN, FORGOTTEN_BUT_KEPT, LAST_STATES, NOT_CERTIFIED
+from diamant.cleaner.evidence.scan.report import VALUES_GONE
+from diamant.cleaner.person.people_map import KEEP
+
+NOT_COVERED = (
+    "Records that name the person in another way than the request: by identifiers that it does not list, in other words, in "
+    "fields or topics that the data map does not name.",
+    "What was written after the offsets where the claims of the parts end.",
+    "What each part does not cover: each lists it.",
+)
+
+Fields = Mapping[str, Any]
+
+
+def is_paper(certificate: Fields) -> bool:
+    """Tell whether a certificate is that of a person's request."""
+    return certificate.get("type") == PERSON_TYPE
+
+
+def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
+    """Return the state that the rows of the topics and their parts prove."""
+    known = {str(one["id"]): one for one in parts}
+    asked = [one for one in topics if one["do"] != KEEP]
+    if any(not one["parts"] or not known.keys() >= {*one["parts"]} for one in asked):
+        return NOT_CERTIFIED
+    states = {one["state"] for one in parts}
+    if any(one.get("ended") for one in parts) or not states <= {*LAST_STATES, VALUES_GONE}:
+        return NOT_CERTIFIED
+    if VALUES_GONE in states:
+        return VALUES_GONE
+    if any(one["keep"] and one["records"] for one in topics):
+        return FORGOTTEN_BUT_KEPT
+    is_any = any(one["records"] for one in topics) or any(is_anything_found(one) for one in parts)
+    return FORGOTTEN if is_any else NOTHING_MATCHED
+
+
+def contradictions(paper: Fields) -> list[str]:
+    """Return in sentences where a paper claims more than its parts prove. KeyError, TypeError for another form."""
+    found = []
+    topics, parts = paper["topics"], paper["parts"]
+    ids = [str(one.get("id")) for one in parts]
+    found += [f"It has the part {one} more than once." for one in sorted({one for one in ids if ids.count(one) > 1})]
+    public_key = bytes.fromhex(paper["signature"]["public_key"])
+    for part in parts:
+        if problem := _problem_of(part, public_key):
+            found.append(f"Its part {part.get('id')}: {problem}.")
+    if found:
+        return found
+    found += _of_rows(topics, {str(one["id"]): one for one in parts})
+    expected = NOT_CERTIFIED if paper["ended"] else state_of(topics, parts)
+    if paper["state"] != expected:
+        found.append(f"It says {paper['state']}, but its parts prove {expected}.")
+    return found
+
+
+def _problem_of(part: Fields, public_key: bytes) -> str:
+    try:
+        if part.get("type") not in (TYPE, REDACTION_TYPE):
+            return "it is no certificate of an erasure or a redaction"
+        return "" if check_signature(part, public_key) == TRUSTED else "it was not signed with the same key"
+    except CertificateError as error:
+        return str(error)
+
+
+def _of_rows(topics: Sequence[Fields], parts: Mapping[str, Fields]) -> Iterable[str]:
+    used = set()
+    for row in topics:
+        topic = row["topic"]
+        if row["do"] == KEEP and not (row["keep"] and row["keep"]["because"]):
+            yield f"It keeps {topic} without a ground."
+        for part_id in row["parts"]:
+            used.add(part_id)
+            if part_id in parts and topic not in parts[part_id]["request"]["topics"]:
+                yield f"Its part {part_id} is not about {topic}."
+    for part_id in sorted(set(parts) - used):
+        yield f"No topic names its part {part_id}."

@@ -1,0 +1,87 @@
+"""A person's paper as one HTML page that this person can read. Made to be kept, mailed and printed, as `certificates/page.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.page import certificate_page, template
+from diamant.cleaner.evidence.certificates.page_words import Fields, part, written_since_count
+from diamant.cleaner.evidence.scan.report import VALUES_GONE
+from diamant.cleaner.papers.paper import is_paper
+from diamant.cleaner.person.people_map import KEEP
+from diamant.words import counted
+
+_TITLES = {
+    "forgotten": ("Everything that was found is gone, as it was asked for", "good"),
+    "forgotten-but-kept": ("Everything is gone but what has to be kept", "good"),
+    "values-gone": ("The data are gone; deletion marks still name the keys", "good"),
+    "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
+    "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
+}
+_NOT_SIGNED = ("This is not what was signed: it proves nothing", "bad")
+_DONE = {
+    "key-gone": "removed; nothing names the key any more",
+    "values-gone": "removed; a deletion mark still names the key",
+    "records-gone": "removed",
+    "fields-blanked": "the named fields were blanked, the rest stays",
+    "nothing-matched": "nothing was found",
+    "not-certified": "not certified",
+}
+_PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
+
+
+def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
+    """Return the page of a certificate of any kind. `problem`, `bundle`: as of `certificate_page`."""
+    if not is_paper(certificate):
+        return certificate_page(certificate, problem, bundle)
+    title, mood = _TITLES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
+    parts = {str(one["id"]): one for one in certificate["parts"]}
+    return template("person_page.html.j2").render(
+        c=certificate,
+        problem=problem,
+        bundle=bundle,
+        kind="Certificate of a person's request",
+        title=_NOT_SIGNED[0] if problem else title,
+        mood=_NOT_SIGNED[1] if problem else mood,
+        found=[row for row in certificate["topics"] if row["records"]],
+        total=sum(row["records"] for row in certificate["topics"]),
+        rows=[_row(row, parts) for row in certificate["topics"]],
+        kept=[(row, _until(row["keep"]["until"])) for row in certificate["topics"] if row["keep"] and row["records"]],
+        problems=[(row["topic"], row["problem"]) for row in certificate["topics"] if row["problem"]],
+        again=_again(parts.values()),
+        marks=any(one["state"] == VALUES_GONE for one in parts.values()),
+        part_rows=[
+            [part_id, ", ".join(one["request"]["topics"]), str(one["state"]), str(len(one["claims"]))]
+            for part_id, one in parts.items()
+        ],
+    )
+
+
+def _row(row: Fields, parts: Fields) -> list[str]:
+    states = {parts[one]["state"] for one in row["parts"] if one in parts}
+    done = "; ".join(_DONE.get(state, state) for state in sorted(states)) or row["problem"] or "not done"
+    if row["do"] == KEEP:
+        done = "kept, see below" if row["records"] else "nothing was found"
+    fields = f" ({', '.join(row['fields'])})" if row["fields"] else ""
+    return [str(row["topic"]), counted(row["records"], "record"), f"{done}{fields}"]
+
+
+def _until(until: str) -> str:
+    """Return a period such as `P10Y` in words; a date as it is."""
+    if not until.startswith("P"):
+        return f"until {until}"
+    words, digits = [], ""
+    for letter in until[1:]:
+        if letter.isdigit():
+            digits += letter
+        elif digits and letter in _PERIODS:
+            words.append(counted(int(digits), _PERIODS[letter]))
+            digits = ""
+    return f"for {' and '.join(words)} after each was written"
+
+
+def _again(parts: Iterable[Any]) -> list[tuple[str, str]]:
+    """Return topics and counts of records that came after the claims' ends."""
+    counts = [(", ".join(part(one, "request").get("topics", ())), written_since_count(one)) for one in parts]
+    return [(topics, counted(count, "record")) for topics, count in counts if count]

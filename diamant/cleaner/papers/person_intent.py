@@ -1,0 +1,124 @@
+"""The intent of a person's request: what a broker needs to continue it after it was stopped in the middle.
+
+It has the identifiers and the conditions, and is encrypted as the other intents are (`private_files.py`). It is written before
+the first job begins, and removed with the last paper. The ids of its jobs are chosen with it: so a broker that was stopped at
+any point finds each of them begun, ended, or not begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, RemovalIntent, TopicScope
+from diamant.cleaner.evidence.certificates.private_files import IntentFiles
+from diamant.cleaner.evidence.search.needles import Needle
+from diamant.cleaner.evidence.search.remains import Remains
+from diamant.cleaner.person.keeping import Keep
+from diamant.storage import names
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
+
+OPEN = "open"
+"""The one phase: how far each job is, its own files say."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonJob:
+    """One erasure or redaction of a request."""
+
+    id: str
+    do: str
+    """An action of the map with a job: not `keep`."""
+    topics: tuple[str, ...]
+    """Of an erasure all topics of the key, of a redaction one."""
+    key: str = ""
+    """Of an erasure, in hexadecimal."""
+    where: str = ""
+    """Of a redaction."""
+    fields: tuple[str, ...] = ()
+    replacement: str = ""
+    """Of fields that are blanked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFate:
+    """What becomes of a topic, as paper and register state it. It holds no identifier."""
+
+    topic: str
+    do: str
+    records: int
+    """The records of the person when the request was planned."""
+    jobs: tuple[str, ...] = ()
+    """Ids of the jobs about it."""
+    fields: tuple[str, ...] = ()
+    """The fields to blank."""
+    keep: Keep | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PersonIntent(RemovalIntent):
+    """One request in progress."""
+
+    id: str
+    phase: str
+    identifiers: Mapping[str, tuple[str, ...]]
+    reason: str
+    reference: str
+    requested_ms: int
+    rows: tuple[TopicFate, ...]
+    jobs: tuple[PersonJob, ...]
+    not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By topic, the identifiers that it has, and that are not known of the person."""
+    is_now: bool = False
+    """Tombstones are to be removed before their horizon."""
+    is_confirmed: bool = False
+    """Although groups have not read them."""
+    scope: Mapping[str, TopicScope] = field(default_factory=dict)
+    due_ms: int | None = None
+    found: Mapping[TopicPartition, Keep] = field(default_factory=dict)
+    done: Mapping[TopicPartition, Keep] = field(default_factory=dict)
+    before: tuple[FileDigest, ...] = ()
+    needles: tuple[Needle, ...] = ()
+    """As `found`, `done` and `before`, always empty: the jobs have them."""
+    is_manual_clock: bool = False
+    retries: int = 0
+
+    def topic_names(self) -> tuple[str, ...]:
+        return tuple(one.topic for one in self.rows)
+
+    def remains(self, secret: bytes) -> Remains:
+        raise NotImplementedError("the jobs have the remains")
+
+    def to_bytes(self) -> bytes:
+        return self.to_json(rows=[asdict(one) for one in self.rows], jobs=[asdict(one) for one in self.jobs])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PersonIntent:
+        """Undo `to_bytes`. ValueError for any other input."""
+
+        def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+            return {
+                "identifiers": {name: tuple(values) for name, values in plain["identifiers"].items()},
+                "not_searched": {topic: tuple(found) for topic, found in plain["not_searched"].items()},
+                "rows": tuple(map(_row, plain["rows"])),
+                "jobs": tuple(_job(one) for one in plain["jobs"]),
+            }
+
+        return cls.parsed(data, Keep, Keep, own)
+
+
+def _row(plain: Mapping[str, Any]) -> TopicFate:
+    keep = plain["keep"]
+    lists = {"jobs": tuple(plain["jobs"]), "fields": tuple(plain["fields"])}
+    return TopicFate(**{**plain, **lists, "keep": None if keep is None else Keep(**keep)})
+
+
+def _job(plain: Mapping[str, Any]) -> PersonJob:
+    return PersonJob(**{**plain, "topics": tuple(plain["topics"]), "fields": tuple(plain["fields"])})
+
+
+def person_files(env: Env, directory: str) -> IntentFiles[PersonIntent]:
+    """Return the intents of the requests in a data directory."""
+    return IntentFiles(env, directory, names.PERSON_PREFIX, PersonIntent.from_bytes)
