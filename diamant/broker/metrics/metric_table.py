@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.groups.delivery.share_sessions import ShareSessions
+    from diamant.broker.person.people import People
 
 GAUGE, COUNTER, UNTYPED, HISTOGRAM = "gauge", "counter", "untyped", "histogram"
 
@@ -123,7 +124,7 @@ def _deadline(name: str, meaning: str, unit: str, value: Callable[[TopicDeadline
     return Metric(f"diamant_{name}", GAUGE, meaning, unit, samples, labels=("topic",))
 
 
-def _jobs(name: str, meaning: str, kind: Callable[[Services], Erasures | Redactions | None]) -> Metric:
+def _jobs(name: str, meaning: str, kind: Callable[[Services], Erasures | Redactions | People | None]) -> Metric:
     def now(services: Services) -> Iterator[Sample]:
         made = kind(services)
         for outcome in ("done", "failed", "held"):
@@ -488,6 +489,26 @@ _ROWS = (
         "Redactions since the start, by outcome. `done`: with a certificate; `failed`: without a certificate, or cancelled; "
         "`held`: attempts without a certificate that are retried.",
         lambda s: s.redactions.made,
+    ),
+    _jobs(
+        "person_requests",
+        "Requests of persons since the start, by outcome. `done`: with a last paper; `failed`: without, or cancelled; `held`: "
+        "attempts that are continued.",
+        lambda s: s.people.made,
+    ),
+    _own(
+        "person_requests_open",
+        GAUGE,
+        "Requests of persons that are received or in progress.",
+        "requests",
+        lambda s: 0 if s.people.made is None else s.people.made.register.open_count,
+    ),
+    _own(
+        "person_requests_days_left",
+        GAUGE,
+        "Time until the first open request of a person is due; negative: it is overdue. Missing if none is open.",
+        "days",
+        lambda s: None if s.people.made is None else s.people.made.days_left(),
     ),
     # Topics
     _topic("messagesin", "MessagesInPerSec", "Messages written by producers.", "messages", lambda t: t.messages_in),

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+DAY_MS = 24 * 3_600_000
 MAX_EXTENSION_MONTHS = 2
 """In all, by Art. 12 (3) of the GDPR."""
 
@@ -94,14 +95,19 @@ class People:
         self._admission = asyncio.Lock()
 
     async def start(self) -> None:
-        """Read the register, correct what a stop left half noted, and resume unfinished requests when they are due."""
+        """Resume unfinished requests when they are due, read the register, and correct what a stop left half noted."""
+        await self.queue.start()  # First: it names papers that a stop left pending.
         try:
             await self.register.load()
             for request in [one for one in self.register.known() if one.state == IN_PROGRESS]:
                 await self._settle(request.id)
         except NotPossible as error:
             logger.error("the register of requests cannot be read: %s", error)
-        await self.queue.start()
+
+    def days_left(self) -> float | None:
+        """Return the time until the first open request is due; None if none is open."""
+        due_ms = self.register.next_due_ms
+        return None if due_ms is None else (due_ms - self._clock.now_ms()) / DAY_MS
 
     # -- forgetting ------------------------------------------------------------------------------------------------------
 

@@ -128,6 +128,16 @@ class RequestRegister:
         """Return the requests, oldest change first; none before `load`."""
         return self._requests.values()
 
+    @property
+    def open_count(self) -> int:
+        """The number of open requests."""
+        return sum(one.is_open for one in self._requests.values())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The earliest due date of an open request; None if none is open."""
+        return min((one.due_ms for one in self._requests.values() if one.is_open), default=None)
+
     def open_of(self, identifiers: Iterable[tuple[str, str]]) -> PersonRequest | None:
         """Return an open request about one of these identifiers; None if there is none."""
         sought = {*identifiers}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import stat
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,11 +19,10 @@ from diamant.cleaner.erasure_state.intent import CLOSING, Intent
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.cleaner.evidence.search.needles import VALUE
 from diamant.progress import Progress
-from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.env import RealEnv
 from tests import effort
 from tests.broker.erasure.brokers import broker_at, config, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
+from tests.broker.erasure.copying_env import CopyingEnv
 from tests.broker.erasure.erasing import erase, intents_of, unfinished, wait_idle
 from tests.broker.erasure.issued import (
     certificates_in,
@@ -48,35 +46,6 @@ LOCATING = "locating the key"
 def at_last_scan(broker: Broker, act: Callable[[], object]) -> Progress:
     """The progress of a call, with an action before the scan that follows the certificate for values."""
     return at_stage(SCANNING, lambda: act() if certificates_of(broker, "values-gone") else None)
-
-
-class CopyingEnv(RealEnv):
-    """Real files; while `copies` is set, the data directory is copied before renames and removals."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(SettableClock(START_MS))
-        self._directory = directory
-        self._lock = threading.Lock()
-        self.copies: Path | None = None
-        self.points: list[str] = []
-        """What comes next, by copy."""
-
-    def copy(self, what: str) -> None:
-        """Copy the data directory."""
-        if self.copies is not None:
-            shutil.copytree(self._directory, self.copies / str(len(self.points)) / "data")
-            self.points.append(what)
-
-    def rename(self, old: str, new: str) -> None:
-        with self._lock:
-            self.copy(f"rename to {Path(new).name}")
-            super().rename(old, new)
-
-    def remove(self, path: str, *, missing_ok: bool = False) -> None:
-        with self._lock:
-            if Path(path).exists():
-                self.copy(f"remove {Path(path).name}")
-            super().remove(path, missing_ok=missing_ok)
 
 
 async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
