@@ -506,9 +506,9 @@ _ROWS = (
     _own(
         "person_requests_days_left",
         GAUGE,
-        "Time until the first open request of a person is due; negative: it is overdue. Missing if none is open.",
+        "Time until the first open request of a person is due; negative: it is overdue. NaN if none is open.",
         "days",
-        lambda s: None if s.people.made is None else s.people.made.days_left(),
+        lambda s: math.nan if s.people.made is None else s.people.made.days_left(),
     ),
     # Topics
     _topic("messagesin", "MessagesInPerSec", "Messages written by producers.", "messages", lambda t: t.messages_in),

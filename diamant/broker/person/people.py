@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker import certificate_texts
@@ -104,10 +105,10 @@ class People:
         except NotPossible as error:
             logger.error("the register of requests cannot be read: %s", error)
 
-    def days_left(self) -> float | None:
-        """Return the time until the first open request is due; None if none is open."""
+    def days_left(self) -> float:
+        """Return the time until the first open request is due; NaN if none is open."""
         due_ms = self.register.next_due_ms
-        return None if due_ms is None else (due_ms - self._clock.now_ms()) / DAY_MS
+        return nan if due_ms is None else (due_ms - self._clock.now_ms()) / DAY_MS
 
     # -- forgetting ------------------------------------------------------------------------------------------------------
 

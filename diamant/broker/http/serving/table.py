@@ -17,6 +17,7 @@ ENDPOINTS: dict[str, str] = {
     "/live/overview": "diamant.broker.http.page.views.overview",
     "/live/topics": "diamant.broker.http.page.views.topics",
     "/login": "diamant.broker.http.page.views.login",
+    "/people": "diamant.broker.http.page.views.people",
     "/readyz": "diamant.broker.http.endpoints.health",
     "/static": "diamant.broker.http.page.views.static_files",
     "/topics": "diamant.broker.http.page.views.topics",

@@ -19,7 +19,8 @@ from tests.broker.http.page.conftest import watched
 VIEWS = (
     "/", "/topics", "/topics/users", "/topics/users/settings",
     "/topics/users/records", "/topics/users/0", "/topics/users/1", "/topics/large/0", "/topics/users/0/99", "/topics/alike",
-    "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/faults", "/history",
+    "/groups", "/groups/readers%2F1", "/groups/readers%2F1/tombstones", "/forget", "/people", "/faults",
+    "/history",
 )  # fmt: skip
 AXE_OPTIONS = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},

@@ -122,7 +122,7 @@ function progressText(job) {
   return `${text} …`;
 }
 
-const JOBS = /^\/v1\/(compact|segments|erase|redact|verify|clock\/(advance|set))$/;
+const JOBS = /^\/v1\/(compact|segments|erase|redact|verify|person\/forget|clock\/(advance|set))$/;
 
 async function carryOut(method, path, fields, tell) {
   let [status, found] = await call(method, path, fields);
@@ -157,7 +157,8 @@ async function typedIn(form) {
     if (field.type === "checkbox") {
       if (field.checked) found[field.name] = true;
     } else if (field.type === "file") {
-      if (field.files.length) found[field.name] = new Verbatim(await field.files[0].text());
+      const text = field.files.length && (await field.files[0].text());
+      if (field.files.length) found[field.name] = "text" in field.dataset ? text : new Verbatim(text);
     } else if (field.multiple) {
       found[field.name] = [...field.selectedOptions].map((option) => option.value);
     } else if (field.value !== "" && "json" in field.dataset) {
