@@ -118,14 +118,11 @@ class _Watched:
         self._wheres = wheres
         self.newest_ms = -1
 
-    def judge(self, record: Record) -> int:
-        verdict = max(where.judge(record) for where in self._wheres)
+    def examine(self, record: Record) -> tuple[int, None]:
+        verdict = max(where.examine(record)[0] for where in self._wheres)
         if verdict == YES:
             self.newest_ms = max(self.newest_ms, record.timestamp)
-        return verdict
-
-    def change(self, record: Record) -> None:
-        del record  # A plan only counts.
+        return verdict, None  # A plan only counts.
 
     def may_be_in(self, payload: bytes) -> bool:
         return any(where.may_be_in(payload) for where in self._wheres)
