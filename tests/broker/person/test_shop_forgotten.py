@@ -1,0 +1,89 @@
+"""Customers of the whole shop are forgotten; a reader that shares no code with the broker looks for what is left."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from diamant import Admin
+from diamant.broker.broker import Broker
+from tests.broker.person.large_shop import SHOP_MAP, TOPICS, Customer, create_shop, decoded, texts_in, write_shop
+
+Place: TypeAlias = tuple[str, int, int]
+Stored: TypeAlias = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
+
+KEPT_IN = {"orders", "payments", "transfers"}
+"""Topics whose records stay, without the blanked fields; they still have the customer's number."""
+
+
+def read_all(bootstrap_servers: str) -> dict[Place, Stored]:
+    """All records of the shop, as librdkafka returns them."""
+    found: dict[Place, Stored] = {}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "all",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,  # a group that is behind would keep the tombstones
+        }
+    )
+    places = [TopicPartition(topic, partition, 0) for topic in TOPICS for partition in range(2)]
+    consumer.assign(places)
+    ended: set[tuple[str, int]] = set()
+    while len(ended) < len(places):
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            ended.add((message.topic(), message.partition()))
+            continue
+        headers = tuple(message.headers() or ())
+        stored = message.key(), message.value(), headers, message.timestamp()[1]
+        found[message.topic(), message.partition(), message.offset()] = stored
+    consumer.close()
+    return found
+
+
+def said_in(stored: Stored) -> set[str]:
+    """All texts and numbers of a record, decoded by the reference libraries."""
+    key, value, headers, _ = stored
+    found = {(one or b"").decode() for one in (key, *(value for _, value in headers))}
+    return found | ({*texts_in(decoded(value))} if value else set())
+
+
+@pytest.mark.slow
+def test_nothing_of_the_forgotten_is_left_and_all_of_the_others(tmp_path: Path) -> None:
+    """Their e-mail, telephone and device are nowhere, their number only where records are kept; others are as they were."""
+    properties = {"diamant.certificate.key.file": str(tmp_path / "keys" / "key")}
+    with Broker(
+        data_dir=tmp_path / "data", listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0", properties=properties
+    ) as broker:
+        asyncio.run_coroutine_threadsafe(create_shop(broker.awaited), broker.loop).result(60)
+        write_shop(broker.bootstrap_servers, 30)
+        before = read_all(broker.bootstrap_servers)
+        admin = Admin(broker.bootstrap_servers, timeout=600)
+        people = [Customer(3), Customer(17)]
+        for one in people:
+            found = admin.person.forget({"customer_id": one.customer_id}, SHOP_MAP, reason="GDPR Art. 17", now=True)
+            assert found["state"] == "forgotten-but-kept", [row["problem"] for row in found["certificate"]["topics"]]
+            states = {part["state"] for part in found["certificate"]["parts"]}
+            assert states == {"key-gone", "records-gone", "fields-blanked"}
+        after = read_all(broker.bootstrap_servers)
+    hidden = {text for one in people for text in (one.email, one.phone, one.device)}
+    numbers = {one.customer_id for one in people}
+    theirs = hidden | numbers
+    assert not [place for place, stored in after.items() if said_in(stored) & hidden]
+    assert {place[0] for place, stored in after.items() if said_in(stored) & numbers} <= KEPT_IN
+    of_others = {place: stored for place, stored in before.items() if not said_in(stored) & theirs}
+    compacted = {topic for topic, configs in TOPICS.items() if configs["cleanup_policy"] == "compact"}
+    assert {place: after.get(place) for place in of_others if place[0] not in compacted} == {
+        place: stored for place, stored in of_others.items() if place[0] not in compacted
+    }
+    latest = {(place[0], stored[0]): stored for place, stored in sorted(before.items())}
+    now = {(place[0], stored[0]): stored for place, stored in sorted(after.items())}
+    for place, stored in of_others.items():
+        if place[0] in compacted:
+            assert now[place[0], stored[0]] == latest[place[0], stored[0]], place
