@@ -11,11 +11,18 @@ from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.storage.input_file import read_input
 
 _MAP = "diamant.broker.commands.person.people_map"
+_FORGET = "diamant.broker.commands.person.forget"
+_REQUESTS = "diamant.broker.commands.person.requests"
 
 PERSON_COMMANDS = {
     "suggest": LazyCommand(f"{_MAP}:suggest", "Suggest a map of people, from samples of the topics."),
     "check": LazyCommand(f"{_MAP}:check", "Check a map of people against the topics."),
     "show": LazyCommand("diamant.broker.commands.person.show:show", "Show all records of a person, and write a copy."),
+    "forget": LazyCommand(f"{_FORGET}:forget", "Forget a person in all topics of a map, and certify it."),
+    "requests": LazyCommand(f"{_REQUESTS}:requests", "List the requests of persons, those due next first."),
+    "receive": LazyCommand(f"{_REQUESTS}:receive", "Register a request before anything is done about it."),
+    "extend": LazyCommand(f"{_REQUESTS}:extend", "Extend the due date of a request, with a reason."),
+    "close": LazyCommand(f"{_REQUESTS}:close", "Close a request, with a reason; one in progress is cancelled."),
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
