@@ -152,14 +152,19 @@ class BrokerTable:
         """Return the leader of a partition that exists; -1 if none of its replicas is up and in sync."""
         return self._metadata.image.topics[topic].partitions[partition].leader
 
+    def has_enough_in_sync(self, log: Log) -> bool:
+        """Return whether `min.insync.replicas` of a partition, or all if there are fewer, are in sync (effectiveMinIsr)."""
+        partition = self.partition(log.topic, log.partition)
+        return len(partition.isr) >= min(log.config.min_insync_replicas, len(partition.replicas))
+
     def hold_end(self, log: Log) -> bool:
-        """Keep the high watermark of a partition where it is while fewer than `min.insync.replicas` are in sync.
+        """Keep the high watermark of a partition where it is while not enough replicas are in sync.
 
         Return whether it rises to the end of the log again. Source: Partition.maybeIncrementLeaderHW.
         """
-        partition = self.partition(log.topic, log.partition)
-        if len(partition.isr) < min(log.config.min_insync_replicas, len(partition.replicas)):
-            self._held_ends.setdefault(log, log.high_watermark)
+        if not self.has_enough_in_sync(log):
+            # Before a flush that `flush.messages` requires, no reader and no follower has the latest records.
+            self._held_ends.setdefault(log, log.recovery_point if log.is_flush_wanted else log.high_watermark)
             return False
         return self._held_ends.pop(log, None) is not None
 

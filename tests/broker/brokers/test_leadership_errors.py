@@ -1,4 +1,4 @@
-"""Errors of leadership: the leader that they name, epochs, followers that serve fetches, replicas that leave during a write."""
+"""Errors of leadership: the leader that they name, epochs, followers that serve fetches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from diamant.protocol.errors import ErrorCode
 from tests.broker.brokers.several import bring_up, create, several, table, take_down
-from tests.broker.held_disk import held_disk
 from tests.broker.wire import (
     DELETE_RECORDS,
     FETCH,
@@ -21,8 +20,7 @@ from tests.broker.wire import (
     batch_of,
     fetch_fields,
 )
-from tests.memory_env import MemoryEnv
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -210,22 +208,6 @@ async def test_a_session_belongs_to_its_broker() -> None:
         following = {**fields, "session_id": session_id, "session_epoch": 1, "topics": []}
         assert (await wires[1].call(FETCH, 12, following)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert (await wires[0].call(FETCH, 12, following)).error_code == 0
-
-
-@pytest.mark.parametrize("is_move", [False, True])
-async def test_replicas_that_leave_during_a_write(is_move: bool) -> None:
-    """The records are in the log, but fewer replicas are in sync than acks=all needs, or another broker leads by now."""
-    env = MemoryEnv()
-    async with several(env=env) as (broker, wires):
-        await create(wires[0], factor=3, min_insync_replicas="3", flush_messages="1")
-        log = broker.node.topics.log("t", 0)
-        with held_disk([log], env) as disk:
-            producing = asyncio.create_task(wires[0].call(PRODUCE, 9, produce_fields()))
-            await asyncio.to_thread(disk.begun[log].wait, PATIENCE_S)
-            table(broker).move_leader("t", 0, 2) if is_move else take_down(broker, 3)
-        code = (await producing).responses[0].partition_responses[0].error_code
-        assert code == (NOT_LEADER if is_move else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        assert log.log_end_offset == 1
 
 
 async def test_a_join_that_waits_moves_with_the_coordinator() -> None:

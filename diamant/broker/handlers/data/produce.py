@@ -20,7 +20,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from diamant.broker.handlers.data.delayed_produce import AppendedPart, DelayedProduce
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
+from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.leader_check import NotLeader, check_leader
@@ -107,7 +109,7 @@ class Appending:
         self._version = context.api_version
         self._is_open = context.access.is_open
         self._results: list[ProduceTopicResult] = []
-        self._to_flush: list[Log] = []
+        self._to_flush: list[AppendedPart] = []
         self._refused: KafkaError | None = None
         """The error of the whole request."""
         self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
@@ -129,6 +131,7 @@ class Appending:
                         raise HeavyBatch
                     checked = log.check_batch(records, produce_version=version, is_light=True)
                     topic_results.append(self._append(log, index, checked))
+                    self._note_flush(log, topic_results, len(topic_results) - 1)
                 except HeavyBatch:
                     part = HeavyPart(topic_results, len(topic_results), name, topic_id, index, records)
                     self.heavy.append(part)
@@ -137,7 +140,7 @@ class Appending:
                     topic_results.append(self._refuse(index, log, error))
             self._results.append(ProduceTopicResult(name, topic_id, topic_results))
 
-    async def append_heavy(self) -> bytes | None:
+    async def append_heavy(self) -> Body | None:
         """Check the heavy batches in a thread, one after the other, and append each; then answer."""
         loop = asyncio.get_running_loop()
         for results, position, name, topic_id, index, records in self.heavy:
@@ -150,12 +153,13 @@ class Appending:
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
+                self._note_flush(log, results, position)
             except REQUEST_ERRORS as error:
                 results[position] = self._refuse(index, log, error)
         answer = self.answer()
         return answer if answer is None or isinstance(answer, bytes) else await answer
 
-    def answer(self) -> bytes | Coroutine[Any, Any, bytes] | None:
+    def answer(self) -> bytes | Coroutine[Any, Any, Body | None] | None:
         """Return the client's answer, at once or when the records are on disk."""
         if self._request.acks == 0:
             for topic in self._results:
@@ -201,23 +205,14 @@ class Appending:
     def _check_allowed(self, log: Log) -> None:
         if log.topic in INTERNAL_TOPICS and self._context.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{log.topic} is internal: clients may not write to it")
-        if self._node.topics.brokers is not None:
-            self._check_in_sync(log, ErrorCode.NOT_ENOUGH_REPLICAS)
-
-    def _check_in_sync(self, log: Log, code: ErrorCode) -> None:
-        """Of several brokers, raise KafkaError unless the one asked leads, with as many replicas in sync as acks needs.
-
-        Source: Partition.effectiveMinIsr: of fewer replicas than min.insync.replicas, all are enough.
-        """
         brokers = self._node.topics.brokers
-        assert brokers is not None
-        check_leader(brokers, log, self._context.connection.broker_id)
-        if self._request.acks == -1 and log.config.min_insync_replicas > 1:
-            partition = brokers.partition(log.topic, log.partition)
-            if len(partition.isr) < min(log.config.min_insync_replicas, len(partition.replicas)):
+        if brokers is not None:
+            check_leader(brokers, log, self._context.connection.broker_id)
+            if self._request.acks == -1 and not brokers.has_enough_in_sync(log):
+                size = len(brokers.partition(log.topic, log.partition).isr)
                 raise KafkaError(
-                    code,
-                    f"The size of the current ISR : {len(partition.isr)} is insufficient to satisfy the min.isr requirement of "
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"The size of the current ISR : {size} is insufficient to satisfy the min.isr requirement of "
                     f"{log.config.min_insync_replicas} for partition {log.topic}-{log.partition}",
                 )
 
@@ -289,12 +284,14 @@ class Appending:
         counts = self._node.topic_metrics.topic(log.topic)
         counts.messages_in += checked.header.record_count
         counts.bytes_in += len(checked.batch)
-        # Also for a duplicate, which appends nothing: the original batch may not be on disk yet.
-        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
-            self._to_flush.append(log)
         return ProducePartitionResult(
             index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
+
+    def _note_flush(self, log: Log, results: list[ProducePartitionResult], position: int) -> None:
+        """Make the answer wait for `flush.messages`. Also for a duplicate: the original batch may not be on disk yet."""
+        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
+            self._to_flush.append(AppendedPart(log, results, position))
 
     def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
         if isinstance(error, KafkaError) and error.record_errors:
@@ -314,25 +311,33 @@ class Appending:
         endpoints = brokers.endpoints(leaders, self._context.connection)
         return encode_produce_response(self._version, self._results, node_endpoints=endpoints)
 
-    async def _answer_when_flushed(self) -> bytes:
-        await self._node.flusher.flushed(self._to_flush)
-        logs = {(log.topic, log.partition): log for log in self._to_flush}
-        logs_by_id = {(log.topic_id, log.partition): log for log in self._to_flush}
-        for topic in self._results:
-            for position, result in enumerate(topic.partitions):
-                log = logs.get((topic.name or "", result.index))
-                if log is None and topic.topic_id is not None:
-                    log = logs_by_id.get((topic.topic_id, result.index))
-                if log is None or result.error_code:
-                    continue
-                try:
-                    if log.write_failure is not None:
-                        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
-                    if self._node.topics.brokers is not None:
-                        self._check_in_sync(log, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-                except KafkaError as error:
-                    topic.partitions[position] = self._refuse(result.index, log, error)
-        return self._encode()
+    async def _answer_when_flushed(self) -> Body | None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._request.timeout_ms / 1000
+        await self._node.flusher.flushed(part.log for part in self._to_flush)
+        flushed = []
+        for part in self._to_flush:
+            if part.log.write_failure is None:
+                flushed.append(part)
+            else:
+                unsynced = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
+                index = part.results[part.position].index
+                part.results[part.position] = self._refuse(index, part.log, unsynced)
+        brokers = self._node.topics.brokers
+        if brokers is None or self._request.acks != -1:
+            return self._encode()
+        broker_id = self._context.connection.broker_id
+        delayed = DelayedProduce(flushed, brokers, broker_id, self._refuse_appended, self._encode)
+        left_ms = int((deadline_s - loop.time()) * 1000)
+        if left_ms <= 0 or delayed.refresh():
+            return delayed.encode()
+        answer = self._node.purgatory.wait(delayed, (part.log for part in flushed), left_ms)
+        return await answer if isinstance(answer, PendingAnswer) else delayed.encode()
+
+    def _refuse_appended(self, result: ProducePartitionResult, error: KafkaError) -> ProducePartitionResult:
+        """As `_refuse`, for records that are in the log: the answer has their offsets."""
+        refused = self._refuse(result.index, None, error)
+        return result._replace(error_code=refused.error_code, current_leader=refused.current_leader)
 
 
 def _is_transactional(records: memoryview) -> bool:
