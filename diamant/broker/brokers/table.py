@@ -43,10 +43,10 @@ class LeaderMove(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The report of a change: the partitions that have another leader, and how many have other replicas in sync."""
+    """The report of a change: the partitions that have another leader, and those that have other replicas in sync."""
 
-    moves: tuple[LeaderMove, ...]
-    changed_isr_count: int
+    moves: tuple[LeaderMove, ...] = ()
+    changed_isr: frozenset[tuple[str, int]] = frozenset()
 
 
 class BrokerState(NamedTuple):
@@ -271,7 +271,7 @@ class BrokerTable:
         """
         now = self.partition(topic, partition)
         if tuple(replicas) == now.replicas:
-            return Changes((), 0)
+            return Changes()
         isr = tuple(filter(self.is_up, replicas))
         leader = now.leader if now.leader in isr else next(iter(isr), NO_LEADER)
         image = self.image
@@ -330,7 +330,8 @@ class BrokerTable:
         self._on_change([(topic, change.partition_id) for topic, change in real])
         for listener in self.listeners if moves else ():
             listener(moves)
-        return Changes(tuple(moves), sum(change.isr is not None for _, change in real))
+        changed_isr = frozenset((topic, change.partition_id) for topic, change in real if change.isr is not None)
+        return Changes(tuple(moves), changed_isr)
 
     def _fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:
         epoch = self.image.brokers[broker_id].broker_epoch

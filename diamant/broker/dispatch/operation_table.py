@@ -453,8 +453,8 @@ _ROWS = (
         lambda services: (services.brokers(),),
         "List the brokers of the process, with their state.",
         (permissions.DESCRIBE_CLUSTER,),
-        answer="`brokers`: `id`, `state` (up, fenced, down or silent), `rack`, `addresses`, counts of partitions, `lag`, "
-        "`delay_ms`.",
+        answer="`brokers`: `id`, `state` (up, fenced, down or silent), `rack`, `addresses`, counts of partitions, "
+        "`until_in_sync_ms`, `lag`, `delay_ms`.",
     ),
     OperationRow(
         "brokers.down",

@@ -53,9 +53,9 @@ async def test_a_moved_leader_is_known_to_all() -> None:
     """A move raises the leader epoch by one; the old leader refuses from then on."""
     async with several() as (broker, wires):
         await create(wires[0], factor=3)
-        ((move,), changed_isr_count) = table(broker).move_leader("t", 0, 2)
+        ((move,), changed_isr) = table(broker).move_leader("t", 0, 2)
         assert tuple(move) == ("t", 0, 1, 2, 1)
-        assert changed_isr_count == 0
+        assert not changed_isr
         assert [await leaders(wire) for wire in wires] == [[(2, 1, [1, 2, 3])]] * 3
         assert [await produce_code(wire) for wire in wires] == [NOT_LEADER, 0, NOT_LEADER]
 

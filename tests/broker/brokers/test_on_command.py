@@ -94,6 +94,7 @@ async def test_a_broker_is_in_sync_again_after_its_lag() -> None:
         await create(wires[0], replicas=EACH)
         await broker.brokers.down(2)
         await broker.brokers.up(2, lag="30s")
+        assert [one.until_in_sync_ms for one in await broker.brokers.list()] == [0, 30_000, 0]
         assert (await leaders(wires[0]))[0] == (1, 0, [1, 3])
         with pytest.raises(NotPossible, match=r"broker 2 is not in sync for t-0.*`unclean`"):
             await broker.brokers.move("t", 0, 2)
@@ -101,6 +102,7 @@ async def test_a_broker_is_in_sync_again_after_its_lag() -> None:
         assert (await leaders(wires[0]))[0] == (1, 0, [1, 3])
         await broker.clock.advance("1s")
         assert (await leaders(wires[0]))[0] == (1, 0, [1, 3, 2])
+        assert not any(one.until_in_sync_ms for one in await broker.brokers.list())
 
 
 async def test_a_broker_that_goes_down_again_does_not_catch_up() -> None:
@@ -249,7 +251,7 @@ async def test_an_unclean_leader_lacks_the_end(three: tuple[Broker, list[WireCli
         await wires[0].produce("t", [b"%d" % number])
     report = await broker.brokers.unclean("t", 0, 2, 3)
     assert report.moved == (("t", 0, 1, 2, 1),)
-    assert (report.end_offset, report.lost_record_count) == (3, 2)
+    assert (report.end_offset, report.lost_record_count, report.changed_isr_count) == (3, 2, 1)
     assert (await wires[1].produce("t", [b"other"])).base_offset == 3
     assert (await leaders(wires[0]))[0] == (2, 1, [2, 1, 3])
     fields = fetch_fields("t", 5, leader_epoch=1)

@@ -20,6 +20,10 @@ def advice(error: click.ClickException) -> str:
     if isinstance(error, NoSuchOption) and context is not None:
         return f"{error.message} {_for_option(context, error.option_name)}"
     text = error.format_message()
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    if isinstance(kind, click.IntRange):
+        given = error.message.partition(" is not ")[0]
+        return text.replace(error.message, f"expected {_number_within(kind)}, got {given}")
     if context is not None and text.startswith(_EXTRA):
         return f"{text}. {_for_extra(context, text.partition('(')[2].rstrip(').').split())}"
     if isinstance(error, click.MissingParameter) and context is not None:
@@ -40,6 +44,12 @@ def either(words: Sequence[str]) -> str:
 def did_you_mean(words: Sequence[str]) -> str:
     """Return the question; "" without words."""
     return f"Did you mean {either([*map(repr, words)])}?" if words else ""
+
+
+def _number_within(bounds: click.IntRange) -> str:
+    if bounds.max is None:
+        return f"a whole number of at least {bounds.min}"
+    return f"a whole number from {bounds.min} to {bounds.max}"
 
 
 def _for_option(context: click.Context, given: str) -> str:

@@ -172,13 +172,20 @@ def _print_brokers(console: Console, brokers: Sequence[Mapping[str, Any]]) -> No
     texts = {"state", "rack", "address", "lag", "delay"}
     rows = [
         [
-            *(str(one["id"]), one["state"] + (", controller" if one["is_controller"] else ""), one["rack"] or ""),
+            *(str(one["id"]), _state_text(one), one["rack"] or ""),
             *(", ".join(one["addresses"]), *(f"{one[name]:,}" for name in _COUNTS)),
             *(one["lag"] or "", f"{one['delay_ms']} ms" if one["delay_ms"] else ""),
         ]
         for one in brokers
     ]
     print_table([TableColumn(name, is_text=name in texts) for name in names], rows, console=console, is_ruled=False)
+
+
+def _state_text(broker: Mapping[str, Any]) -> str:
+    behind = broker["until_in_sync_ms"]
+    in_sync = f", in sync in {duration_text(behind)}" if behind else ""
+    controller = ", controller" if broker["is_controller"] else ""
+    return f"{broker['state']}{in_sync}{controller}"
 
 
 _COUNTS = ("leader_count", "in_sync_count", "replica_count")

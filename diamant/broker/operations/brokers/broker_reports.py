@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
@@ -34,7 +35,7 @@ class LeaderReport:
         """Return the report of one or several changes."""
         return cls(
             tuple(move for change in changes for move in change.moves),
-            sum(change.changed_isr_count for change in changes),
+            len(frozenset().union(*(change.changed_isr for change in changes))),
             cut_connection_count,
         )
 
@@ -68,6 +69,8 @@ class OneBroker:
     """The partitions with it in their ISR."""
     replica_count: int
     is_controller: bool
+    until_in_sync_ms: int
+    """How long it still catches up after `up --lag`, on the broker's clock; 0: it does not."""
     lag: str | None
     """How far it is behind where it follows; None: not at all."""
     delay_ms: int
@@ -83,6 +86,10 @@ class BrokersReport:
     """All brokers of the process."""
 
     brokers: tuple[OneBroker, ...]
+
+    def __iter__(self) -> Iterator[OneBroker]:
+        """The brokers."""
+        return iter(self.brokers)
 
     def to_fields(self) -> dict[str, object]:
         """As JSON has it."""

@@ -188,9 +188,8 @@ class Brokers:
         changes.append(table.set_isr(name, index, in_sync))
         await self._housekeeping.write_checkpoints()
         await self._node.topics.sync()
-        moved = tuple(move for change in changes for move in change.moves)
-        changed_isr_count = sum(change.changed_isr_count for change in changes)
-        return UncleanReport(moved, changed_isr_count, end_offset=end, lost_record_count=end_before - end)
+        effect = LeaderReport.of(*changes)
+        return UncleanReport(effect.moved, effect.changed_isr_count, end_offset=end, lost_record_count=end_before - end)
 
     # -- parts -----------------------------------------------------------------------------------------------------------
 
@@ -213,6 +212,7 @@ class Brokers:
         table = self._table
         partitions = [one for topic in table.image.topics.values() for one in topic.partitions.values()]
         node, lag, slow = self._node, table.lags.of(broker_id), self._slow.get(broker_id)
+        due_ms = self._in_sync_ms.get(broker_id)
         return OneBroker(
             broker_id,
             self._state(broker_id),
@@ -222,6 +222,7 @@ class Brokers:
             in_sync_count=sum(broker_id in one.isr for one in partitions),
             replica_count=sum(broker_id in one.replicas for one in partitions),
             is_controller=broker_id == table.controller_id,
+            until_in_sync_ms=0 if due_ms is None else max(due_ms - node.env.clock.now_ms(), 0),
             lag=None if lag is None else str(lag),
             delay_ms=slow[0] if slow is not None and slow[1].is_installed else 0,
         )
