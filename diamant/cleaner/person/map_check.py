@@ -27,6 +27,8 @@ UNDECODABLE = "undecodable"
 
 _ENOUGH = 10
 """Values of a sample from which on a comparison says something."""
+_SAME_PERIOD = 1.01
+"""By how much a retention may be longer than a `keep`, of which years and months have no fixed number of days."""
 
 
 class MapProblem(NamedTuple):
@@ -113,7 +115,7 @@ def _retention(topic: str, rules: Iterable[TopicRule], config: LogConfig, now_ms
         if not ends:
             reason = "retention.ms=-1" if config.is_deleted else "cleanup.policy=compact"
             yield MapProblem(OUTLIVES_KEEP, topic, "", f"{keep}, and the topic forever: {reason}")
-        elif config.retention_ms > kept_ms:
+        elif config.retention_ms > kept_ms * _SAME_PERIOD:
             text = f"{keep}, and the topic for {duration_text(config.retention_ms)} (retention.ms)"
             yield MapProblem(OUTLIVES_KEEP, topic, "", text)
         elif config.retention_ms < kept_ms:

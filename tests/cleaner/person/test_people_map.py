@@ -8,10 +8,14 @@ import jsonschema
 import pytest
 
 from diamant.cleaner.person.fides import dataset_of
+from diamant.cleaner.person.map_check import check_map
 from diamant.cleaner.person.map_file import map_text, parse_map_file
 from diamant.cleaner.person.map_schema import people_map_schema
 from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP, MapError, PeopleMap, parse_people_map
 from diamant.cleaner.person.places import WHOLE_KEY, FieldPath
+from diamant.cleaner.person.sampling import TopicSample
+from diamant.duration import parse_time_ms, time_text
+from diamant.storage.segments.log_config import LogConfig
 
 SHOP = """\
 version: 1
@@ -84,7 +88,6 @@ def test_names_count_before_regular_expressions() -> None:
 def test_records_stay_for_a_period_of_the_calendar(until: str, expected: str) -> None:
     """Years and months are those of the calendar, from a record's timestamp on; a date is a date."""
     from diamant.cleaner.person.keeping import parse_keep
-    from diamant.duration import parse_time_ms, time_text
 
     start = parse_time_ms("2024-02-29T12:00:00Z")
     assert time_text(parse_keep(until, "tax").until_ms(start)).startswith(expected)
@@ -149,6 +152,19 @@ dataset:
     assert customers.fields[FieldPath("value", ("address", "street"))] == "user.contact.address.street"
     again = parse_map_file(json.dumps(dataset_of(people, "shop")).encode(), "fides.json")
     assert again == people
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"), [(3653, []), (3640, ["ends-before-keep"]), (4000, ["outlives-keep"])], ids=str
+)
+def test_ten_years_may_have_more_or_fewer_leap_days(days: int, expected: list[str]) -> None:
+    """A topic that keeps records for ten years and a leap day more does not outlive a `keep` of ten years."""
+    entry = {"identity": {"customer_id": "key"}, "keep": {"until": "P10Y", "because": "tax"}}
+    people = parse_people_map({"version": 1, "topics": {"orders": entry}})
+    configs = {"orders": LogConfig(retention_ms=days * 86_400_000)}
+    now_ms = parse_time_ms("2026-01-01T00:00:00Z")
+    found = check_map(people, [TopicSample("orders")], configs, now_ms)
+    assert [one.kind for one in found if one.kind.endswith("-keep")] == expected
 
 
 def test_the_published_schema_accepts_maps_and_refuses_unknown_names() -> None:
