@@ -41,7 +41,8 @@ BLOCK = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COLUMNS = 130
 PATIENCE_S = 60.0
 FIRST_BROKER, FIRST_ERASURE = "docs/tutorials/first-broker.md", "docs/tutorials/first-erasure.md"
-ASKS = ("certificates", "latest", "compact", "explain", "erase", "redact", "verify", "status", "clock")
+FORGET_A_PERSON = "docs/tutorials/forget-a-person.md"
+ASKS = "certificates|latest|compact|explain|erase|redact|verify|status|clock|person|topic"
 
 
 class Step(NamedTuple):
@@ -128,7 +129,7 @@ class Shell:
         programs.mkdir()
         diamant = programs / "diamant"
         diamant.write_text(
-            f'#!/bin/sh\ncase $1 in {"|".join(ASKS)}) set -- "$@" --bootstrap-server {broker.bootstrap_servers};; esac\n'
+            f'#!/bin/sh\ncase $1 in {ASKS}) set -- "$@" --bootstrap-server {broker.bootstrap_servers};; esac\n'
             f'exec {sys.executable} -m diamant.broker.cli "$@"\n'
         )
         diamant.chmod(0o755)
@@ -236,12 +237,12 @@ def customer_42(broker: BlockingBroker, _shell: Shell) -> None:
     consumer.close()
 
 
-def programs_of_the_page(page: str) -> Callable[[BlockingBroker, Shell], None]:
-    """Nothing is written, but the page's programs are saved as it says: a block whose first line is `# NAME.py`."""
+def files_of_the_page(page: str) -> Callable[[BlockingBroker, Shell], None]:
+    """Nothing is written, but the page's files are saved as it says: a block whose first line is `# NAME.py` or `# NAME.yaml`."""
 
     def save(broker: BlockingBroker, shell: Shell) -> None:
         for text, name in re.findall(
-            r"^```python\n(# (\w+\.py)\n.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.M
+            r"^```\w+\n(# (\w+\.(?:py|yaml))\n.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.M
         ):
             (shell.directory / name).write_text(text.replace(KAFKA_ADDRESS, broker.bootstrap_servers))
 
@@ -253,8 +254,9 @@ PAGES: dict[str, tuple[Callable[[BlockingBroker, Shell], None], dict[str, Any]]]
     "docs/how-to/compact-on-demand.md": (ten_thousand_users, {}),
     "docs/how-to/explain.md": (superseded_customer, {"diamant_clock": "manual"}),
     "docs/how-to/test-your-compaction.md": (prices, {"diamant_clock": "manual"}),
-    FIRST_BROKER: (programs_of_the_page(FIRST_BROKER), {}),
-    FIRST_ERASURE: (programs_of_the_page(FIRST_ERASURE), {"diamant_clock": "manual"}),
+    FIRST_BROKER: (files_of_the_page(FIRST_BROKER), {}),
+    FIRST_ERASURE: (files_of_the_page(FIRST_ERASURE), {"diamant_clock": "manual"}),
+    FORGET_A_PERSON: (files_of_the_page(FORGET_A_PERSON), {}),
 }
 """By page: what is written before its first command, and what its broker is configured with."""
 
