@@ -72,9 +72,11 @@ class BrokerTable:
         listeners: Sequence[Listener],
         on_change: Callable[[list[tuple[str, int]]], None],
         lags: Lags,
+        is_unclean: Callable[[str], bool],
     ) -> None:
-        """`listeners`: as clients see those of all brokers."""
+        """`listeners`: as clients see those of all brokers. `is_unclean`: a topic's `unclean.leader.election.enable`."""
         self._metadata = metadata
+        self._is_unclean = is_unclean
         self.lags = lags
         self._held_ends: WeakKeyDictionary[Log, int] = WeakKeyDictionary()
         self._on_change = on_change
@@ -234,6 +236,15 @@ class BrokerTable:
             ]
         )
 
+    def elect_missing(self) -> Changes:
+        """Elect leaders where there are none and any replica may lead (`maybeTriggerUncleanLeaderElection…`)."""
+        missing = [one for one in self._partitions() if one[1].leader == NO_LEADER and self._is_unclean(one[0])]
+        return self._apply([self._changed(*one) for one in missing])
+
+    def elect_unclean(self, topic: str, partition: int) -> Changes:
+        """Let a replica that is up lead, in sync or not. NotFound."""
+        return self._apply([self._changed(topic, self.partition(topic, partition), is_unclean=True)])
+
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
         """Set the in-sync replicas of a partition; if its leader is not among them, another leads. NotFound; NotPossible."""
         now = self.partition(topic, partition)
@@ -298,6 +309,7 @@ class BrokerTable:
         leader: int | None = None,
         gone: int = NO_LEADER,
         back: int = NO_LEADER,
+        is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
         """Return a change, as if `gone` were down and `back` up."""
         image = self.image
@@ -310,6 +322,7 @@ class BrokerTable:
             leader=leader,
             min_isr=min_isr,
             has_elr=has_elr,
+            is_unclean=is_unclean or self._is_unclean(topic),
         )
 
     def _apply(

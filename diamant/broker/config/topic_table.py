@@ -96,7 +96,8 @@ _OTHERS = (
         "unclean.leader.election.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether an out-of-sync replica may become leader. Kept and shown; a single node elects no leader.",
+        "Whether a replica out of sync may lead when none in sync is up. With several brokers it lacks no record: all share one "
+        "log. One broker elects no leader.",
         synonyms=("unclean.leader.election.enable",),
     ),
 )

@@ -85,6 +85,11 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
     return config if broker.diamant_cleaner_mode == KAFKA else config.with_clamped_jitter()
 
 
+def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
+    """Return the value of one configuration of a topic: its own, else the broker's. KeyError for other names."""
+    return _effective(TOPIC_CONFIGS[name], overrides, broker)
+
+
 def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
     """Every configuration of a topic, with its value and source (Kafka: ``ConfigHelper``, LogConfig
     half).

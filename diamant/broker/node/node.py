@@ -84,7 +84,10 @@ class Node:
             from diamant.broker.brokers.table import BrokerTable
 
             told, lags = self.config.advertised(addresses.kafka), Lags(env.clock)
-            self.topics.brokers = BrokerTable(metadata, told, self.topics.partitions_changed, lags)
+            self.topics.brokers = brokers = BrokerTable(
+                metadata, told, self.topics.partitions_changed, lags, self.topics.is_unclean
+            )
+            brokers.elect_missing()
             self.log_events.subscribe(lags.changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.topic_values import log_config
+from diamant.broker.config.topic_values import log_config, topic_value
 from diamant.broker.errors import no_partition, no_topic
 from diamant.broker.topics.topic import Topic, TopicListener
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -118,6 +118,10 @@ class Topics:
         """The configuration of the topic's logs: its own values, else the broker's."""
         return log_config(self.configs_of(name), self.config)
 
+    def is_unclean(self, name: str) -> bool:
+        """Return whether a replica out of sync may lead partitions of the topic."""
+        return topic_value("unclean.leader.election.enable", self.configs_of(name), self.config) is True
+
     async def settled(self, names: Iterable[str]) -> None:
         """Wait until none of these topics is being created."""
         for future in {self.in_creation[name] for name in names if name in self.in_creation}:
@@ -197,6 +201,8 @@ class Topics:
                 self._note_timed(log)
                 if self.on_config_changed is not None:
                     self.on_config_changed(log, before)
+        if self.brokers is not None:
+            self.brokers.elect_missing()
 
     def _note_timed(self, log: Log) -> None:
         (self.timed_logs.discard if log.config.flush_ms == LONG_MAX else self.timed_logs.add)(log)

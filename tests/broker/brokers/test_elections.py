@@ -7,12 +7,16 @@ from uuid import UUID
 
 import pytest
 
+from diamant.broker.broker import Broker
 from diamant.broker.errors import NotFound, NotPossible
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.kraft.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.storage.kraft.elections import partition_change
 from diamant.storage.kraft.image import PartitionImage
 from tests.broker.brokers.several import bring_up, create, leaders, several, table, take_down
+from tests.broker.configurations import alter
 from tests.broker.wire import WireClient
+from tests.memory_env import MemoryEnv
 
 TOPIC_ID = UUID(int=7)
 ELECT, REASSIGN = 43, 45
@@ -91,6 +95,73 @@ async def test_an_unclean_election_takes_a_replica_that_is_not_in_sync() -> None
         assert [leader for leader, _, _ in await leaders(wires[0])] == [-1]
         assert await elect(wires[0], UNCLEAN) == [("t", [0])]
         assert [(leader, isr) for leader, _, isr in await leaders(wires[0])] == [(3, [3])]
+        assert not table(broker).partition("t", 0).eligible_leader_replicas
+
+
+UNCLEAN_ENABLE = "unclean.leader.election.enable"
+
+
+async def follow_out_of_sync(broker: Broker) -> None:
+    """Bring broker 3 up out of sync, and take broker 2 down, which alone is in sync: of t-0, they are the replicas."""
+    take_down(broker, 3)
+    broker.services.ports.open(3)
+    table(broker).set_up(3)
+    take_down(broker, 2)
+
+
+@pytest.mark.parametrize(
+    ("of_broker", "of_topic", "expected"),
+    [
+        ("true", {}, (3, [3])),
+        ("false", {"unclean_leader_election_enable": "true"}, (3, [3])),
+        ("true", {"unclean_leader_election_enable": "false"}, (-1, [])),
+        ("false", {}, (-1, [])),
+    ],
+)
+async def test_a_replica_out_of_sync_leads_where_that_is_enabled(
+    of_broker: str, of_topic: dict[str, Any], expected: tuple[int, list[int]]
+) -> None:
+    """The last replica in sync goes down: another one leads if the topic, else the broker, says so. It lacks no record."""
+    async with several(unclean_leader_election_enable=of_broker) as (broker, wires):
+        await create(wires[0], replicas=[[2, 3]], **of_topic)
+        await wires[1].produce("t", [b"a", b"b"])
+        await follow_out_of_sync(broker)
+        assert [(leader, isr) for leader, _, isr in await leaders(wires[0])] == [expected]
+        assert broker.node.topics.log("t", 0).log_end_offset == 2
+
+
+async def test_a_replica_that_comes_back_leads_while_those_in_sync_are_down() -> None:
+    """All replicas are down; the first to come back leads, and the one that was in sync follows it."""
+    async with several(unclean_leader_election_enable="true") as (broker, wires):
+        await create(wires[0], replicas=[[2, 3]])
+        for broker_id in (3, 2):
+            take_down(broker, broker_id)
+        assert [leader for leader, _, _ in await leaders(wires[0])] == [-1]
+        for broker_id in (3, 2):
+            bring_up(broker, broker_id)
+        assert [(leader, isr) for leader, _, isr in await leaders(wires[0])] == [(3, [3, 2])]
+
+
+@pytest.mark.parametrize(("resource_type", "name"), [(TOPIC_RESOURCE, "t"), (BROKER_RESOURCE, "")])
+async def test_unclean_elections_that_are_enabled_late_elect_at_once(resource_type: int, name: str) -> None:
+    """The topic's value, or the cluster's default, becomes true while no replica in sync is up; one with none up waits."""
+    async with several() as (broker, wires):
+        await create(wires[0], replicas=[[2, 3]])
+        await create(wires[0], "lone", replicas=[[2]])
+        await follow_out_of_sync(broker)
+        assert not (await alter(wires[0], resource_type, name, (UNCLEAN_ENABLE, 0, "true"))).error_code
+        assert [leader for leader, _, _ in await leaders(wires[0])] == [3]
+        assert [leader for leader, _, _ in await leaders(wires[0], "lone")] == [-1]
+
+
+async def test_a_start_with_unclean_elections_elects_where_there_was_no_leader() -> None:
+    """The brokers start where they stopped: one is down, and now another may lead."""
+    env = MemoryEnv()
+    async with several(env=env) as (broker, wires):
+        await create(wires[0], replicas=[[2, 3]])
+        await follow_out_of_sync(broker)
+    async with several(env=env, unclean_leader_election_enable="true") as (_, wires):
+        assert [leader for leader, _, _ in await leaders(wires[0])] == [3]
 
 
 async def reassign(wire: WireClient, replicas: list[int], **fields: Any) -> tuple[int, str | None]:

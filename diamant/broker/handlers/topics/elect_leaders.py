@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.kraft.records import NO_LEADER, PartitionChangeRecord
+from diamant.protocol.kraft.records import NO_LEADER
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
@@ -69,12 +69,8 @@ def _hold_election(
     if kind == PREFERRED and first in partition.isr and brokers.is_up(first):
         brokers.move_leader(topic.name, partition.partition_id, first)
         return ErrorCode.NONE, None
-    live = [one for one in partition.replicas if brokers.is_up(one)]
-    if kind == UNCLEAN and live:
-        change = PartitionChangeRecord(
-            partition_id=partition.partition_id, topic_id=topic.topic_id, leader=live[0], isr=(live[0],)
-        )
-        brokers.change(topic.name, change)
+    if kind == UNCLEAN and any(map(brokers.is_up, partition.replicas)):
+        brokers.elect_unclean(topic.name, partition.partition_id)
         return ErrorCode.NONE, None
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if kind == PREFERRED else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return code, (
