@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from diamant.storage.env.clocks import SettableClock
@@ -27,3 +29,18 @@ def env(clock: SettableClock) -> RealEnv:
 def memory(clock: SettableClock) -> MemoryEnv:
     """A machine with an empty disk."""
     return MemoryEnv(clock)
+
+
+@pytest.fixture
+def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system returns half of what is asked for, as network file systems may."""
+    pread, read = os.pread, os.read
+
+    def half_pread(fd: int, count: int, position: int) -> bytes:
+        return pread(fd, (count + 1) // 2, position)
+
+    def half_read(fd: int, count: int) -> bytes:
+        return read(fd, (count + 1) // 2)
+
+    for half in (half_pread, half_read):
+        monkeypatch.setattr(os, half.__name__.removeprefix("half_"), half)

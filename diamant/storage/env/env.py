@@ -27,7 +27,7 @@ from typing import Protocol, TypeAlias
 from diamant.storage import names
 from diamant.storage.env.clocks import Clock, ManualClock, SystemClock
 from diamant.storage.env.lock_file import ExclusiveLock, LockFile, SharedLock, held_here
-from diamant.storage.env.view import View, view_of
+from diamant.storage.env.view import View, pread_all, view_of
 from diamant.storage.input_file import open_regular
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -282,12 +282,7 @@ class RealFile:
         data = os.pread(self._fd, count, position)
         if len(data) == count or position + len(data) >= self._size:
             return data
-        parts = [data]
-        got = len(data)
-        while got < count and (data := os.pread(self._fd, count - got, position + got)):
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
+        return data + pread_all(self._fd, count - len(data), position + len(data))
 
     def try_pread(self, count: int, position: int) -> bytes | None:
         count = min(count, self._size - position)

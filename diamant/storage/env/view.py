@@ -9,6 +9,16 @@ MAX_COPIED_BYTES = 16 * 1024
 """A view of a file up to this size is a copy in memory: it is faster and holds no descriptor."""
 
 
+def pread_all(fd: int, size: int, position: int) -> bytes:
+    """Return `size` bytes of a file; fewer at its end only. The system may return fewer, as on network file systems."""
+    parts = []
+    while size > 0 and (data := os.pread(fd, size, position)):
+        parts.append(data)
+        position += len(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
 class ReadInPlace:
     """A file read on demand; its descriptor is closed with the last reference.
 
@@ -26,7 +36,7 @@ class ReadInPlace:
 
     def read(self, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer at the end of the file, which another program may have truncated."""
-        return os.pread(self._fd, size, position)
+        return pread_all(self._fd, min(size, self._size - position), position)
 
     def __del__(self) -> None:
         os.close(self._fd)
@@ -42,7 +52,7 @@ def view_of(fd: int) -> View:
     if size > MAX_COPIED_BYTES:
         return ReadInPlace(fd, size)
     try:
-        return os.pread(fd, size, 0)
+        return pread_all(fd, size, 0)
     finally:
         os.close(fd)
 

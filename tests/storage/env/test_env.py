@@ -289,13 +289,28 @@ def test_short_writes_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return real_pwrite(fd, b"".join(buffers)[:5], position)
 
     file = RealEnv().open(str(tmp_path / "f"), create=True)
-    monkeypatch.setattr(os, "pwrite", short_pwrite)
-    monkeypatch.setattr(os, "pwritev", short_pwritev)
+    for short in (short_pwrite, short_pwritev):
+        monkeypatch.setattr(os, short.__name__.removeprefix("short_"), short)
     file.append(b"0123456789")
     file.append(b"abcd", b"", b"efghij", b"k")
     file.pwrite(b"XYZUVW", 1)
     assert file.pread(100, 0) == b"0XYZUVW789abcdefghijk"
     assert file.size() == 21
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 20_000])
+@pytest.mark.usefixtures("short_reads")
+def test_short_reads_are_completed(tmp_path: Path, size: int) -> None:
+    """When the system returns only half of what is asked for, a file, a view and a small file are still read whole."""
+    path, content = str(tmp_path / "f"), bytes(index % 251 for index in range(size))
+    (tmp_path / "f").write_bytes(content)
+    env = RealEnv()
+    file = env.open(path, read_only=True)
+    view = env.view_file(path)
+    assert file.pread(size + 9, 0) == content_of(view) == env.read_bytes(path) == content
+    assert file.pread(700, 100) == part_of(view, 100, 700) == content[100:800]
+    assert part_of(view, max(0, size - 5), 9) == content[-5:]
+    file.close()
 
 
 def test_a_failed_append_leaves_the_size(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.txn_index import ENTRY_SIZE, AbortedTxn, TransactionIndex
 from tests.memory_env import MemoryEnv
@@ -143,3 +146,15 @@ def test_sync(memory: MemoryEnv) -> None:
     index.append(ENTRIES[1])
     memory.crash()
     assert make_index(memory).all() == ENTRIES[:1]
+
+
+@pytest.mark.usefixtures("short_reads")
+def test_short_reads_lose_no_entry(tmp_path: Path) -> None:
+    """An index that is read by halves after a start has all its entries, and keeps them when the next one is added."""
+    path, env = str(tmp_path / "00000000000000000000.txnindex"), RealEnv()
+    for aborted in ENTRIES[:-1]:
+        TransactionIndex(env, path, 0).append(aborted)
+    reopened = TransactionIndex(RealEnv(), path, 0)
+    assert reopened.all() == ENTRIES[:-1]
+    reopened.append(ENTRIES[-1])
+    assert (tmp_path / "00000000000000000000.txnindex").read_bytes() == b"".join(map(AbortedTxn.to_bytes, ENTRIES))
