@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its types forget it
 
 DAY_MS = 86_400_000
 
-CUSTOMERS, NEWSLETTER, ORDERS = "customers", "newsletter", "orders"
+CUSTOMERS, NEWSLETTER, ORDERS, INVOICES = "customers", "newsletter", "orders", "invoices"
 
 COUNT = 100
 """Customers, from 1 on."""
@@ -53,7 +54,25 @@ TOPICS = {
         "lz4",
         "e-mail inside the order; key: the order",
     ),
+    INVOICES: Topic(
+        1,
+        {"cleanup.policy": "delete", "segment.ms": str(DAY_MS), "retention.ms": str(3653 * DAY_MS)},
+        "zstd",
+        "name inside the invoice, in Avro; key: the invoice",
+    ),
 }
+
+INVOICE = {
+    "type": "record",
+    "name": "Invoice",
+    "fields": [
+        {"name": "customer", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "cents", "type": "long"},
+    ],
+}
+INVOICE_ID = 1
+"""Of the schema, as a registry would have given it."""
 
 QUIET = {"log_level": 2}
 """librdkafka's chat has no place in the story; its errors are raised."""
@@ -62,11 +81,18 @@ NowMs = Callable[[], int]
 
 
 def create_topics(bootstrap: str) -> None:
-    """Create them all."""
+    """Create them all, and `_schemas` with the schema of the invoices, as a registry does."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     topics = [NewTopic(name, one.partitions, 1, config=one.configs) for name, one in TOPICS.items()]
+    topics.append(NewTopic("_schemas", 1, 1, config={"cleanup.policy": "compact"}))
     for future in admin.create_topics(topics).values():
         future.result(20)
+    subject = f"{INVOICES}-value"
+    key = {"keytype": "SCHEMA", "subject": subject, "version": 1, "magic": 1}
+    value = {"subject": subject, "version": 1, "id": INVOICE_ID, "schema": json.dumps(INVOICE)}
+    producer = Producer({"bootstrap.servers": bootstrap, **QUIET})
+    producer.produce("_schemas", json.dumps(value), json.dumps(key))
+    producer.flush(20)
 
 
 class Shop:
@@ -91,6 +117,7 @@ class Shop:
         await self._change_customers(changing)
         await self._change_subscriptions(changing)
         await self._check_out()
+        await self._send_invoices()
 
     async def _change_customers(self, numbers: list[int]) -> None:
         async with self._producer(compression_type="zstd") as producer:
@@ -122,17 +149,23 @@ class Shop:
                 await self._send(producer, CUSTOMERS, FORGOTTEN, last)
                 await producer.commit_transaction()
 
+    async def _send_invoices(self) -> None:
+        async with self._producer(compression_type="zstd") as producer:
+            for number in range(40, 60):
+                await self._send(producer, INVOICES, f"invoice-{self.days}-{number}", _invoice(number, 100 * number))
+
     def _producer(self, **options: Any) -> AIOKafkaProducer:
         # Each day has producers of its own: the broker forgets those that write nothing for a day.
         return AIOKafkaProducer(bootstrap_servers=self._bootstrap, enable_idempotence=True, linger_ms=20, **options)
 
-    async def _send(self, producer: AIOKafkaProducer, topic: str, key: str, value: dict[str, Any]) -> None:
-        await producer.send(topic, json.dumps(value).encode(), key=key.encode(), timestamp_ms=self._now_ms())
+    async def _send(self, producer: AIOKafkaProducer, topic: str, key: str, value: dict[str, Any] | bytes) -> None:
+        content = value if isinstance(value, bytes) else json.dumps(value).encode()
+        await producer.send(topic, content, key=key.encode(), timestamp_ms=self._now_ms())
         self.records += 1
 
     def _customer(self, number: int) -> dict[str, Any]:
         return {
-            "name": NAME if number == 42 else f"Customer Number {number}",
+            "name": _name(number),
             "email": _email(number),
             "street": f"{self._chance.randint(1, 99)} Sample Street",
             "phone": f"+00 555 {self._chance.randint(100_000, 999_999)}",
@@ -145,6 +178,26 @@ class Shop:
             for _ in range(self._chance.randint(1, 3))
         ]
         return {"order": order, "items": items, "customer": {"number": f"customer-{number}", "email": _email(number)}}
+
+
+def _name(number: int) -> str:
+    return NAME if number == 42 else f"Customer Number {number}"
+
+
+def _invoice(number: int, cents: int) -> bytes:
+    """In Avro, behind the id of its schema, as serializers write it."""
+    name = _name(number).encode()
+    fields = [_long(number), _long(1), _long(len(name)), name, _long(cents)]
+    return b"\0" + INVOICE_ID.to_bytes(4, "big") + b"".join(fields)
+
+
+def _long(number: int) -> bytes:
+    """A number that is not negative, as Avro writes it."""
+    rest, found = 2 * number, bytearray()
+    while rest > 127:
+        found.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*found, rest])
 
 
 def _email(number: int) -> str:

@@ -23,6 +23,7 @@ from examples.forget_customer_42.shop import (
     CUSTOMERS,
     EMAIL,
     FORGOTTEN,
+    INVOICES,
     NEWSLETTER,
     ORDERS,
     PERSONAL,
@@ -36,6 +37,7 @@ HOUR_MS = 3_600_000
 REASON = "GDPR Art. 17"
 REFERENCE = "request 117"
 WHERE = f'value.customer.email == "{EMAIL}"'
+WHERE_INVOICES = "value.customer == 42"
 ALL_TEXTS = (*PERSONAL, FORGOTTEN)
 
 
@@ -69,6 +71,7 @@ class Story:
             self._why_it_is_still_there()
             self._erase()
             self._redact()
+            self._blank()
             self._who_has_heard_of_it()
             self._after_the_horizon()
             self._what_is_not_covered()
@@ -225,6 +228,23 @@ class Story:
         )
         self._certificates["orders"] = self._folder.keep("orders", found["certificate"])
 
+    def _blank(self) -> None:
+        say = self._teller
+        say.chapter("Blank a field of the invoices")
+        say.say(
+            "Invoices must stay for ten years, the names in them need not. They are in Avro; the broker finds their schema in "
+            "its own topic `_schemas`."
+        )
+        before = self._invoices()
+        say.call(f'admin.redact("{INVOICES}", "{WHERE_INVOICES}", blank=["value.name"], reason="{REASON}", ...)')
+        found = self._admin.redact(INVOICES, WHERE_INVOICES, blank=["value.name"], reason=REASON, reference=REFERENCE)
+        say.claim(found["state"] == "fields-blanked", "the certificate says: fields-blanked", found["state"])
+        left = self._sightings((INVOICES,))
+        say.claim(not left, "the search finds nothing in invoices", left)
+        after = self._invoices()
+        say.claim(after == before, f"all {len(before)} invoices are there, at the offsets they had", after)
+        self._certificates[INVOICES] = self._folder.keep(INVOICES, found["certificate"])
+
     # -- those who keep copies -------------------------------------------------------------------------------------------
 
     def _who_has_heard_of_it(self) -> None:
@@ -296,9 +316,10 @@ class Story:
         say.chapter("Is it true?")
         pinned = ("--public-key", str(self._folder.public_key))
         asked = ("--bootstrap-server", self._broker.bootstrap)
-        say.call("diamant verify CERTIFICATE --public-key public.pem (of the redaction: --where, to look for it again)")
+        say.call("diamant verify CERTIFICATE --public-key public.pem (of redactions: --where, to look for it again)")
+        where = {ORDERS: WHERE, INVOICES: WHERE_INVOICES}
         for name, file in self._certificates.items():
-            found = verify(file, *pinned, *asked, *(("--where", WHERE) if name == "orders" else ()))
+            found = verify(file, *pinned, *asked, *(("--where", where[name]) if name in where else ()))
             say.claim(found.code == proof.VALID, f"{name}.json: {found.first_line}", found.said)
         found = verify(self._certificates["values-gone"], *asked)
         say.claim(
@@ -352,6 +373,10 @@ class Story:
     def _records_with_email(self, topic: str) -> set[tuple[str, int | None]]:
         """File and offset of each record on the disk."""
         return {(one.file, one.offset) for one in search_records(self._data, (EMAIL,)) if one.topic == topic}
+
+    def _invoices(self) -> set[int | None]:
+        """Their offsets in the files."""
+        return {one.offset for one in search_records(self._data, ("invoice-",)) if one.topic == INVOICES}
 
     def _groups_behind(self) -> set[str]:
         found = self._admin.explain(CUSTOMERS, tombstones=True)

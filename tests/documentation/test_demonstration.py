@@ -25,7 +25,7 @@ from tests.cleaner.evidence.scan.naive_scanner import log_files, records_in
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_S = 30
 EMAIL, NAME, KEY = b"ada@example.com", b"Ada Example", b"customer-42"
-ERASED, REDACTED = ("customers", "newsletter"), ("orders",)
+ERASED, REDACTED, BLANKED = ("customers", "newsletter"), ("orders",), ("invoices",)
 
 
 def holders(data: Path, needle: bytes) -> set[str]:
@@ -112,14 +112,16 @@ def test_the_demonstration_is_true(tmp_path: Path) -> None:
     assert witness.at("asks to be forgotten")[EMAIL] == everywhere
     assert witness.at("Erase the key")[EMAIL] == everywhere
     assert witness.at("Redact the orders")[EMAIL] == {*REDACTED}
-    assert witness.at("Redact the orders")[NAME] == set()
+    assert witness.at("Redact the orders")[NAME] == {*BLANKED}
     assert witness.at("Redact the orders")[KEY] == everywhere
-    assert witness.at("Who has heard")[EMAIL] == set()
+    assert witness.at("Blank a field")[NAME] == {*BLANKED}
+    assert witness.at("Who has heard")[EMAIL] == witness.at("Who has heard")[NAME] == set()
     assert witness.at("Who has heard")[KEY] == {*ERASED}
     assert witness.at("What no broker can do")[KEY] == set()
     assert all(holders(directory / "data", needle) == set() for needle in (EMAIL, NAME, KEY))
     # The others are where they were.
     assert holders(directory / "data", b"customer7@example.com") == everywhere
+    assert holders(directory / "data", b"Customer Number 43") == {"customers", *BLANKED}
     # The copies.
     copies = {name: customers_in(directory / f"{name}.sqlite") for name in ("crm", "reporting", "analytics")}
     assert {name: "customer-42" in found for name, found in copies.items()} == {
@@ -132,13 +134,18 @@ def test_the_demonstration_is_true(tmp_path: Path) -> None:
     folder = directory / "certificates"
     pinned = read_public_key(str(folder / "public.pem"))
     states = {}
-    for name in ("values-gone", "key-gone", "orders"):
+    for name in ("values-gone", "key-gone", "orders", "invoices"):
         certificate = parse_certificate((folder / f"{name}.json").read_bytes())
         assert check_signature(certificate, pinned) == TRUSTED
         assert not certificate["is_evidence"]
         states[name] = certificate["state"]
         assert "This is not evidence" in (folder / f"{name}.html").read_text()
-    assert states == {"values-gone": "values-gone", "key-gone": "key-gone", "orders": "records-gone"}
+    assert states == {
+        "values-gone": "values-gone",
+        "key-gone": "key-gone",
+        "orders": "records-gone",
+        "invoices": "fields-blanked",
+    }
     forged = parse_certificate((folder / "values-gone.tampered.json").read_bytes())
     assert check_signature(forged, pinned) != TRUSTED
     assert not [path for path in folder.iterdir() if EMAIL in path.read_bytes() or KEY in path.read_bytes()]
