@@ -18,7 +18,7 @@ from tests.torture.history import Finding, History, Partition, Sent, Transaction
 BASE = re.compile(r"\d{20}")
 TOP = re.compile(
     r"\.lock|\.kafka_cleanshutdown|meta\.properties|bootstrap\.checkpoint|[a-z-]+-checkpoint|diamant-(clock|hash-key|snapshots)|"
-    r"diamant-(erasure|redaction)-[\w-]+(\.[a-z-]+)?\.json|diamant-(erasure|redaction)-[\w-]+\.(intent|remains)"
+    r"diamant-(erasure|redaction)-[\w-]+(\.[a-z-]+)?\.json(\.pending)?|diamant-(erasure|redaction)-[\w-]+\.(intent|remains)"
 )
 IN_PARTITION = re.compile(
     r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-(\d{20}\.facts|first-appends)"
