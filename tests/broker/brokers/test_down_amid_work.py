@@ -1,12 +1,14 @@
-"""A broker goes down during work that it takes part in: a transaction, a compaction, an erasure."""
+"""A broker goes down during work that it takes part in: a transaction, a snapshot, a compaction, an erasure."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
 from tests.broker.brokers.several import bring_up, create, several, table, take_down
 from tests.broker.compacted import produce
 from tests.broker.erasure.brokers import broker_at
@@ -21,6 +23,7 @@ from tests.memory_env import MemoryEnv
 
 __all__ = ["gate"]
 READ_COMMITTED = 1
+THREE: dict[str, Any] = {"diamant.brokers": "3", "default.replication.factor": "3"}
 
 
 async def coordinator(wire: WireClient) -> int:
@@ -61,6 +64,54 @@ async def test_an_open_transaction_ends_at_the_new_coordinator(commit: bool, is_
         await producer.wait_for_init()
 
 
+@pytest.mark.parametrize("version", [3, 5])
+@pytest.mark.parametrize("topic", ["t", TRANSACTION_STATE_TOPIC])
+async def test_an_end_of_transaction_without_an_answer_is_repeated_at_the_new_coordinator(
+    topic: str, version: int
+) -> None:
+    """The coordinator goes down in the middle of EndTxn, at its decision or its marker; the transaction ends once."""
+    async with several() as (broker, wires):
+        await create(wires[0], replicas=[[1, 2, 3]])
+        old = await coordinator(wires[0])
+        producer = TxnProducer(wires[old - 1], "id")
+        await producer.wait_for_init()
+        assert await producer.add(("t", 0)) == ["NONE"]
+        leader = TxnProducer(wires[0], "id")
+        leader.producer_id, leader.epoch = producer.producer_id, producer.epoch
+        assert await leader.produce("t", 0) == "NONE"
+
+        def go() -> None:
+            if table(broker).is_up(old):
+                take_down(broker, old)
+
+        for log in broker.node.topics.by_name[topic].logs.values():
+            log.on_change.append(go)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await producer.end(commit=True, version=version)
+        producer.wire = wires[await coordinator(wires[table(broker).live[0] - 1]) - 1]
+        assert await producer.end(commit=True, version=version) == "NONE"
+        log = broker.node.topics.log("t", 0)
+        assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
+        assert await producer.add(("t", 0)) == ["NONE"]
+
+
+async def test_a_snapshot_has_the_brokers_of_its_moment(tmp_path: Path) -> None:
+    """A broker goes down before the state is copied: after a reset to the snapshot it is down again, and loses no record."""
+    async with broker_at(tmp_path, **THREE) as broker:
+        await broker.create_topic("t")
+        await broker.produce("t", "value")
+        snapshot = asyncio.create_task(broker.snapshot())
+        await asyncio.sleep(0)
+        take_down(broker, 1)
+        copied = await snapshot
+        bring_up(broker, 1)
+        table(broker).move_leader("t", 0, 1)
+        await broker.reset(copied)
+        assert (table(broker).is_up(1), broker.services.ports.is_open(1)) == (False, False)
+        assert table(broker).leader("t", 0) == 2
+        assert broker.node.topics.log("t", 0).log_end_offset == 1
+
+
 @pytest.mark.parametrize("down", [(1,), (1, 2), (1, 2, 3)])
 async def test_a_compaction_is_complete_whoever_goes_down(gate: Gate, down: tuple[int, ...]) -> None:
     """The leader, the next one, all replicas: there is one log, which it cleans."""
@@ -79,8 +130,7 @@ async def test_a_compaction_is_complete_whoever_goes_down(gate: Gate, down: tupl
 @pytest.mark.parametrize("stage", ["compacting", SCANNING])
 async def test_an_erasure_is_complete_whoever_goes_down(tmp_path: Path, stage: str) -> None:
     """The leader goes down in the middle of an erasure; the certificate is valid."""
-    three = {"diamant.brokers": "3", "default.replication.factor": "3"}
-    async with broker_at(tmp_path, **three) as broker:
+    async with broker_at(tmp_path, **THREE) as broker:
         await create_with_key(broker, others=5)
 
         def go() -> None:
