@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 
 def moment(time_ms: object) -> str:
@@ -18,6 +20,12 @@ def moment(time_ms: object) -> str:
 def counted(count: object, what: str, plural: str = "") -> str:
     """Return a number with its noun: `1 file`, `2,000 files`."""
     return f"{number(count)} {what if count == 1 else plural or what + 's'}"
+
+
+def not_searched_text(entry: Mapping[str, Any]) -> str:
+    """Return why a topic was not searched for a person: a `topic` and the `identifiers` that are not known of this person."""
+    names = " or ".join(entry["identifiers"])
+    return f"{entry['topic']} was not searched, or not in each role: no {names} of this person is known"
 
 
 def number(value: object) -> str:

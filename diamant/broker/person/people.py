@@ -47,6 +47,7 @@ from diamant.cleaner.papers.person_intent import PersonIntent, person_files
 from diamant.cleaner.person.keeping import Keep
 from diamant.duration import parse_time_ms
 from diamant.progress import Progress
+from diamant.words import moment
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
@@ -69,6 +70,9 @@ logger = logging.getLogger(__name__)
 DAY_MS = 24 * 3_600_000
 MAX_EXTENSION_MONTHS = 2
 """In all, by Art. 12 (3) of the GDPR."""
+MAX_RUN = 4
+"""The most words of an identifier that a reason is searched for."""
+_AROUND_WORDS = ".,:;!?()[]<>'\"“”„"
 
 
 class People:
@@ -91,8 +95,8 @@ class People:
         self._planning = Planning(node, explaining, groups)
         self.register = RequestRegister(node)
         self.table: JobTable[PersonIntent] = JobTable("person", person_files(evidence.env, evidence.directory), node)
-        steps = PersonSteps(evidence, kept, self.table, self.register, erasures, redactions)
-        self.queue: JobQueue[PersonIntent, Subject, Forgotten] = JobQueue(steps, self.table, evidence, node)
+        self._steps = PersonSteps(evidence, kept, self.table, self.register, erasures, redactions)
+        self.queue: JobQueue[PersonIntent, Subject, Forgotten] = JobQueue(self._steps, self.table, evidence, node)
         self._admission = asyncio.Lock()
 
     async def start(self) -> None:
@@ -134,7 +138,7 @@ class People:
                 phase=OPEN_PHASE,
                 identifiers=plan.identifiers,
                 reason=request.reason,
-                reference=request.reference,
+                reference=entry.reference,
                 requested_ms=self._clock.now_ms(),
                 rows=rows,
                 jobs=jobs,
@@ -167,6 +171,7 @@ class People:
             changes = {"state": IN_PROGRESS, "identifiers": known, "reason": request.reason, "topics": tuple(topics)}
             entry = found or self._entry("forget", received_ms, request.reference, known)
             reference = request.reference or entry.reference
+            certificate_texts.check_unsaid("the reference of the register", [reference], [*values_of(plan.identifiers)])
             return await self.register.put(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
 
     async def _settle(self, request_id: str) -> None:
@@ -217,6 +222,7 @@ class People:
         """Extend a due date; see `Broker.person.extend`."""
         certificate_texts.check_reason(request.reason)
         found = await self._open(request.id)
+        await self._check_unnamed(found, request.reason)
         due_ms = Keep(f"P{request.months}M", "").until_ms(found.due_ms)
         if due_ms > Keep(f"P{1 + MAX_EXTENSION_MONTHS}M", "").until_ms(found.received_ms):
             raise NotPossible(
@@ -229,12 +235,35 @@ class People:
         """Close a request; see `Broker.person.close`."""
         certificate_texts.check_reason(request.reason)
         found = await self._open(request.id)
+        await self._check_unnamed(found, request.reason)
         if found.state == IN_PROGRESS:
+            await self._check_unfinished(found.id)
             await cancel(lambda: [self.queue], CancelRequest(found.id, reason=request.reason), progress)
             return self.register.get(found.id)
         return await self.register.change(
             found.id, state=CLOSED, closed_ms=self._clock.now_ms(), closed_because=request.reason
         )
+
+    async def _check_unnamed(self, entry: PersonRequest, reason: str) -> None:
+        """Refuse a reason with an identifier of the request as one of its words, or several in a row. BadArgument."""
+        secret = (await self._evidence.keys.usable()).secret
+        words = [word.strip(_AROUND_WORDS) for word in reason.split()]
+        runs = {" ".join(words[at : at + most]) for at in range(len(words)) for most in range(1, MAX_RUN + 1)}
+        names = dict.fromkeys((name for name, _ in entry.identifiers), (*runs,))
+        if {*digests(secret, names)} & {*entry.identifiers}:
+            raise BadArgument("the reason must not contain an identifier of the request: the register keeps it")
+
+    async def _check_unfinished(self, request_id: str) -> None:
+        """Refuse to end a request as not certified whose parts are all complete. NotPossible."""
+        try:
+            intent = await asyncio.to_thread(self.table.files.read, request_id, await self._evidence.keys.usable())
+        except (OSError, ValueError):
+            return  # `cancel` says so.
+        if await self._steps.is_complete(intent):
+            raise NotPossible(
+                f"each part of request {request_id} is complete, and closing it would end it as not certified: its last paper "
+                f"follows by itself from {moment(self.table.due.get(request_id, self._clock.now_ms()))} on"
+            )
 
     async def _open(self, request_id: str) -> PersonRequest:
         await self.register.load()

@@ -88,7 +88,10 @@ class ExtendRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
-    """Closes a request that nothing more will be done about. One in progress is cancelled. Errors: NotFound, NotPossible."""
+    """Closes a request that nothing more will be done about. One in progress is cancelled: it ends as not certified.
+
+    Errors: BadArgument, NotFound, NotPossible (each part of it is complete, only the last paper is missing).
+    """
 
     id: RequestId
     _: KW_ONLY

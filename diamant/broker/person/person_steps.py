@@ -27,7 +27,7 @@ from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFI
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.papers.paper import NOT_COVERED, state_of
+from diamant.cleaner.papers.paper import NOT_COVERED, shortfalls, state_of
 from diamant.cleaner.papers.person_intent import PersonIntent, PersonJob, TopicFate
 from diamant.cleaner.person.people_map import ERASE_KEY, NULL
 from diamant.progress import Progress
@@ -132,6 +132,13 @@ class PersonSteps:
             await self._take_part(job, found)
         return await self._issue(intent, removal.key, found, NOT_CERTIFIED, ended, None)
 
+    async def is_complete(self, intent: PersonIntent) -> bool:
+        """Tell whether the parts that are there prove a last state, so that only the paper is missing."""
+        found = _Found()
+        for job in intent.jobs:
+            await self._take_part(job, found)
+        return state_of(self._rows(intent, found), [*found.parts.values()]) in LAST_STATES
+
     # -- jobs ------------------------------------------------------------------------------------------------------------
 
     def _queue(self, job: PersonJob) -> AnyQueue:
@@ -215,14 +222,15 @@ class PersonSteps:
         problems = [
             found.problems[one] for one in row.jobs if one in found.problems and not self._is_marked(one, found)
         ]
+        parts = [one for one in row.jobs if one in found.parts]
         return {
             "topic": row.topic,
             "do": row.do,
             "records": row.records,
             "fields": list(row.fields),
             "keep": None if row.keep is None else asdict(row.keep),
-            "parts": [one for one in row.jobs if one in found.parts],
-            "problem": "; ".join(dict.fromkeys(problems)),
+            "parts": parts,
+            "problem": "; ".join(dict.fromkeys([*problems, *shortfalls({"parts": parts}, found.parts)])),
         }
 
     def _is_marked(self, job_id: str, found: _Found) -> bool:

@@ -151,12 +151,7 @@ class Planning:
         for topic, parts in found.parts.items():
             topics += [await self._planned(topic, part, following.values[topic]) for part in parts]
             progress.advance()
-        unknown = {
-            topic: tuple(dict.fromkeys(name for rule in rules for name in rule.identity))
-            for topic, rules in following.rules.items()
-            if topic not in found.parts
-        }
-        return Plan(_by_name(found.steps), tuple(topics), unknown)
+        return Plan(_by_name(found.steps), tuple(topics), following.known.not_searched())
 
     async def _planned(self, topic: str, part: RulePart, values: Values) -> PlannedTopic:
         explaining, rule = self._explaining, part.rule

@@ -7,7 +7,8 @@ The lines of `show`, in the order in which they are found, each with its `kind`:
                  that the map names, and `others`: the places where the record has data of other people
     progress     `read_bytes` of `total_bytes`
     topic        at the end of a topic: its counts, and what could not be read
-    end          at the end: counts, and entries of the map without a topic
+    end          at the end: counts, entries of the map without a topic, and topics that were `not_searched`, since none of
+                 their `identifiers` is known of this person
     error        in its place, if the search ends early: `error`, `code`
 """
 
@@ -87,6 +88,7 @@ async def _lines(following: Following, explaining: ExplainOperation) -> AsyncGen
                 yield page
     end = [] if topic is None else [_topic_line(following, topic)]
     steps = following.known.steps[shown_steps:]
+    not_searched = following.known.not_searched()
     problems = sum(len(one.problems) + one.undecided for one in following.topics.values())
     yield [
         *map(_step_line, steps),
@@ -96,7 +98,8 @@ async def _lines(following: Following, explaining: ExplainOperation) -> AsyncGen
             "records": count,
             "identifiers": len(following.known.steps),
             "without_topic": list(following.without_topic),
-            "is_complete": not problems,
+            "not_searched": [{"topic": name, "identifiers": [*names]} for name, names in not_searched.items()],
+            "is_complete": not problems and not not_searched,
         },
     ]
 

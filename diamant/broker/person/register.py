@@ -147,7 +147,7 @@ class RequestRegister:
         """Return a request. NotFound."""
         found = self._requests.get(request_id)
         if found is None:
-            raise NotFound(f"there is no request {request_id[:64]!r}: diamant person requests lists them")
+            raise NotFound(f"there is no request {request_id[:64]!r}; `diamant person requests` lists them")
         return found
 
     async def put(self, request: PersonRequest) -> PersonRequest:

@@ -7,11 +7,12 @@ computes it once more. Each part still verifies alone.
     forgotten-but-kept    the same, and records stay on a ground, which the paper names
     values-gone           the same, but tombstones still name keys
     nothing-matched       nothing of the person was found
-    not-certified         a topic has no part, or a part certifies nothing
+    not-certified         a topic has no part, a part certifies nothing, or no record has a field that was to be blanked
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,10 @@ from diamant.cleaner.evidence.certificates.certificate import (
     is_anything_found,
 )
 from diamant.cleaner.evidence.certificates.files import FORGOTTEN, FORGOTTEN_BUT_KEPT, LAST_STATES, NOT_CERTIFIED
+from diamant.cleaner.evidence.certificates.page_words import fields_not_seen
 from diamant.cleaner.evidence.scan.report import VALUES_GONE
 from diamant.cleaner.person.people_map import KEEP
+from diamant.words import counted
 
 NOT_COVERED = (
     "Records that name the person in another way than the request: by identifiers that it does not list, in other words, in "
@@ -37,6 +40,9 @@ NOT_COVERED = (
 )
 
 Fields = Mapping[str, Any]
+
+MAX_REASONS = 5
+"""The most reasons that are named of a part."""
 
 
 def is_paper(certificate: Fields) -> bool:
@@ -53,12 +59,37 @@ def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
     states = {one["state"] for one in parts}
     if any(one.get("ended") for one in parts) or not states <= {*LAST_STATES, VALUES_GONE}:
         return NOT_CERTIFIED
+    if any(unseen_fields(row, known) for row in asked):
+        return NOT_CERTIFIED
     if VALUES_GONE in states:
         return VALUES_GONE
     if any(one["keep"] and one["records"] for one in topics):
         return FORGOTTEN_BUT_KEPT
     is_any = any(one["records"] for one in topics) or any(is_anything_found(one) for one in parts)
     return FORGOTTEN if is_any else NOTHING_MATCHED
+
+
+def unseen_fields(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
+    """Return the fields to blank that none of the person's records in a topic has: their names may be misspelled."""
+    found = [fields_not_seen(parts[one]) for one in row["parts"] if one in parts and parts[one]["found"]]
+    return [name for name in found[0] if all(name in one for one in found)] if found else []
+
+
+def shortfalls(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
+    """Return why the parts of a topic certify less than was asked: their ends, obstacles, fields without a record."""
+    said = []
+    for part in [parts[one] for one in row["parts"] if one in parts]:
+        if ended := part.get("ended"):
+            said.append(f"its part was ended before it was finished ({ended['what']})")
+        missed = () if part["state"] in (*LAST_STATES, VALUES_GONE) else part.get("not_certified", ())
+        reasons = Counter(str(one["reason"]) for place in missed for one in place["problems"])
+        said += [f"{counted(count, 'obstacle')}: {reason}" for reason, count in reasons.most_common(MAX_REASONS)]
+    if names := unseen_fields(row, parts):
+        said.append(
+            f"no record of the person has {', '.join(names)}, so nothing was blanked there: correct the map if a name is "
+            "misspelled, take out what these records do not have, and ask again"
+        )
+    return list(dict.fromkeys(said))
 
 
 def contradictions(paper: Fields) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,7 +11,7 @@ from diamant.cleaner.evidence.certificates.page_words import Fields, part, writt
 from diamant.cleaner.evidence.scan.report import VALUES_GONE
 from diamant.cleaner.papers.paper import is_paper
 from diamant.cleaner.person.people_map import KEEP
-from diamant.words import counted
+from diamant.words import counted, not_searched_text
 
 _TITLES = {
     "forgotten": ("Everything that was found is gone, as it was asked for", "good"),
@@ -43,8 +44,11 @@ def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
         bundle=bundle,
         kind="Certificate of a person's request",
         title=_NOT_SIGNED[0] if problem else title,
-        mood=_NOT_SIGNED[1] if problem else mood,
-        found=[row for row in certificate["topics"] if row["records"]],
+        mood=_NOT_SIGNED[1] if problem else "warn" if mood == "good" and certificate["not_searched"] else mood,
+        searched=len({row["topic"] for row in certificate["topics"]}),
+        not_searched=[not_searched_text(one) for one in certificate["not_searched"]],
+        known_by=_known_by(one["name"] for one in certificate["request"]["identifiers"]),
+        found={row["topic"] for row in certificate["topics"] if row["records"]},
         total=sum(row["records"] for row in certificate["topics"]),
         rows=[_row(row, parts) for row in certificate["topics"]],
         kept=[(row, _until(row["keep"]["until"])) for row in certificate["topics"] if row["keep"] and row["records"]],
@@ -56,6 +60,11 @@ def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
             for part_id, one in parts.items()
         ],
     )
+
+
+def _known_by(names: Iterable[str]) -> list[str]:
+    """Return the names of identifiers, each once, with its count if there are several."""
+    return [name if count == 1 else f"{count} × {name}" for name, count in Counter(names).items()]
 
 
 def _row(row: Fields, parts: Fields) -> list[str]:

@@ -24,6 +24,7 @@ from diamant.cleaner.evidence.certificates.verification import (
 )
 from diamant.cleaner.papers.paper import contradictions, is_paper
 from diamant.cleaner.redaction.claims import check_redaction_claims
+from diamant.words import not_searched_text
 
 MAX_NOTES = 20
 
@@ -59,6 +60,8 @@ def verify(certificate: Mapping[str, Any], pinned: bytes | None, *place: Any, **
             for row in certificate["topics"]
             if row["keep"] and row["records"]
         ]
+        found.notes += [f"{not_searched_text(one)}." for one in certificate["not_searched"]]
+        found.notes += [f"{row['topic']}: {row['problem']}." for row in certificate["topics"] if row["problem"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
     found.coverage_adds_up = not problems

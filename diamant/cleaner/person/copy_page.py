@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from diamant.cleaner.evidence.certificates.page import template
-from diamant.words import moment
+from diamant.words import moment, not_searched_text
 
 Line: TypeAlias = Mapping[str, Any]
 
@@ -51,6 +51,8 @@ def copy_page(lines: Callable[[], Iterable[Line]], made_ms: int, source: str) ->
             identifiers.append(line)
         elif line["kind"] == "topic":
             problems += [f"{line['topic']}: {one}" for one in line["problems"]]
+        elif line["kind"] == "end":
+            problems += map(not_searched_text, line["not_searched"])
         elif line["kind"] == "record":
             topics[line["topic"]] = None
             count, has_others = count + 1, has_others or bool(line["others"])

@@ -184,6 +184,14 @@ class KnownIdentifiers:
                 found.append(RulePart(rule, texts, tuple(value.encode() for value in keys)))
         return tuple(found)
 
+    def not_searched(self) -> dict[str, tuple[str, ...]]:
+        """Return the topics that were not searched in a role, since no identifier for it is known; by topic their names."""
+        missing = {
+            topic: [name for rule in rules if not self._of((rule,)) for name in rule.identity]
+            for topic, rules in self._rules.items()
+        }
+        return {topic: tuple(dict.fromkeys(names)) for topic, names in missing.items() if names}
+
     def _add(self, step: IdentifierStep) -> None:
         if len(self.steps) >= MAX_VALUES:
             raise TooManyIdentifiers(

@@ -9,6 +9,7 @@ import pytest
 
 from diamant import Admin, AdminError
 from diamant.broker.broker import BlockingBroker
+from diamant.cleaner.person.copy_page import copy_page
 from tests.broker.person.conftest import PEOPLE
 from tests.broker.person.large_shop import SHOP_MAP, TOPICS, Customer, decoded, texts_in
 from tests.broker.stored import batches_of
@@ -56,6 +57,7 @@ def test_every_record_of_a_person_is_shown(shop: BlockingBroker) -> None:
         "records": len(places),
         "identifiers": 6,
         "without_topic": [],
+        "not_searched": [],
         "is_complete": True,
     }
     customers = [one for one in records if one["topic"] == "customers"]
@@ -126,4 +128,7 @@ def test_what_cannot_be_looked_into_is_reported(shop: BlockingBroker) -> None:
     more = {**SHOP_MAP, "topics": {**SHOP_MAP["topics"], "/none-.*/": {"identity": {"customer_id": "key"}}}}
     lines = shown(shop, more, customer_id="nobody")
     assert lines[-1]["without_topic"] == ["/none-.*/"]
+    assert {"topic": "shipments", "identifiers": ["order_id"]} in lines[-1]["not_searched"]
+    assert lines[-1]["is_complete"] is False
+    assert "shipments was not searched" in "".join(copy_page(lambda: lines, 0, "here"))
     assert lines[-1]["records"] == 0

@@ -210,7 +210,7 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
     if certificate["type"] == PERSON_TYPE:
         return (
             "To check the records, too, verify the parts one by one, those of redactions with their --where: "
-            "jq '.parts[0]' writes the first"
+            "python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"parts\"][0], sys.stdout)' < FILE writes the first"
         )
     secret = (
         "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""

@@ -22,7 +22,7 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.words import counted
+from diamant.words import counted, not_searched_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,8 @@ def forget(
     """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
 
     Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
-    3 not everything is certified, the person wrote again, or it was declined, 4 nothing of the person was found.
+    3 not everything is certified, a topic could not be searched, the person wrote again, or it was declined, 4 nothing of the
+    person was found.
     """
     if reason is None and not dry_run:
         raise click.UsageError("Missing option '--reason'.")
@@ -74,7 +75,8 @@ def forget(
         found = asked.admin.person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
-    if found["state"] == "not-certified" or _written_since(found["certificate"]):
+    paper = found["certificate"]
+    if found["state"] == "not-certified" or paper["not_searched"] or _written_since(paper):
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
@@ -108,7 +110,8 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
         for partition, groups in one["groups_behind"].items():
             console.print(f"{partition}: {escape(', '.join(groups))} would read the tombstone later.")
     for topic, names in plan["not_searched"].items():
-        console.print(f"{topic} is not searched: {escape(', '.join(names))} is not known of this person.")
+        text = not_searched_text({"topic": topic, "identifiers": names})
+        console.print(f"[yellow]{escape(text)}.[/yellow]", soft_wrap=True)
     if not plan["records"]:
         console.print("[yellow]Nothing of this person was found.[/yellow]")
 
@@ -135,6 +138,8 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     paper = found["certificate"]
     states = {part["id"]: part["state"] for part in paper["parts"]}
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
+    for one in paper["not_searched"]:
+        console.print(f"[yellow]{escape(not_searched_text(one))}.[/yellow]", soft_wrap=True)
     rows = [
         [row["topic"], f"{row['records']:,}", ", ".join(sorted({states[one] for one in row["parts"]})) or row["do"]]
         for row in paper["topics"]

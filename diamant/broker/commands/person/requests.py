@@ -60,10 +60,16 @@ def extend(id: str, reason: str, months: int, asked: Asked) -> None:
 @click.option("--reason", required=True, help="Why nothing more will be done: answered, withdrawn, refused.")
 @asking
 def close(id: str, reason: str, asked: Asked) -> None:
-    """Close request ID. One in progress is cancelled: what was removed by then stays removed."""
+    """Close request ID. One in progress is cancelled, which ends it as not certified: its last paper says not-certified, and what
+    was removed by then stays removed. It is refused if each part is complete, and only the last paper is missing.
+    """
     with going_on(asked, is_named=True):
         found = asked.admin.person.close(id, reason=reason, **asked.waiting)
     _show(asked, found)
+    if found["certificate"] == "not-certified" and not asked.as_json:
+        click.echo(
+            "It ended as not certified: what was removed by then stays removed, and its last paper certifies no more."
+        )
 
 
 def _show(asked: Asked, found: Mapping[str, Any]) -> None:

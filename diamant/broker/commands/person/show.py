@@ -16,6 +16,7 @@ from diamant.broker.commands.person.person_commands import by_name, person_optio
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.words import not_searched_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,8 +42,8 @@ def show(
     Follows the identifiers that records teach until nothing new turns up, and prints each with its source. Without --file and
     --page the records are printed, one JSON object per line. --timeout bounds the wait for each part of the response.
 
-    Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found, or
-    something could not be read.
+    Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
+    something could not be read, or a topic of the map could not be searched.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:  # Nothing is printed before all of it is known.
         for line in asked.admin.person.show(by_name(identifiers), people, confirm=confirm, timeout=asked.timeout_s):
@@ -112,6 +113,7 @@ def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, object]:
         "topics": kept["topic"],
         "records": end["records"],
         "without_topic": end["without_topic"],
+        "not_searched": end["not_searched"],
         "is_complete": end["is_complete"],
     }
 
@@ -130,5 +132,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
             console.print(f"[red]{one['topic']}: {escape(problem)}[/red]", soft_wrap=True)
     for entry in found["without_topic"]:
         console.print(f"[yellow]The map has {escape(entry)}, and no topic is called so.[/yellow]")
+    for one in found["not_searched"]:
+        console.print(f"[yellow]{escape(not_searched_text(one))}.[/yellow]", soft_wrap=True)
     if not found["records"]:
         console.print("[yellow]Nothing of this person was found.[/yellow]")
