@@ -44,6 +44,7 @@ async def test_a_field_that_no_record_has_is_not_certified(shop: Broker) -> None
     [row] = done.certificate["topics"]
     assert "no record of the person has value.nmae, so nothing was blanked there" in row["problem"]
     assert "no record of the person has value.nmae" in page_of(done.certificate)
+    assert "not there any more" not in page_of(done.certificate)
     claimed = copy.deepcopy(done.certificate)
     del claimed["signature"]
     claimed |= {"state": "forgotten", "ended": None}
