@@ -23,8 +23,8 @@ from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addre
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
+from diamant.broker.dispatch.due_jobs import next_due_ms, resume_due
 from diamant.broker.dispatch.services import Services
-from diamant.broker.erasure.pending.due_jobs import next_due_ms, resume_due
 from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.http.serving.table import ENDPOINTS

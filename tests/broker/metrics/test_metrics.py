@@ -109,11 +109,13 @@ async def scrape(of: Broker | Services) -> Samples:
 def jmx_exporter_name(metric: Metric) -> str:
     """The name that the JMX exporter's example rules for Kafka derive from the MBean."""
     assert metric.mbean is not None
-    found = re.fullmatch(r"kafka\.([\w.]+):type=([^,]+),name=([^,:]+)[^:]*:(Value|Count)", metric.mbean)
+    found = re.fullmatch(r"kafka\.([\w.]+):type=([^,]+),name=([^,:]+)[^:]*:(Value|Count|Max)", metric.mbean)
     assert found is not None, metric.mbean
     package, type_, name, attribute = found.groups()
     if attribute == "Count":
         name = f"{name.removesuffix('PerSec')}_total" if name.endswith("PerSec") else f"{name}_count"
+    if attribute == "Max":
+        name = f"{name}_max"
     if metric.kind == HISTOGRAM:
         name = name.removesuffix("_count")  # it is a sample of the family
     return re.sub(r"[^a-z0-9_]", "_", f"kafka_{package}_{type_}_{name}".lower())
