@@ -6,7 +6,7 @@
 
 Null in Protobuf is a field that is left out. A field that a record does not have stays away. Keys cannot change: another key is
 another record. A record is Unchangeable if the schema of a value is missing or has no such value, or a path may lead through a
-text that is JSON itself; `where` then calls it UNDECIDED.
+text that is JSON itself; `where` then calls it UNDECIDED, with the reason.
 
 Bounds: `MAX_FIELDS` fields; one value and its decoded forms at a time.
 """
@@ -41,6 +41,8 @@ MAX_FIELDS = 100
 
 _TEXT = f"{TEXT}:"
 _GIVEN = "a given value"
+_EXAMPLE = """--set 'value.name="Ada L."'"""
+"""With the quotes that keep a shell from removing those of the text."""
 
 _Edited: TypeAlias = tuple[bytes, list[list[Edit]]]
 """The new bytes, and the edits of each field."""
@@ -140,7 +142,7 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
     for text in given:
         field, path, rest = parse_field(text, "set")
         if not rest.lstrip().startswith("="):
-            raise WhereError('set: expected a field, = and its value as JSON, as in value.name="Ada L."')
+            raise WhereError(f"set: expected a field, = and its value as JSON, as in {_EXAMPLE}")
         value = _json(rest.lstrip()[1:].strip())
         changes.append(FieldChange(field, path, NewValue(NULL) if value == "null" else NewValue(GIVEN, value)))
     _check(changes)
@@ -183,7 +185,7 @@ def _json(text: str) -> str:
     try:
         json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise WhereError('set: the value is not JSON; a text needs its quotes, as in value.name="Ada L."') from None
+        raise WhereError(f"set: the value is not JSON; a text needs its quotes, as in {_EXAMPLE}") from None
     return text
 
 

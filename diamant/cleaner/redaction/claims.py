@@ -4,9 +4,11 @@
 judged once more. The certificate holds `where` as a digest and as its shape, without the values it compares with.
 
     records-gone       no record below the claim's end matches `where`
-    fields-blanked     in every record below it that matches, the named fields are what the request wants them to be
+    fields-blanked     in every record below it that matches, the named fields are what the request wants them to be; except
+                       in records that cannot be changed, if the request says to keep them
     records-present    at least one does, or has other fields
-    inconclusive       something is unreadable, bytes of a removed value lie outside records, a record may or may not match
+    inconclusive       something is unreadable, bytes of a removed value lie outside records, a record cannot be changed or
+                       may or may not match
                        (unless the request says to keep such records), or a matching or undecided record lies in a file of
                        no partition
     not-there          the partition has no file
@@ -82,6 +84,7 @@ NOT_STABLE = "not-stable-yet"
 """Reason for offsets from the last stable one on with matching records: these stay until their transactions end."""
 
 KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
+KEPT_UNCHANGED = "Records that match but cannot be changed, or that may match, were left, as the request wanted it"
 MAX_KEPT = 100
 """Limit of offsets of undecided records that a certificate lists per partition."""
 
@@ -196,7 +199,7 @@ def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: 
     )
 
 
-def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def kept_undecided(report: ScanReport, where: Where, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return, for a certificate, the undecided records that the request says to keep."""
     found = []
     for claim in claims:
@@ -207,7 +210,7 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
             unlisted = report.unlisted_in[partition, UNDECIDED]
             found.append(
                 {
-                    "what": KEPT,
+                    "what": _kept(where),
                     "topic": partition[0],
                     "partition": partition[1],
                     "offsets": offsets[:MAX_KEPT],
@@ -215,6 +218,10 @@ def kept_undecided(report: ScanReport, claims: Sequence[Mapping[str, Any]]) -> l
                 }
             )
     return found
+
+
+def _kept(where: Where) -> str:
+    return KEPT if where.blanking is None else KEPT_UNCHANGED
 
 
 def is_kept(where: Where, finding: Finding) -> bool:
@@ -230,7 +237,7 @@ def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
             offsets.setdefault(one.file, set()).add(one.offset)
     return [
         {
-            "what": KEPT,
+            "what": _kept(where),
             "file": file,
             "offsets": sorted(found)[:MAX_KEPT],
             "offsets_not_listed": max(0, len(found) - MAX_KEPT),

@@ -51,6 +51,11 @@ class Removed:
     undecided: int = 0
     """Undecided records in the last run, as are their offsets."""
     undecided_offsets: tuple[int, ...] = ()
+    unchangeable: int | None = None
+    """With fields to change: those of the undecided that match, but cannot be changed. Else None, as are the following."""
+    unchangeable_offsets: tuple[int, ...] | None = None
+    unchangeable_reason: str | None = None
+    """Why the first of them cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,8 @@ class RedactionIntent(RemovalIntent):
 
     @property
     def matches_found(self) -> int:
-        """Number of these, and of matching records that needed no change."""
-        return self.records_found + sum(one.unchanged or 0 for one in self.found.values())
+        """Number of these, and of matching records that needed no change, or cannot be changed."""
+        return self.records_found + sum((one.unchanged or 0) + (one.unchangeable or 0) for one in self.found.values())
 
     def parsed_where(self, values: Values | None = None) -> Where:
         """Return the condition, with the fields to change. WhereError."""

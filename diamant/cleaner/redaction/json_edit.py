@@ -92,7 +92,7 @@ def _written(old: Any, new: NewValue) -> str:
     """Return what takes the place of a value, as JSON."""
     kind = new.kind
     if kind == DEFAULT:
-        raise Unchangeable("JSON has no schema that names a default")
+        raise Unchangeable("JSON has no default")
     if kind == GIVEN:
         return new.text
     if kind == TEXT:

@@ -73,7 +73,10 @@ class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return YES, NO, UNDECIDED or DONE, and what becomes of the record if it is located; None: it goes."""
+        """Return YES, NO, UNDECIDED or DONE, and what becomes of the record if it is located; None: it goes.
+
+        UNDECIDED comes with the reason if the record matches, but cannot be changed.
+        """
         ...
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -101,8 +104,25 @@ class LocatedRecords:
     undecided: int = 0
     undecided_offsets: list[int] = field(default_factory=list)
     """The first `MAX_LISTED` of them."""
+    unchangeable: int = 0
+    """Those of the undecided that match, but cannot be changed."""
+    unchangeable_offsets: list[int] = field(default_factory=list)
+    """The first `MAX_LISTED` of them."""
+    unchangeable_reason: str = ""
+    """Why the first of them cannot be changed."""
     problems: list[CorruptLog] = field(default_factory=list)
     """Unreadable places, at most one per segment."""
+
+    def add_undecided(self, offset: int, changed: ChangedRecord | None) -> None:
+        """Count an undecided record. `changed`: what `examine` returned with the verdict."""
+        self.undecided += 1
+        if len(self.undecided_offsets) < MAX_LISTED:
+            self.undecided_offsets.append(offset)
+        if changed is not None:
+            self.unchangeable += 1
+            self.unchangeable_reason = self.unchangeable_reason or changed.problem
+            if len(self.unchangeable_offsets) < MAX_LISTED:
+                self.unchangeable_offsets.append(offset)
 
     @property
     def removed(self) -> int:
@@ -226,9 +246,7 @@ class _Search:
                     found.unchanged += 1
                     self._note_lost(record, changed)
                 elif verdict == UNDECIDED:
-                    found.undecided += 1
-                    if len(found.undecided_offsets) < MAX_LISTED:
-                        found.undecided_offsets.append(record.offset)
+                    found.add_undecided(record.offset, changed)
             self._check_size(header, growth)
         return count
 

@@ -186,6 +186,8 @@ class ChangedRecord(NamedTuple):
     """Texts and bytes that it had in these fields."""
     seen: Sequence[str] = ()
     """The fields that it has, or that its schema has."""
+    problem: str = ""
+    """Why the record cannot be changed."""
 
 
 class RecordChange(Protocol):
@@ -248,15 +250,19 @@ class Where:
         return self.examine(record)[0]
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return the verdict, and what becomes of the record if a redaction is about it; None: it goes."""
+        """Return the verdict, and what becomes of the record if a redaction is about it; None: it goes.
+
+        With UNDECIDED it is there for a record that matches, but cannot be changed. With `blanking` no record goes.
+        """
         verdict, changed = self.node.judge(record, self.values), None
         if verdict == YES and self.blanking is not None:
             try:
                 changed = self.blanking.change(record, self.values)
                 verdict = DONE if changed.record is record else YES
-            except Unchangeable:
-                verdict = UNDECIDED
-        return YES if verdict == UNDECIDED and self.undecided == REMOVE else verdict, changed
+            except Unchangeable as error:
+                return UNDECIDED, ChangedRecord(record, (), problem=str(error))
+        is_removed = verdict == UNDECIDED and self.undecided == REMOVE and self.blanking is None
+        return YES if is_removed else verdict, changed
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether the decompressed records of a batch may hold a match, or an undecided record."""

@@ -159,11 +159,37 @@ def test_undecided_records_are_reported_with_what_to_do(broker: Broker) -> None:
     result = run(redact, *arguments)
     assert (result.exit_code, "repeat the command with" in " ".join(result.output.split())) == (3, True), result.output
     assert "orders-0/00000000000000000000.log, offset 0: it cannot be decided" in result.output
+    assert "1 record contains the searched text, but cannot be decoded." in " ".join(result.output.split())
     rows = {line.split()[0]: line.split()[1:] for line in result.output.splitlines() if line.startswith(" orders-")}
     assert rows["orders-0"] == ["0", "0", "-", "inconclusive"]
     assert rows["orders-1"] == ["2", "0", "3", "records-gone"]
     result = run(redact, *arguments, "--undecided", "remove")
     assert (result.exit_code, "records-gone" in result.output) == (0, True), result.output
+
+
+def test_a_matching_record_that_cannot_be_changed_is_called_that(broker: Broker) -> None:
+    """With the reason and the first place, and no advice to remove it; kept, it is no case of nothing found."""
+    arguments = [
+        "orders",
+        "--where",
+        WHERE,
+        "--reason",
+        "r",
+        "--blank",
+        "value.n",
+        "--blank-with",
+        "default",
+        *on(broker),
+    ]
+    result = run(redact, *arguments)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 3, result.output
+    assert "1 matching record could not be changed: JSON has no default (first: orders-1@0)" in said
+    assert "with --undecided keep" in said
+    assert not [text for text in ("NO MATCHING RECORD", "searched text", "remove or keep") if text in said]
+    result = run(redact, *arguments, "--undecided", "keep")
+    assert (result.exit_code, "NOTHING WAS FOUND" in result.output) == (0, False), result.output
+    assert "fields-blanked, certificate" in " ".join(result.output.split())
 
 
 def test_the_command_blanks_and_corrects_fields(broker: Broker, tmp_path: Path) -> None:

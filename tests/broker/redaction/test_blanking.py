@@ -17,7 +17,7 @@ from tests.broker.erasure.brokers import data_of, move_to
 from tests.broker.erasure.constants import RETRY_MS, START_MS
 from tests.broker.erasure.issued import pinned
 from tests.broker.erasure.records import Producer
-from tests.broker.redaction.test_redacting import EMAIL, KEEPS, OTHER, WHERE, create, fill, offsets, write
+from tests.broker.redaction.test_redacting import EMAIL, KEEPS, OTHER, WHERE, create, fill, write
 from tests.broker.stored import batches_of, records_of
 from tests.cleaner.evidence.scan.naive_scanner import Seen, files_with, log_files, records_in
 from tests.mutants import put_in
@@ -132,7 +132,7 @@ async def test_a_blanked_value_is_still_the_latest_of_its_key(broker: Broker) ->
 
 
 async def test_a_record_that_cannot_be_blanked_is_undecided(broker: Broker) -> None:
-    """It stays, is named, and its partition is not certified; JSON has no default, and a text may be JSON itself."""
+    """It stays, is named with the reason, and its partition is not certified. If it is to be kept, the rest is certified."""
     await create(broker)
     nested = b'{"customer": {"email": "ada@example.com"}, "raw": "{\\"name\\": \\"Ada Lovelace\\"}"}'
     write(broker, ORDER, nested)
@@ -141,12 +141,33 @@ async def test_a_record_that_cannot_be_blanked_is_undecided(broker: Broker) -> N
     assert redaction.state == "not-certified"
     assert redaction.certificate["ended"]["what"] == "undecided-records"
     assert redaction.certificate["found"][0]["undecided_offsets"] == [1]
+    reason = redaction.certificate["not_certified"][0]["problems"][0]["reason"]
+    assert reason.startswith("this record matches but cannot be changed, or")
     redaction = await blank(broker, NAME, blank_with="default", undecided="keep")
+    assert (redaction.state, redaction.removed, redaction.fields_not_seen) == ("fields-blanked", 0, [])
     assert redaction.certificate["overrides"][0]["offsets"] == [0]
+    assert redaction.certificate["overrides"][0]["what"].startswith("Records that match but cannot be changed")
+    page = certificate_page(redaction.certificate)
+    assert "1 matching record could not be changed: JSON has no default (first: orders-0@0)." in page
+    assert "1 record could not be changed; in all others" in page
+    assert "except for those that could not be changed" in page
+    assert not [text for text in ("path may be wrong", "more record may match", "had not ended") if text in page]
     assert records(broker)[1].value == nested
-    redaction = await blank(broker, "value.raw.name", undecided="remove")
-    assert redaction.state == "fields-blanked"
-    assert 1 not in offsets(broker)
+    checked = await check_certificate(
+        broker, redaction.certificate, public_key=pinned(redaction.certificate), where=WHERE
+    )
+    assert checked.claims[0]["verdict"] == "holds"
+
+
+async def test_a_record_that_only_may_match_does_not_make_a_path_look_wrong(broker: Broker) -> None:
+    """No record is known to match, so nothing is said about the fields; the page says what was not decided."""
+    await create(broker)
+    write(broker, ORDER + b" and more")
+    fill(broker)
+    redaction = await blank(broker, NAME)
+    assert (redaction.state, redaction.fields_not_seen) == ("not-certified", [])
+    page = certificate_page(redaction.certificate)
+    assert "1 more record may match: its value could not be read." in page
 
 
 async def test_a_batch_that_would_no_longer_fit_is_refused(broker: Broker) -> None:
@@ -199,8 +220,10 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
         ({"blank": ["body.a"]}, "blank: at character 1: expected value or header"),
         ({"blank": ["value.a"], "blank_with": "zero"}, "expected null, default, empty or a fixed text"),
         ({"blank_with": "empty"}, "there is no field to blank"),
+        ({"blank": ["value.a"], "undecided": "remove"}, "undecided: expected hold or keep"),
+        ({"set": ["value.a=1"], "undecided": "remove"}, "undecided: expected hold or keep"),
         ({"set": ["value.a"]}, "expected a field, = and its value"),
-        ({"set": ["value.a=Ada"]}, "a text needs its quotes"),
+        ({"set": ["value.a=Ada"]}, """a text needs its quotes, as in --set 'value.name="Ada L."'"""),
         ({"set": ["value.a=NaN"]}, "is not JSON"),
         ({"set": ["header.a=1"]}, "a text or null"),
         ({"set": ['value.a="x"'], "blank": ["value.a"]}, "named twice"),

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from diamant.cleaner.redaction.blanking import parse_blanking
-from diamant.cleaner.redaction.where import DONE, REMOVE, UNDECIDED, YES, Where, parse_where
+from diamant.cleaner.redaction.where import DONE, HOLD, REMOVE, UNDECIDED, YES, Where, parse_where
 from diamant.cleaner.values.framing import SchemaName
 from diamant.cleaner.values.schemas import AVRO, PROTOBUF, Schemas, SchemaText, Values
 from diamant.protocol.batches.header import Header, Record
@@ -67,9 +67,10 @@ ADA = confluent(7, customer(1, "ada@example.com", note="a text of Ada's"))
     ],
 )  # fmt: skip
 def test_a_value_that_cannot_be_read_is_undecided(value: bytes) -> None:
-    """It stays as it is, or goes if undecided records are to be removed."""
-    assert asking("value.email").examine(record(value)) == (UNDECIDED, None)
-    assert asking("value.email", undecided=REMOVE).examine(record(value)) == (YES, None)
+    """It stays as it is, with the reason; it does not go even if undecided records are to be removed."""
+    for undecided in (HOLD, REMOVE):
+        verdict, changed = asking("value.email", undecided=undecided).examine(record(value))
+        assert (verdict, changed is not None and bool(changed.problem)) == (UNDECIDED, True)
 
 
 @pytest.mark.parametrize(

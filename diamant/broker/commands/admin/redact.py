@@ -50,7 +50,7 @@ def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> N
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     from rich.markup import escape
 
-    from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere, written_since_count
+    from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere, unchangeable, written_since_count
 
     certificate = found["certificate"]
     if found["unmatched"]:
@@ -80,15 +80,9 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     print_reasons(console, certificate)
     print_holders(console, found)
-    undecided = sum(one.get("undecided", 0) for one in certificate["found"])
-    if undecided:
-        rest = "as requested" if certificate["request"].get("undecided") == "keep" else (
-            "and their partitions cannot be certified: check them, then repeat the command with --undecided remove or keep"
-        )  # fmt: skip
-        console.print(
-            f"[yellow]{undecided} records contain the searched text, but are not JSON; the certificate lists them. They stay, "
-            f"{rest}.[/yellow]"
-        )
+    if problem := unchangeable(certificate):
+        console.print(f"[bold red]{escape(problem)}[/bold red]", soft_wrap=True)
+    _print_undecided(console, certificate)
     if seen := seen_elsewhere(certificate):
         console.print(f"The same bytes were found elsewhere and left there: {seen}; see the certificate.")
     if certificate["written_since"]:
@@ -98,6 +92,23 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         console.print(f"The broker continues it from {time_text(found['next_due_ms'])} on.")
     if not certificate["is_evidence"]:
         console.print("[yellow]A manual clock is in use: this is not evidence.[/yellow]")
+
+
+def _print_undecided(console: Console, certificate: Mapping[str, Any]) -> None:
+    """Print how many records stay that may match or cannot be changed, and what to do."""
+    from diamant.cleaner.evidence.certificates.page_words import unchangeable_count, undecided_count
+    from diamant.words import counted
+
+    undecided, request = undecided_count(certificate), certificate["request"]
+    if not undecided and not unchangeable_count(certificate):
+        return
+    holds = "contains" if undecided == 1 else "contain"
+    what = f"{counted(undecided, 'record')} {holds} the searched text, but cannot be decoded. " if undecided else ""
+    choice = "keep" if "fields" in request else "remove or keep"
+    rest = "as requested" if request["undecided"] == "keep" else (
+        f"and their partitions cannot be certified: check them, then repeat the command with --undecided {choice}"
+    )  # fmt: skip
+    console.print(f"[yellow]{what}The certificate lists such records. They stay, {rest}.[/yellow]")
 
 
 def _nothing(certificate: Mapping[str, Any]) -> str:

@@ -96,14 +96,15 @@ class RedactRequest:
         Argument("What blanked fields become: null, the schema's default, empty, or a fixed text (text:***)."),
     ] = NULL
     set: Annotated[
-        tuple[str, ...], Argument('Fields to correct, each with its value as JSON: value.customer.name="Ada L."')
+        tuple[str, ...],
+        Argument("""Fields to correct, each with its value as JSON: --set 'value.customer.name="Ada L."'."""),
     ] = ()
     yes_all: Annotated[bool, Argument("Continue even if every record of the topic matches.")] = False
     undecided: Annotated[
         str,
         Argument(
-            "How to treat values that may match, as they are not JSON or their schema is missing: certify nothing, remove them, "
-            "or keep them and list them in the certificate.",
+            "How to treat values that may match, as they are not JSON or their schema is missing: certify nothing, remove them "
+            "(not with blank or set), or keep them and list them in the certificate.",
             (HOLD, REMOVE, KEEP),
         ),
     ] = HOLD

@@ -16,7 +16,7 @@ from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE
 from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
-from diamant.cleaner.evidence.scan.report import ScanReport, written_since_fields
+from diamant.cleaner.evidence.scan.report import MAY_MATCH, ScanReport, written_since_fields
 from diamant.cleaner.redaction.claims import (
     MEANT,
     NOT_COVERED,
@@ -34,11 +34,13 @@ from diamant.cleaner.redaction.claims import (
     unmatched,
 )
 from diamant.cleaner.redaction.intent import HELD, RedactionIntent
+from diamant.cleaner.redaction.where import Where
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+MAY_MATCH_OR_STAYS = f"this record matches but cannot be changed, or {MAY_MATCH}"
 UNDECIDED_LEFT = "undecided-records"
 """`ended.what` in the certificate of a redaction blocked only by undecidable records."""
 
@@ -141,8 +143,8 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
             if state == RECORDS_GONE:
                 claims.append({**claim, "state": gone_state(subject.where)})
                 continue
-            problems = report.reasons(partition, end)
             work = located.get(index)
+            problems = _reasons(report, partition, end, subject.where)
             stable = end if work is None else min(end, work.log.last_stable_offset)
             is_held = stable < end and not is_only_undecided(report, partition, end)
             if is_held and state_of(report, partition, stable, intent.undecided) == RECORDS_GONE:
@@ -181,7 +183,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
                 "all_records_agreed": intent.is_all_agreed,
             },
             "runs": intent.runs,
-            "overrides": [*kept_undecided(report, claims), *kept_astray(report, subject.where)],
+            "overrides": [*kept_undecided(report, subject.where, claims), *kept_astray(report, subject.where)],
             "claims": claims,
             "not_certified": verdict.refused,
             **written_since_fields(since, unlisted),
@@ -191,6 +193,13 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
             "next": None,
             "not_covered": (*NOT_COVERED, *(NOT_COVERED_OF_FIELDS if subject.where.blanking else ())),
         }
+
+
+def _reasons(report: ScanReport, partition: TopicPartition, end: int, where: Where) -> list[dict[str, object]]:
+    found = report.reasons(partition, end)
+    if where.blanking is None:
+        return found
+    return [{**one, "reason": MAY_MATCH_OR_STAYS} if one["reason"] == MAY_MATCH else one for one in found]
 
 
 def _is_undecided(report: ScanReport, refused: Mapping[str, Any]) -> bool:

@@ -117,6 +117,9 @@ def with_found(
         tuple(sorted({*known.files, *work.files})),
         located.undecided,
         tuple(located.undecided_offsets),
+        located.unchangeable if is_changing else None,
+        tuple(located.unchangeable_offsets) if is_changing else None,
+        located.unchangeable_reason if is_changing else None,
     )
     return {**found, place: removed}
 

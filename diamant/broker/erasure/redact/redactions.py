@@ -36,7 +36,7 @@ from diamant.broker.errors import BadArgument
 from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
-from diamant.cleaner.redaction.where import WhereError, parse_where
+from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE, WhereError, parse_where
 from diamant.progress import Progress
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ class Redactions:
             where = parse_where(request.where, request.undecided, blanking=blanking)
         except WhereError as error:
             raise BadArgument(str(error)) from None
+        if blanking is not None and request.undecided == REMOVE:
+            raise BadArgument(
+                f"undecided: expected {HOLD} or {KEEP}: blank and set change records, and {REMOVE} would remove them"
+            )
         certificate_texts.check_reason(request.reason, request.reference)
         certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
         self._evidence.user_topic(request.topic)

@@ -26,6 +26,9 @@ from diamant.cleaner.evidence.certificates.page_words import (
     spaced,
     state_text,
     topics_of,
+    unchangeable,
+    unchangeable_count,
+    undecided_count,
     written_since_count,
 )
 from diamant.words import counted, moment, number, size
@@ -68,11 +71,15 @@ _PROVEN = {
     "records-gone": "no record that matches the description is left",
     "fields-blanked": "in every record that matches the description, the named fields are what was asked for",
 }
+_PROVEN_OF_OTHERS = (
+    "in every record that matches the description, except for those that could not be changed, the named fields are what was "
+    "asked for"
+)
 _NOTHING_FOUND = "there is no record {}, and none was removed"
 _ENDINGS = {
     "cancelled": "It was cancelled",
     "everything-matches": "The broker ended it",
-    "undecided-records": "Some records could not be decided: they may or may not match, and the request did not say"
+    "undecided-records": "Some records were left: they may or may not match, or cannot be changed, and the request did not say"
     " how to treat them",
 }
 _CLOCKS = {"system": "that of the operating system", "manual": "one that can be moved by hand"}
@@ -103,6 +110,12 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         return _cluster_page(certificate, problem)
     coverage, found = part(certificate, "coverage"), certificate.get("found", ())
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
+    left = unchangeable_count(certificate)
+    if left and certificate["state"] == "fields-blanked":
+        title, mood = (
+            f"{counted(left, 'record')} could not be changed; in all others that matched, the fields are as asked",
+            "warn",
+        )
     if part(certificate, "unmatched"):
         title, mood = _NOTHING_MATCHED
     if problem:
@@ -119,10 +132,12 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         redaction=redaction,
         changed=part(certificate, "request").get("fields") or (),
         not_seen=fields_not_seen(certificate),
+        unchangeable=unchangeable(certificate),
+        undecided=undecided_count(certificate),
         topics=topics_of(certificate),
         has_values=any("values" in one for one in found),
         used_spark=any("spark" in one.get("runners", ()) for one in certificate.get("done", ())),
-        proven={**_PROVEN, "nothing-matched": nothing_found},
+        proven={**_PROVEN, "nothing-matched": nothing_found, **({"fields-blanked": _PROVEN_OF_OTHERS} if left else {})},
         written_since=written_since_count(certificate),
         seen_elsewhere=seen_elsewhere(certificate),
         reasons=[*dict.fromkeys(_reasons(certificate))],

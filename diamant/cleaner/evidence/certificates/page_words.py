@@ -53,11 +53,33 @@ def is_redaction(certificate: Fields) -> bool:
 
 
 def fields_not_seen(certificate: Fields) -> list[str]:
-    """Return the fields to change that no matching record had; none if no record matched."""
+    """Return the fields to change that no matching record had; none if no record matched, or one could not be changed."""
     found = certificate.get("found", ())
+    has_match = any(one.get("matched") or one.get("unchanged") for one in found)
     seen = {name for one in found for name in one.get("fields", ())}
     wanted = [one["field"] for one in part(certificate, "request").get("fields", ())]
-    return [one for one in wanted if one not in seen] if found else []
+    return [one for one in wanted if one not in seen] if has_match and not unchangeable_count(certificate) else []
+
+
+def unchangeable_count(certificate: Fields) -> int:
+    """Return the number of records that matched, but could not be changed."""
+    return sum(int(one.get("unchangeable", 0)) for one in certificate.get("found", ()))
+
+
+def undecided_count(certificate: Fields) -> int:
+    """Return the number of records that may match."""
+    found = sum(int(one.get("undecided", 0)) for one in certificate.get("found", ()))
+    return found - unchangeable_count(certificate)
+
+
+def unchangeable(certificate: Fields) -> str:
+    """Return a sentence about the records that matched, but could not be changed; empty if there are none."""
+    count = unchangeable_count(certificate)
+    if not count:
+        return ""
+    first = next(one for one in certificate["found"] if one.get("unchangeable"))
+    at = f"{place_text(first)}@{first['unchangeable_offsets'][0]}"
+    return f"{counted(count, 'matching record')} could not be changed: {first['unchangeable_reason']} (first: {at})"
 
 
 _BECOMES = {"null": "nothing (null)", "default": "the default of its schema", "empty": "empty"}

@@ -46,11 +46,12 @@ NOT_THERE = "not-there"
 MAX_REASONS = 10
 """Places that are listed as reasons why a partition has no claim."""
 
+MAY_MATCH = "it cannot be decided whether this record matches"
 _REASONS = {
     VALUE: "there is a record that is to be gone",
     TOMBSTONE: "there is a record that is to be gone",
     RAW: "bytes to be removed lie outside of records",
-    UNDECIDED: "it cannot be decided whether this record matches",
+    UNDECIDED: MAY_MATCH,
 }
 _IN_THE_WAY = {
     SAME_KEY: "a record to be removed is in this file",

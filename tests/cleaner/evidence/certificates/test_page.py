@@ -354,7 +354,7 @@ def test_a_redaction_speaks_of_records() -> None:
         "from the topic orders every record that matches",
         "value.email == ?",
         "3 records, in 1 partition of this topic; 1 of them is an older version",
-        "2 more records belonged to a transaction that had not ended, and were left",
+        "2 more records may match: their values could not be read",
         "There are new records that match.",
         "no record that matches the description is left",
     ):
