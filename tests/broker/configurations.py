@@ -17,6 +17,16 @@ REAL: dict[str, Any] = (
     json.loads((GOLDEN / "broker_configs_4.3.1.json").read_text(encoding="utf-8"))["configs"] | NEW_IN_4_4["broker"]
 )
 """Type, default and read-only flag of a real broker's configurations, by name."""
+NOTHING_TO_DO = {
+    "num.io.threads": "1",
+    "num.network.threads": "1",
+    "num.replica.fetchers": "0",
+    "group.coordinator.threads": "1",
+    "auto.leader.rebalance.enable": "false",
+    "metric.reporters": "",
+    "remote.log.metadata.manager.class.name": None,
+}
+"""Values that are true here, where Kafka's defaults would not be."""
 
 
 async def describe(wire: WireClient, resource_type: int, name: str, keys: list[str] | None = None) -> Any:

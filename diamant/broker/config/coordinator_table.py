@@ -155,6 +155,9 @@ class CoordinatorSettings:
     share_coordinator_state_topic_num_partitions: int = setting(
         _INT, 50, "Partitions of `__share_group_state` at its creation. Do not change it later.", at_least(1)
     )
+    share_coordinator_state_topic_replication_factor: int = setting(
+        _SHORT, 1, "Replicas of `__share_group_state`." + _of_several(3), at_least(1)
+    )
     share_coordinator_state_topic_segment_bytes: int = setting(
         _INT, 104_857_600, "`segment.bytes` of `__share_group_state` at its creation.", at_least(1)
     )

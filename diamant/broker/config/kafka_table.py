@@ -179,7 +179,6 @@ share.coordinator.cached.buffer.max.bytes INT =1048588
 share.coordinator.load.buffer.size INT =5242880
 share.coordinator.state.topic.compression.codec INT =0
 share.coordinator.state.topic.min.isr SHORT =2
-share.coordinator.state.topic.replication.factor SHORT =3
 share.coordinator.threads INT =1
 share.coordinator.write.timeout.ms INT =5000
 share.fetch.purgatory.purge.interval.requests INT =1000

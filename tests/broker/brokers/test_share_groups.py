@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.uuid_text import uuid_to_text
 from tests.broker.brokers.several import create, several, table, take_down
 from tests.broker.groups.share.share_cases import FIRST, SECOND
 from tests.broker.groups.share.share_requests import (
@@ -66,3 +67,19 @@ async def test_records_in_flight_outlive_the_broker_that_gave_them() -> None:
         again = ShareMemberClient(wires[await coordinator_of(now, "g") - 1], "g", "t", topic_id, FIRST)
         again.member_epoch = group.member_epoch
         assert (await again.heartbeat()).error_code == ErrorCode.NONE
+
+
+async def test_the_states_of_share_partitions_have_a_coordinator_while_brokers_go() -> None:
+    """Their topic has a replica on each broker, as `__consumer_offsets` has, so another broker leads when one goes."""
+    async with several() as (broker, wires):
+        assert (await create(wires[0], partitions=1, factor=3)).error_code == 0
+        topic_id = broker.node.topics.by_name["t"].topic_id
+        coordinator = await coordinator_of(wires[0], "g")
+        await ShareMemberClient(wires[coordinator - 1], "g", "t", topic_id, FIRST).wait_until_assigned()
+        assert sorted(table(broker).partition("__share_group_state", 0).replicas) == [1, 2, 3]
+        asked = {"key_type": 2, "coordinator_keys": [f"g:{uuid_to_text(topic_id)}:0"]}
+        (found,) = (await wires[0].call(FIND_COORDINATOR, 6, asked)).coordinators
+        take_down(broker, found.node_id)
+        (now,) = (await wires[found.node_id % 3].call(FIND_COORDINATOR, 6, asked)).coordinators
+        assert now.error_code == ErrorCode.NONE
+        assert now.node_id in {1, 2, 3} - {found.node_id}

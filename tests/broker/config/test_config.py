@@ -17,7 +17,7 @@ from diamant.broker.config.topic_values import log_config
 from diamant.broker.handlers.configs.described_broker import describe_broker
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import ConfigError, ConfigSource, format_value
-from tests.broker.configurations import REAL
+from tests.broker.configurations import NOTHING_TO_DO, REAL
 
 # Each with its reason in the documentation of the configuration.
 OTHER_DEFAULTS = {
@@ -32,6 +32,7 @@ OTHER_DEFAULTS = {
     "transaction.state.log.replication.factor",
     "transaction.state.log.min.isr",
     "sasl.server.max.receive.size",
+    "share.coordinator.state.topic.replication.factor",
 }
 # Their defaults in the real broker were covered by what its file set.
 NOT_ASKED = {"controller.listener.names", "listener.security.protocol.map"}
@@ -48,6 +49,13 @@ def test_the_table_agrees_with_kafka() -> None:
             assert format_value(key.default) == default, key.name
         if key.name not in ("listeners", "listener.security.protocol.map"):  # dynamic in Kafka, not here
             assert key.is_dynamic == (not is_read_only), key.name
+
+
+def test_each_other_default_is_documented() -> None:
+    """administration.md has a row for each configuration whose default is not Kafka's."""
+    page = (Path(__file__).parents[3] / "docs/reference/administration.md").read_text()
+    section = page.partition("## Where DescribeConfigs differs")[2].partition("\n## ")[0]
+    assert [name for name in sorted({*OTHER_DEFAULTS, *NOT_ASKED, *NOTHING_TO_DO}) if f"`{name}`" not in section] == []
 
 
 def test_every_attribute_is_a_row() -> None:

@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.protocol.errors import ErrorCode
-from tests.broker.configurations import REAL
+from tests.broker.configurations import NOTHING_TO_DO, REAL
 from tests.broker.request_fields import DELETE, SET, alteration
 from tests.broker.running import running
 from tests.broker.wire import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, WireClient
@@ -18,16 +18,6 @@ from tests.memory_env import MemoryEnv
 
 BROKER = 4
 OWN, OF_ALL, STATIC, DEFAULT = 2, 3, 4, 5
-NOTHING_TO_DO = {
-    "num.io.threads": "1",
-    "num.network.threads": "1",
-    "num.replica.fetchers": "0",
-    "group.coordinator.threads": "1",
-    "auto.leader.rebalance.enable": "false",
-    "metric.reporters": "",
-    "remote.log.metadata.manager.class.name": None,
-}
-"""Values that are true here, where Kafka's defaults would not be."""
 
 
 async def describe(wire: WireClient, *names: str, version: int = 4, resource: str = "1") -> dict[str, Any]:

@@ -132,7 +132,7 @@ class ShareState:
                 "retention.ms": "-1",
                 "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             },
-            factor=1,
+            factor=config.internal_factor("share.coordinator.state.topic.replication.factor"),
             base_sequence=0,
         )
         self.states: dict[SharePartitionKey, StoredState] = {}
