@@ -33,8 +33,10 @@ from diamant.cleaner.person.identifiers import (
 from diamant.cleaner.person.partition_search import MAX_RECORDS, Matches, TooManyRecords, find_matches
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
 from diamant.cleaner.person.places import identifier_text
+from diamant.cleaner.redaction.hits import Hits, HitsByPartition
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
 
@@ -67,6 +69,8 @@ class Followed(NamedTuple):
     topics: Mapping[str, SearchedTopic]
     without_topic: tuple[str, ...]
     """Entries of the map that no topic has."""
+    hits: HitsByPartition
+    """All records that `parts` selects, and those that are undecided."""
 
 
 class Following:
@@ -100,7 +104,9 @@ class Following:
         sizes = {topic: sum(log.size for log in logs) for topic, logs in self.logs.items()}
         self.known = KnownIdentifiers(rules, sizes, given, is_confirmed=is_confirmed)
         self.topics: dict[str, SearchedTopic] = {}
-        self._found: dict[tuple[str, int], set[int]] = {}
+        self._found: dict[TopicPartition, set[int]] = {}
+        self.hits: dict[TopicPartition, Hits] = {}
+        self._without_hits: set[TopicPartition] = set()
 
     async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
         """Yield each searched partition. TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted."""
@@ -128,6 +134,7 @@ class Following:
                 matches = await self._explaining.read(self._reading(search, log, taken, files))
                 progress.advance(matches.bytes_read)
                 self._found.setdefault((topic, log.partition), set()).update(one.offset for one in matches.records)
+                self._add_hits((topic, log.partition), matches.hits)
                 matched, total = matched + len(matches.records), total + matches.total
                 undecided += matches.undecided
                 counts.matched += len(matches.records)
@@ -139,6 +146,15 @@ class Following:
         counts.total, counts.undecided = total, max(undecided, counts.undecided)
         self.known.check_share(search, matched, total)
 
+    def _add_hits(self, partition: TopicPartition, hits: Hits | None) -> None:
+        if hits is None:
+            self._without_hits.add(partition)
+            self.hits.pop(partition, None)
+        elif partition in self.hits:
+            self.hits[partition].join(hits)
+        elif partition not in self._without_hits:
+            self.hits[partition] = hits
+
     def _reading(self, search: TopicSearch, log: Log, taken: Taken, files: LogFiles) -> Callable[[], Matches]:
         known, check = self.known, self._explaining.check
         values = self.values[search.topic]
@@ -146,7 +162,10 @@ class Following:
 
         def read() -> Matches:
             try:
-                return find_matches(files, search, known, values, taken.outcomes, skip=before.__contains__, check=check)
+                end = taken.state.log_end_offset
+                return find_matches(
+                    files, search, known, values, taken.outcomes, end, skip=before.__contains__, check=check
+                )
             except TooManyRecords:
                 raise TooMany(
                     f"more than {MAX_RECORDS:,} records of {log.topic}-{log.partition} match: several people may share an "
@@ -167,7 +186,7 @@ def followed(following: Following) -> Followed:
     """Return the result of a search that is done."""
     known = following.known
     parts = {topic: found for topic in following.logs if (found := known.parts(topic))}
-    return Followed(tuple(known.steps), parts, following.topics, following.without_topic)
+    return Followed(tuple(known.steps), parts, following.topics, following.without_topic, following.hits)
 
 
 def people_of(fields: Mapping[str, Any]) -> PeopleMap:

@@ -150,7 +150,7 @@ class People:
 
         topics = list(dict.fromkeys(one.topic for one in rows))
         try:
-            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id)
+            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id, hits=plan.hits)
         except BaseException:
             await self._settle(entry.id)
             raise

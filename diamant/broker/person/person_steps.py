@@ -113,7 +113,7 @@ class PersonSteps:
         found, progress = _Found(), removal.progress
         for index, job in enumerate(intent.jobs, 1):
             progress.begin(f"{job.do} in {', '.join(job.topics)} ({index} of {len(intent.jobs)})")
-            await self._attempt(intent, job, removal.subject.topics, found)
+            await self._attempt(intent, job, removal, found)
         return await self._conclude(intent, removal.key, found)
 
     async def end(
@@ -144,14 +144,14 @@ class PersonSteps:
     def _queue(self, job: PersonJob) -> AnyQueue:
         return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
 
-    async def _attempt(self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], found: _Found) -> None:
+    async def _attempt(self, intent: PersonIntent, job: PersonJob, removal: Removal[Subject], found: _Found) -> None:
         """Bring a job forward, and note what it has come to."""
         queue = self._queue(job)
         try:
             if job.id in await queue.table.ids_on_disk():
                 await queue.catch_up(job.id)
             elif not await self._take_part(job, found):
-                await self._begin(intent, job, topics, found)
+                await self._begin(intent, job, removal, found)
         except BrokerStopping:
             raise
         except (OperationError, StorageError, OSError, ValueError) as error:
@@ -161,8 +161,8 @@ class PersonSteps:
             found.due_ms.append(queue.table.due[job.id])
             found.problems.setdefault(job.id, "it is not finished")
 
-    async def _begin(self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], found: _Found) -> None:
-        there = tuple(one for one in job.topics if one in topics)
+    async def _begin(self, intent: PersonIntent, job: PersonJob, removal: Removal[Subject], found: _Found) -> None:
+        there = tuple(one for one in job.topics if one in removal.subject.topics)
         if not there:
             return  # The paper says that they were deleted.
         said = {"reason": intent.reason, "reference": intent.reference}
@@ -187,7 +187,7 @@ class PersonSteps:
                 blank_with=job.replacement or NULL,
                 yes_all=True,
             )
-            result = await self._redactions.redact(redact, Progress(), job.id)
+            result = await self._redactions.redact(redact, Progress(), job.id, removal.hits)
 
     async def _take_part(self, job: PersonJob, found: _Found) -> bool:
         """Note the last certificate of a job; return whether it has one."""

@@ -1,6 +1,7 @@
 """Plans to forget a person: what would happen to which records, topic by topic: the same for a preview and for the job.
 
-The records are searched as a redaction searches them, so their counts are exact at that moment. Nothing is changed.
+All topics are read once, for all identifiers (`following.py`). The records found there are then judged as a redaction judges
+them, so their counts are exact at that moment; and the jobs take them as they are (`Plan.hits`). Nothing is changed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from diamant.cleaner.papers.person_intent import PersonJob, TopicFate
 from diamant.cleaner.person.identifiers import IdentifierStep, RulePart
 from diamant.cleaner.person.keeping import Keep
 from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP
+from diamant.cleaner.redaction.hits import HitsByPartition
 from diamant.cleaner.redaction.where import YES, Where, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
@@ -78,6 +80,8 @@ class Plan:
     topics: tuple[PlannedTopic, ...]
     not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Topics whose identifiers are not known of this person, and their names."""
+    hits: HitsByPartition = field(default_factory=dict)
+    """The records that the search found: jobs look at no others."""
 
     def to_fields(self) -> Mapping[str, Any]:
         """Return the JSON object of a preview. It has no identifier but how many there are."""
@@ -149,11 +153,11 @@ class Planning:
         progress.begin("counting", total=len(found.parts), unit="topics")
         topics = []
         for topic, parts in found.parts.items():
-            topics += [await self._planned(topic, part, following.values[topic]) for part in parts]
+            topics += [await self._planned(topic, part, following.values[topic], found.hits) for part in parts]
             progress.advance()
-        return Plan(_by_name(found.steps), tuple(topics), following.known.not_searched())
+        return Plan(_by_name(found.steps), tuple(topics), following.known.not_searched(), found.hits)
 
-    async def _planned(self, topic: str, part: RulePart, values: Values) -> PlannedTopic:
+    async def _planned(self, topic: str, part: RulePart, values: Values, hits: HitsByPartition) -> PlannedTopic:
         explaining, rule = self._explaining, part.rule
         do = rule.action.kind
         if do == ERASE_KEY and not all(log.config.is_compacted for log in explaining.logs(topic, None)):
@@ -161,7 +165,7 @@ class Planning:
                 f"{topic} is not compacted, so erase-key removes nothing from it: expected remove-record in the map"
             )
         watched = _Watched([parse_where(where, values=values) for where in part.where])
-        located = [one for _, one in await located_records(explaining, topic, watched)]
+        located = [one for _, one in await located_records(explaining, topic, watched, hits)]
         now_ms: int = self._node.env.clock.now_ms()
         if rule.keep is not None and do != BLANK and rule.keep.until_ms(watched.newest_ms) > now_ms:
             do = KEEP

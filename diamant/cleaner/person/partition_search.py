@@ -20,6 +20,7 @@ from typing import NamedTuple
 from diamant.cleaner.explain.scans import MAX_OFFSETS, FoundRecord, KeyScan, OpenSegment, found_record
 from diamant.cleaner.person.identifiers import KnownIdentifiers, Lesson, TopicSearch, lessons
 from diamant.cleaner.person.places import Parts
+from diamant.cleaner.redaction.hits import MAX_HITS, Hits
 from diamant.cleaner.redaction.where import UNDECIDED, YES
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, SegmentFile, Walk, iter_open_batches
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
@@ -61,6 +62,8 @@ class Matches:
     taught: list[RecordLessons] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     bytes_read: int = 0
+    hits: Hits | None = None
+    """Of the log's own records; None if they are too many, or if not everything could be read."""
 
 
 def find_matches(
@@ -69,19 +72,26 @@ def find_matches(
     known: KnownIdentifiers,
     values: Values,
     outcomes: TransactionOutcomes,
+    below_offset: int,
     *,
     skip: Callable[[int], bool] = lambda _: False,
     check: Check = bool,
 ) -> Matches:
-    """Return the records that a search selects. `skip`: tells of an offset that it was found before. TooManyRecords."""
-    found = Matches()
+    """Return the records that a search selects. `skip`: tells of an offset that it was found before. TooManyRecords.
+
+    `below_offset`: the end of the log when the files were opened.
+    """
+    found, hits = Matches(), Hits(below_offset)
     for segment in files:
+        total = found.total
         for batch in _batches(segment, found.problems, check):
             found.total += batch.header.record_count
             if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, search, found.problems):
                 continue
             for record in _records(segment, batch, found.problems):
                 verdict = search.judge(record)
+                if verdict in (YES, UNDECIDED) and not segment.is_removed and len(hits) <= MAX_HITS:
+                    hits.add(record.offset)
                 if verdict == UNDECIDED:
                     found.undecided += 1
                 elif verdict == YES and not skip(record.offset):
@@ -92,6 +102,10 @@ def find_matches(
                     if taught:
                         found.taught.append(RecordLessons(record.offset, taught))
         found.bytes_read += segment.size
+        if not segment.is_removed:
+            hits.records_in[segment.base_offset, segment.size] = found.total - total
+    if not found.problems and len(hits) <= MAX_HITS:
+        found.hits = hits
     return found
 
 

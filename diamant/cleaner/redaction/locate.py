@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol
 
 from diamant.cleaner.evidence.search.needles import is_telling
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
+from diamant.cleaner.redaction.hits import Hits
 from diamant.cleaner.redaction.offset_set import Offsets
 from diamant.cleaner.redaction.where import DONE, UNDECIDED, YES, ChangedRecord
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
@@ -153,15 +154,17 @@ def locate_records(
     on_lost: Callable[[Record, bytes], object] = lambda _record, _text: None,
     advance: Advance = lambda _count: None,
     check: Callable[[], object] = bool,
+    hits: Hits | None = None,
 ) -> LocatedRecords:
     """Return the records to remove from the segments, ascending, below an offset that no transaction has open. Blocks.
 
     `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
     `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond. `on_lost` takes each distinctive text that a record
-    loses, with the record. `check` is called now and then, and raises to stop. OSError.
+    loses, with the record. `check` is called now and then, and raises to stop. `hits`: of an earlier search.
+    OSError.
     """
     search = _Search(
-        env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check
+        env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check, hits
     )
     search.find_matched(is_compacted=is_compacted)
     if search.newest:
@@ -187,6 +190,7 @@ class _Search:
         on_lost: Callable[[Record, bytes], object],
         advance: Advance,
         check: Callable[[], object],
+        hits: Hits | None,
     ) -> None:
         self._env = env
         self._segments = segments
@@ -200,6 +204,7 @@ class _Search:
         self._on_lost = on_lost
         self._advance = advance
         self._check = check
+        self._hits = hits
         self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
         self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
         """From the base offset of a segment to that of the next."""
@@ -210,6 +215,11 @@ class _Search:
     def find_matched(self, *, is_compacted: bool) -> None:
         for segment in self._segments:
             offsets = Offsets(segment.base_offset)
+            known = self._known_without_match(segment)
+            if known is not None:
+                self.found.records += known
+                self._advance(segment.size)
+                continue
             try:
                 count = self._find_matched(segment, offsets, is_compacted=is_compacted)
             except CorruptLog as error:
@@ -221,11 +231,18 @@ class _Search:
             self.found.matched += len(offsets)
             self._keep(offsets)
 
+    def _known_without_match(self, segment: SearchedSegment) -> int | None:
+        """Return the records of a segment in which an earlier search found none that may match; None if it has to be read."""
+        end = self._ends.get(segment.base_offset)
+        if self._hits is None or end is None or end > self._below or self._hits.may_be_in(segment.base_offset, end - 1):
+            return None
+        return self._hits.records_in.get((segment.base_offset, segment.size))
+
     def _find_matched(self, segment: SearchedSegment, offsets: Offsets, *, is_compacted: bool) -> int:
         """Add the matches of a segment; return its number of records."""
         found, examine = self.found, self._where.examine
         count = 0
-        for header, records in self._batches(segment, self._below, self._where.may_be_in):
+        for header, records in self._batches(segment, self._below, self._where.may_be_in, self._hits):
             self._check_room(offsets)
             if records is None:
                 count += header.record_count
@@ -318,9 +335,13 @@ class _Search:
             )
 
     def _batches(
-        self, segment: SearchedSegment, below_offset: int, may_be_in: Callable[[bytes], bool]
+        self,
+        segment: SearchedSegment,
+        below_offset: int,
+        may_be_in: Callable[[bytes], bool],
+        hits: Hits | None = None,
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
-        """Yield users' batches below an offset with their records; None if `may_be_in` excludes a batch."""
+        """Yield users' batches below an offset with their records; None if `may_be_in` or `hits` excludes a batch."""
         try:
             file = self._env.open(segment.path, read_only=True)
         except FileNotFoundError:
@@ -335,6 +356,9 @@ class _Search:
                         raise batch.corrupt(reason)
                     # Reading continues above: it shows whether lower batches are in the order of their offsets.
                     if header.base_offset >= below_offset or header.is_control or not header.record_count:
+                        continue
+                    if hits is not None and not hits.may_be_in(header.base_offset, header.last_offset):
+                        yield header, None
                         continue
                     if header.magic < 2:
                         batch.check()

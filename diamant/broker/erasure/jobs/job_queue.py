@@ -29,6 +29,7 @@ from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.redaction.hits import HitsByPartition
 from diamant.progress import Progress
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.errors import StorageError
@@ -175,10 +176,16 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             logger.log(level, "%s %s: not finished, retried in %d s: %s", table.noun, job_id, pause_s, reason)
 
     async def carry_out(
-        self, intent: IntentT, key: SigningKey, progress: Progress | None = None, *, is_new: bool = False
+        self,
+        intent: IntentT,
+        key: SigningKey,
+        progress: Progress | None = None,
+        *,
+        is_new: bool = False,
+        hits: HitsByPartition | None = None,
     ) -> ResultT:
         """Carry out a job from its present phase, or end it if its topics were deleted. The caller holds the lock."""
-        intent, removal, present = self._attempt(intent, key, progress, is_new=is_new)
+        intent, removal, present = self._attempt(intent, key, progress, is_new=is_new, hits=hits)
         gone = [one.topic for one in present.ended]
         for topic in gone:
             logger.warning("%s %s: topic %s was deleted and is no longer covered", self.table.noun, intent.id, topic)
@@ -194,12 +201,18 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         return await self.kind.end(intent, removal, ended)
 
     def _attempt(
-        self, intent: IntentT, key: SigningKey, progress: Progress | None = None, *, is_new: bool = False
+        self,
+        intent: IntentT,
+        key: SigningKey,
+        progress: Progress | None = None,
+        *,
+        is_new: bool = False,
+        hits: HitsByPartition | None = None,
     ) -> tuple[IntentT, Removal[SubjectT], Present]:
         is_manual = intent.is_manual_clock or not isinstance(self.clock, SystemClock)
         present = present_of(self._evidence.topics, intent)
         subject = self.kind.subject(intent, key, present.topics)
-        removal = Removal(key, subject, progress or Progress(), progress is not None, is_new)
+        removal = Removal(key, subject, progress or Progress(), progress is not None, is_new, hits or {})
         return intent.changed(is_manual_clock=is_manual), removal, present
 
     # -- calls -----------------------------------------------------------------------------------------------------------
@@ -224,17 +237,19 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         check: Callable[[Progress], Awaitable[None]] | None = None,
         *,
         job_id: str | None = None,
+        hits: HitsByPartition | None = None,
     ) -> ResultT:
         """Begin a job about some topics, and carry it out for its caller. Failures are raised as a OperationError.
 
         `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn. `job_id`: None for a new one.
+        `hits`: what an earlier search has found.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
             if check is not None:
                 await check(progress)
             async with self.attempts.locked(intent.id):
-                return await self.carry_out(intent, key, progress, is_new=True)
+                return await self.carry_out(intent, key, progress, is_new=True, hits=hits)
 
         with self.call():
             SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.erasure.jobs.segment_rewrite import replace_segment
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.errors import NotPossible
@@ -17,7 +18,8 @@ from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.remains import ANY_KEY, short_digest
 from diamant.cleaner.redaction.claims import WHERE, Redacted
-from diamant.cleaner.redaction.intent import REWRITING, RedactionIntent
+from diamant.cleaner.redaction.hits import Hits
+from diamant.cleaner.redaction.intent import LOCATING, REWRITING, RedactionIntent
 from diamant.cleaner.redaction.locate import (
     BatchTooLarge,
     LocatedRecords,
@@ -43,9 +45,10 @@ class RedactRecords:
         self._env = evidence.env
 
     async def locate(
-        self, intent: RedactionIntent, subject: Redacted, partitions: Sequence[TopicPartition], progress: Progress
+        self, intent: RedactionIntent, removal: Removal[Redacted], partitions: Sequence[TopicPartition]
     ) -> tuple[RedactionIntent, list[Work]]:
         """Judge every record of some partitions, up to the stable offsets that the returned intent records."""
+        subject, progress = removal.subject, removal.progress
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
         sample = await asyncio.to_thread(take_sample, self._env, self._evidence.directory, partitions)
@@ -69,8 +72,9 @@ class RedactRecords:
         for log in logs:
             if intent.phase != REWRITING:
                 stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
+            hits = removal.hits.get((log.topic, log.partition)) if intent.phase == LOCATING else None
             located = await self._locate_in(
-                log, subject.where, stable.get(log.partition, 0), room, note_lost, progress.advance
+                log, subject.where, stable.get(log.partition, 0), room, note_lost, progress.advance, hits
             )
             works.append(Work(log, located))
             room -= located.nbytes
@@ -86,6 +90,7 @@ class RedactRecords:
         room: int,
         note_lost: Callable[[Record, bytes], object],
         advance: Callable[[int], object],
+        hits: Hits | None,
     ) -> LocatedRecords:
         active, closed = _segment(log.active), list(log.segments[:-1])
         is_compacted = log.config.is_compacted
@@ -102,6 +107,7 @@ class RedactRecords:
                 on_lost=note_lost,
                 advance=advance,
                 check=check,
+                hits=hits,
             )
 
         try:

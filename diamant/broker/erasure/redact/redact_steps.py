@@ -89,7 +89,7 @@ class RedactSteps:
         intent = self.with_ends(replace(intent, runs=intent.runs + 1))
         partitions = present_of(self._evidence.topics, intent).partitions
         async with cleaning_paused(self._cleaning, partitions):
-            intent, works = await records.locate(intent, subject, partitions, removal.progress)
+            intent, works = await records.locate(intent, removal, partitions)
             for work in works:
                 has = work.located.has
                 removal.add_holders(self._evidence.holders((work.log.topic, work.log.partition), has))

@@ -35,6 +35,7 @@ from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
 from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.claims import Redacted
+from diamant.cleaner.redaction.hits import HitsByPartition
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE, WhereError, parse_where
 from diamant.progress import Progress
@@ -65,8 +66,14 @@ class Redactions:
             self._steps, self.table, evidence, node, lock
         )
 
-    async def redact(self, request: RedactRequest, progress: Progress, job_id: str | None = None) -> Redaction:
-        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one."""
+    async def redact(
+        self,
+        request: RedactRequest,
+        progress: Progress,
+        job_id: str | None = None,
+        hits: HitsByPartition | None = None,
+    ) -> Redaction:
+        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one. `hits`: of an earlier search."""
         try:
             blanking = parse_blanking(request.blank, request.blank_with, request.set)
             where = parse_where(request.where, request.undecided, blanking=blanking)
@@ -98,4 +105,4 @@ class Redactions:
             )
             return self._steps.with_ends(intent)
 
-        return await self.queue.begin([request.topic], intent, request.timeout, progress, job_id=job_id)
+        return await self.queue.begin([request.topic], intent, request.timeout, progress, job_id=job_id, hits=hits)

@@ -12,6 +12,7 @@ from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.cleaner.redaction.hits import Hits, HitsByPartition
     from diamant.cleaner.redaction.locate import LocatedRecords, RecordCondition
 
 OFFSET_BYTES = 64 * 1024 * 1024
@@ -19,19 +20,20 @@ OFFSET_BYTES = 64 * 1024 * 1024
 
 
 async def located_records(
-    explaining: ExplainOperation, topic: str, where: RecordCondition
+    explaining: ExplainOperation, topic: str, where: RecordCondition, hits: HitsByPartition | None = None
 ) -> list[tuple[int, LocatedRecords]]:
-    """Return what `locate_records` finds, by partition, ascending. NotFound, NotPossible."""
+    """Return what `locate_records` finds, by partition, ascending. `hits`: of an earlier search. NotFound, NotPossible."""
     found = []
     for log in explaining.logs(topic, None):
         try:
-            found.append((log.partition, await _locate(explaining, log, where)))
+            of_log = None if hits is None else hits.get((topic, log.partition))
+            found.append((log.partition, await _locate(explaining, log, where, of_log)))
         except (StorageError, KafkaError, OSError) as error:
             raise NotPossible(f"{topic}-{log.partition} cannot be searched: {error}") from None
     return found
 
 
-async def _locate(explaining: ExplainOperation, log: Log, where: RecordCondition) -> LocatedRecords:
+async def _locate(explaining: ExplainOperation, log: Log, where: RecordCondition, hits: Hits | None) -> LocatedRecords:
     from diamant.cleaner.redaction.locate import SearchedSegment, locate_records
 
     taken, files = await explaining.open(log)
@@ -49,6 +51,7 @@ async def _locate(explaining: ExplainOperation, log: Log, where: RecordCondition
             is_compacted=log.config.is_compacted,
             offset_bytes=OFFSET_BYTES,
             check=explaining.check,
+            hits=hits,
         )
 
     return await asyncio.to_thread(locate)

@@ -1,0 +1,61 @@
+"""The records of one partition that a search selected or could not decide about, for a later search that need not look at others.
+
+    hits = Hits(log_end_offset)
+    hits.add(17)                           while the search reads
+    locate_records(..., hits=hits)         reads only batches that have a hit, and what was written since
+
+The proof of a redaction does not rely on hits: its scan reads everything.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+
+MAX_HITS = 100_000
+"""Limit of hits per partition, 8 bytes each; with more, everything is read again."""
+
+
+class Hits:
+    """The offsets of one partition at which records may be meant. Not for several threads at once."""
+
+    def __init__(self, below_offset: int) -> None:
+        """`below_offset`: the end of what was read."""
+        self._below_offset = below_offset
+        self._offsets = array("q")
+        self._is_sorted = True
+        self.records_in: dict[tuple[int, int], int] = {}
+        """The users' records of the segments that were read, by base offset and size."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, offset: int) -> None:
+        """Add an offset, which may repeat."""
+        self._offsets.append(offset)
+        self._is_sorted = False
+
+    def join(self, other: Hits) -> None:
+        """Add the hits of another search of the same partition."""
+        self._below_offset = min(self._below_offset, other._below_offset)
+        self._offsets += other._offsets
+        self._is_sorted = False
+        self.records_in = other.records_in
+
+    def may_be_in(self, first_offset: int, last_offset: int) -> bool:
+        """Tell whether a record in a range of offsets may be meant."""
+        if last_offset >= self._below_offset:
+            return True
+        if not self._is_sorted:
+            self._offsets = array("q", sorted({*self._offsets}))
+            self._is_sorted = True
+        at = bisect_left(self._offsets, first_offset)
+        return at < len(self._offsets) and self._offsets[at] <= last_offset
+
+
+HitsByPartition: TypeAlias = Mapping[TopicPartition, Hits]
+"""Partitions without an entry have to be read as a whole."""
