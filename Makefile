@@ -49,7 +49,7 @@ CHECKED_TESTS := tests/kernels tests/cleaner/engines tests/cleaner/evidence -k "
 # The oldest versions: an environment of their own, with the tools that its tests need, and what is tried there.
 LOWEST := $(VENV)/lowest
 LOWEST_STAMP := $(LOWEST)/.installed
-LOWEST_TOOLS = $(shell grep -E '^(hypothesis|lz4|pytest|pytest-asyncio|pytest-timeout|python-snappy)==' requirements-dev.txt)
+LOWEST_TOOLS = $(shell grep -E '^(hypothesis|lz4|pytest|pytest-asyncio|pytest-timeout|python-snappy|zstandard)==' requirements-dev.txt)
 LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py http/test_http.py \
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
@@ -166,7 +166,7 @@ single: $(VENV)/bin/python requirements-single.txt ## one file with Python in it
 	@mkdir -p build/single && cp release/single.py build/single
 	@$(call telling,packing,cd build/single && $(abspath $(SINGLE))/bin/pyinstaller --log-level ERROR --noconfirm --onefile --strip \
 		--name diamant --recursive-copy-metadata diamant-broker --collect-all diamant --collect-submodules kio.schema \
-		--hidden-import diamant.kernels.compiled --exclude-module pygments --exclude-module zstandard._cffi \
+		--hidden-import diamant.kernels.compiled --exclude-module pygments \
 		--specpath . --workpath . --distpath ../../dist single.py)
 	@echo "dist/diamant"
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/kernels", "tests/cleaner/engines")
 LEFT_OUT = "not Spark and not worker_process and not names_its_engine and not without_kernels and not stable_abi"
 """They need Spark, start programs, or are about the sources."""
-TOOLS = ("hypothesis", "lz4", "numpy", "pytest", "pytest-asyncio", "pytest-timeout", "python-snappy")
+TOOLS = ("hypothesis", "lz4", "numpy", "pytest", "pytest-asyncio", "pytest-timeout", "python-snappy", "zstandard")
 OLD_PROCESSOR = "Nehalem"
 
 

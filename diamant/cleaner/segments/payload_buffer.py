@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING
 import cramjam
 
 from diamant.cleaner.segments.rebuilt_batch import compress_like_kafka, new_zstd
-from diamant.cleaner.segments.small_payloads import has_accepted_window, is_one_zstd_frame
 from diamant.kernels import numbers
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, ZSTD_MAGIC, ZSTD_MAX_WINDOW
+from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from zstandard import ZstdDecompressor
-
     from diamant.cleaner.segments.rebuilt_batch import Buffer
 
 SMALL_BYTES = 64 * 1024
-"""Output limit of the fast path for lz4 (the block size of Kafka's clients), and its initial limit for zstd."""
-MAX_ZSTD_ROOM = 1024 * 1024
-"""Output limit of the fast path for zstd, once an output exceeded `SMALL_BYTES`."""
+"""Output limit of the fast path for lz4: the block size of Kafka's clients."""
+MAX_ZSTD_BYTES = 1024 * 1024
+"""Output limit of the fast path for zstd."""
 
 _LZ4_PREFIX = Struct("<7sI")
 _LZ4_BLOCK = _LZ4_PREFIX.size
@@ -43,10 +40,9 @@ class Unpacker:
         """Passed to kernels as `unpacked`."""
         self.at = 0
         """Bytes in use."""
-        self._zstd_room = SMALL_BYTES
         self._decompress_block_into = cramjam.lz4.decompress_block_into
         self._compress_block_into = cramjam.lz4.compress_block_into
-        self._zstd_decompressor: ZstdDecompressor | None = None
+        self._read_zstd: Callable[[bytes], memoryview | None] | None = None
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def clear(self) -> None:
@@ -71,7 +67,7 @@ class Unpacker:
 
     def unpack(self, codec: int, data: memoryview, max_bytes: int, *, may_skip: bool = True) -> tuple[int, int]:
         """Decompress a batch's records to the end of the used part; return (start, end). Raises CorruptBatch, as `decompress`."""
-        if max_bytes < MAX_ZSTD_ROOM:
+        if max_bytes < MAX_ZSTD_BYTES:
             pass
         elif codec == compression.LZ4:
             size = self._unpack_lz4(data)
@@ -79,12 +75,9 @@ class Unpacker:
                 self.at += size
                 return self.at - size, self.at
         elif codec == compression.ZSTD:
-            plain = self._unpack_zstd(data)
-            if plain is None:
-                plain = compression.decompress(codec, data, max_bytes=max_bytes, may_skip=may_skip)
-                while self._zstd_room < min(len(plain), MAX_ZSTD_ROOM):
-                    self._zstd_room *= 2
-            return self.append(plain)
+            plain = self._unpack_zstd(bytes(data))
+            if plain is not None:
+                return self.append(plain)
         return self.append(compression.decompress(codec, data, max_bytes=max_bytes, may_skip=may_skip))
 
     def _unpack_lz4(self, data: memoryview) -> int:
@@ -108,24 +101,13 @@ class Unpacker:
         except cramjam.DecompressionError:
             return -1
 
-    def _unpack_zstd(self, data: memoryview) -> bytes | None:
+    def _unpack_zstd(self, data: bytes) -> memoryview | None:
         """Decompress a single small frame; return None for anything else."""
-        import zstandard
+        if self._read_zstd is None:
+            from diamant.protocol.batches.zstd_frames import frame_reader
 
-        if self._zstd_decompressor is None:
-            self._zstd_decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
-        try:
-            size = zstandard.frame_content_size(data)
-            if (
-                data[:4] != ZSTD_MAGIC
-                or size > self._zstd_room
-                or not has_accepted_window(data)
-                or (size <= 0 and not is_one_zstd_frame(data))
-            ):
-                return None
-            return self._zstd_decompressor.decompress(data, max_output_size=self._zstd_room, allow_extra_data=False)
-        except zstandard.ZstdError:
-            return None
+            self._read_zstd = frame_reader(MAX_ZSTD_BYTES)
+        return self._read_zstd(data)
 
     def pack(self, codec: int, data: memoryview) -> tuple[int, int]:
         """Compress records, as `compress_like_kafka`, to the end of the used part; return (start, end)."""

@@ -110,13 +110,12 @@ def new_zstd() -> Callable[[Buffer], bytes]:
 
     For small batches, creating a compressor takes most of the time. Memory: about 4 MiB.
     """
-    import zstandard
+    from diamant.protocol.batches.zstd_frames import zstd
 
-    new_stream = zstandard.ZstdCompressor(level=compression.DEFAULT_ZSTD_LEVEL, write_content_size=False).compressobj
+    stream = zstd.ZstdCompressor(compression.DEFAULT_ZSTD_LEVEL)
 
     def compress(data: Buffer) -> bytes:
         # Kafka's builder flushes the stream before it closes it, and does not know the size in advance.
-        stream = new_stream()
-        return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+        return stream.compress(data) + stream.flush(stream.FLUSH_BLOCK) + stream.flush()
 
     return compress

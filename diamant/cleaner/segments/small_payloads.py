@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from diamant.cleaner.segments.rebuilt_batch import Buffer, compress_like_kafka, new_zstd
 from diamant.protocol.batches import compression
-from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER, ZSTD_MAX_WINDOW
+from diamant.protocol.batches.compression import LZ4_END_MARK, LZ4_HEADER, LZ4_STORED, SNAPPY_HEADER
 
 MAX_BYTES = 64 * 1024
 """Size limit of records, compressed and decompressed."""
@@ -23,18 +23,10 @@ Unpack: TypeAlias = Callable[[bytes], "bytes | None"]
 
 _SNAPPY = Struct(">16si")
 _LZ4 = Struct("<7sI")
-_ZSTD_WINDOW_DESCRIPTOR = (27 - 10) << 3
-"""The window descriptor of `ZSTD_MAX_WINDOW`."""
-_ZSTD_SINGLE_SEGMENT = 1 << 5
-"""Flag of a frame without a window descriptor: its window is its declared size."""
-_ZSTD_RUN = 1
-"""Block type: one byte, repeated."""
-_ZSTD_ROOMS = (1024, MAX_BYTES)
-"""Buffer sizes: the first is quick to allocate, the second is for larger outputs."""
 
 
 class SmallPayloads:
-    """Owned by one thread. Memory: `MAX_BYTES`, and zstd contexts after the first batch with that codec."""
+    """Owned by one thread. Memory: `MAX_BYTES` for each codec in use, and zstd contexts after the first batch with that codec."""
 
     def __init__(self) -> None:
         self._by_codec: dict[int, Unpack] = {}
@@ -127,56 +119,15 @@ def _lz4() -> Unpack:
 
 
 def _zstd() -> Unpack:
-    import zstandard
+    from diamant.protocol.batches.zstd_frames import frame_reader
 
-    decompress = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW).decompress
-    size_of, error = zstandard.frame_content_size, zstandard.ZstdError
+    read = frame_reader(MAX_BYTES)
 
     def unpack(data: bytes) -> bytes | None:
-        try:
-            # The codec allocates the declared size, however large it is.
-            size = size_of(data)
-            if size > MAX_BYTES or not has_accepted_window(data):
-                return None
-            if size > 0:
-                return decompress(data, allow_extra_data=False)
-        except error:
-            return None
-        if not is_one_zstd_frame(data):
-            return None
-        for room in _ZSTD_ROOMS:
-            try:
-                return decompress(data, max_output_size=room, allow_extra_data=False)
-            except error:
-                continue
-        return None
+        plain = read(data)
+        return None if plain is None else bytes(plain)
 
     return unpack
-
-
-def has_accepted_window(data: bytes | memoryview) -> bool:
-    """Return whether all readers accept the window of a zstd frame with a whole header."""
-    return bool(data[4] & _ZSTD_SINGLE_SEGMENT) or data[5] <= _ZSTD_WINDOW_DESCRIPTOR
-
-
-def is_one_zstd_frame(data: bytes | memoryview) -> bool:
-    """Return whether nothing follows the frame. Undefined if `data` is not a frame.
-
-    zstandard itself ignores bytes after a frame that does not declare its size, whatever its options, and does not look behind
-    the header of one that declares no bytes.
-    """
-    try:
-        descriptor = data[4]
-        is_single_segment = descriptor >> 5 & 1
-        at = 6 - is_single_segment + (0, 1, 2, 4)[descriptor & 3] + (is_single_segment, 2, 4, 8)[descriptor >> 6]
-        is_last = 0
-        while not is_last:
-            block = data[at] | data[at + 1] << 8 | data[at + 2] << 16
-            is_last = block & 1
-            at += 4 if block >> 1 & 3 == _ZSTD_RUN else 3 + (block >> 3)
-        return at + (descriptor & 4) == len(data)
-    except IndexError:
-        return False
 
 
 _CODECS: Mapping[int, Callable[[], Unpack]] = {

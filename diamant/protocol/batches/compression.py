@@ -24,12 +24,9 @@ import zlib
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 from diamant.protocol.errors import CorruptBatch, DecompressionBomb
-
-if TYPE_CHECKING:
-    from zstandard import ZstdDecompressionReader
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -70,11 +67,8 @@ LZ4_STORED = 0x80000000
 """Flag in the size of an uncompressed block."""
 LZ4_END_MARK = b"\x00\x00\x00\x00"
 
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
-ZSTD_MAX_WINDOW = 1 << 27
-"""Largest window; frames with a larger one are refused."""
 
 _INT32_BE = Struct(">i")
 _UINT32_LE = Struct("<I")
@@ -96,9 +90,9 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == LZ4:
         return _compress_lz4(data, DEFAULT_LZ4_LEVEL if level is None else level)
     if codec == ZSTD:
-        import zstandard
+        from diamant.protocol.batches.zstd_frames import zstd
 
-        return zstandard.ZstdCompressor(level=DEFAULT_ZSTD_LEVEL if level is None else level).compress(data)
+        return zstd.compress(data, DEFAULT_ZSTD_LEVEL if level is None else level)
     raise ValueError(f"codec is {codec}, expected 0 to 4")
 
 
@@ -341,30 +335,26 @@ def _xxh32(data: Buffer) -> int:
 
 
 def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
-    import zstandard
+    from diamant.protocol.batches.zstd_frames import read_declared, zstd
 
     data = bytes(data)
-    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
     pieces: list[bytes] = []
     total = 0
     for start, end, greatest in _iter_zstd_frames(data, may_skip):
         room = max_bytes - total
         frame = data if end - start == len(data) else data[start:end]
         try:
-            declared = zstandard.frame_content_size(frame)
-            if declared > greatest:
+            declared = zstd.get_frame_info(frame).decompressed_size
+            if declared is not None and declared > greatest:
                 raise CorruptBatch(
                     start, f"zstd: a frame declares {declared} bytes, its blocks hold {greatest} at most"
                 )
-            if declared > room:
-                _too_large(start, max_bytes)
-            if declared >= 0:
-                piece = decompressor.decompress(frame)
-            elif greatest <= room:
-                piece = decompressor.decompressobj().decompress(frame)
-            else:
-                piece = _read_zstd_in_pieces(decompressor.stream_reader(frame), start, room, max_bytes)
-        except zstandard.ZstdError as error:
+            piece = None
+            if declared is not None and declared <= room:
+                piece = read_declared(frame, declared)
+            if piece is None:  # Or for the reason why not.
+                piece = zstd.ZstdDecompressor().decompress(frame, room + 1)
+        except zstd.ZstdError as error:
             raise CorruptBatch(start, f"zstd: {error}") from None
         total += len(piece)
         if total > max_bytes:
@@ -373,23 +363,14 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _read_zstd_in_pieces(reader: ZstdDecompressionReader, position: int, room: int, max_bytes: int) -> bytes:
-    """Read a frame whose blocks may exceed `room`; stop as soon as they do."""
-    pieces: list[bytes] = []
-    while piece := reader.read(8 * _ZSTD_MAX_BLOCK):
-        room -= len(piece)
-        if room < 0:
-            _too_large(position, max_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
 def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
 
     CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
     also detects a truncated frame, which streaming readers mistake for the end.
     """
+    from diamant.protocol.batches.zstd_frames import ZSTD_MAGIC
+
     position = 0
     end = len(data)
     try:

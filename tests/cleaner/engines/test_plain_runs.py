@@ -26,12 +26,15 @@ from tests.cleaner.engines.engines import Outcome, one_by_one, outcome
 from tests.cleaner.facts.segment_history import DIRECTORY, SegmentHistory
 from tests.memory_env import MemoryEnv
 
+PAYLOADS = SmallPayloads()
+"""One for all: its buffers are its owner's, not a chunk's."""
+
 
 def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:
     """The parsed chunks of a segment's bytes."""
     file = MemoryEnv().create_new("/x.log")
     file.append(data)
-    return parse(file, 0, data, SmallPayloads(), EngineLimits(parsed_bytes=room))
+    return parse(file, 0, data, PAYLOADS, EngineLimits(parsed_bytes=room))
 
 
 def test_nothing_is_read_twice() -> None:

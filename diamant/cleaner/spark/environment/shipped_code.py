@@ -94,7 +94,7 @@ def _sources() -> list[tuple[str, Path]]:
     return sorted((f"diamant/{path.relative_to(_PACKAGE).as_posix()}", path) for path in paths)
 
 
-PACKAGES = ("numpy", "pyarrow", "crc32c", "cramjam", "xxhash", "zstandard")
+PACKAGES = ("numpy", "pyarrow", "crc32c", "cramjam", "xxhash", "backports.zstd")
 
 
 @dataclass(frozen=True, slots=True)

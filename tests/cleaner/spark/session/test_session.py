@@ -124,7 +124,7 @@ def test_differences_are_reported_with_both_versions() -> None:
     driver = Versions.here()
     assert pickle.loads(pickle.dumps(driver)) == driver
     refuse_difference(driver, driver, "host", "python")
-    packages = (("numpy", "1.26.4"), *driver.packages[1:-1], ("zstandard", "none"))
+    packages = (("numpy", "1.26.4"), *driver.packages[1:-1], ("backports.zstd", "none"))
     other = replace(driver, python="3.9 on arm64", code="0123456789abcdef", packages=packages)
     with pytest.raises(SparkUnavailable) as raised:
         refuse_difference(driver, other, "worker-3", "/opt/python")
@@ -132,7 +132,7 @@ def test_differences_are_reported_with_both_versions() -> None:
     assert "the executor on worker-3 (/opt/python) has Python 3.9 on arm64 instead of" in text
     assert f"Diamant's code 0123456789abcdef instead of {driver.code}" in text
     assert f"numpy 1.26.4 instead of {dict(driver.packages)['numpy']}" in text
-    assert f"zstandard none instead of {dict(driver.packages)['zstandard']}" in text
+    assert f"backports.zstd none instead of {dict(driver.packages)['backports.zstd']}" in text
 
 
 def test_a_master_that_does_not_answer_is_reported_at_once() -> None:
