@@ -49,6 +49,14 @@ class Changes(NamedTuple):
     changed_isr: frozenset[tuple[str, int]] = frozenset()
 
 
+class PartitionCounts(NamedTuple):
+    """How many partitions each broker leads, is in sync for, and has a replica of."""
+
+    leads: Counter[int]
+    in_sync: Counter[int]
+    replicas: Counter[int]
+
+
 class BrokerState(NamedTuple):
     """A broker for an operator: its listeners, and the partitions that it leads and those that it follows in sync."""
 
@@ -76,7 +84,7 @@ class BrokerTable:
     ) -> None:
         """`listeners`: as clients see those of all brokers. `is_unclean`: a topic's `unclean.leader.election.enable`."""
         self._metadata = metadata
-        self._is_unclean = is_unclean
+        self.is_unclean = is_unclean
         self.lags = lags
         self._held_ends: WeakKeyDictionary[Log, int] = WeakKeyDictionary()
         self._on_change = on_change
@@ -115,21 +123,26 @@ class BrokerTable:
         advertised, port = self._addresses[broker_id, listener_name]
         return BrokerAddress(broker_id, advertised or host, port, self.rack(broker_id))
 
+    def counts(self) -> PartitionCounts:
+        """Count the partitions of each broker."""
+        counts = PartitionCounts(Counter(), Counter(), Counter())
+        for _, partition in self.partitions():
+            counts.leads[partition.leader] += 1
+            counts.in_sync.update(partition.isr)
+            counts.replicas.update(partition.replicas)
+        return counts
+
     def states(self) -> list[BrokerState]:
         """Return the state of each broker."""
-        leads: Counter[int] = Counter()
-        in_sync: Counter[int] = Counter()
-        for _, partition in self._partitions():
-            leads[partition.leader] += 1
-            in_sync.update(partition.isr)
+        counts = self.counts()
         return [
             BrokerState(
                 broker_id,
                 tuple(f"{host}:{port}" for (owner, _), (host, port) in self._addresses.items() if owner == broker_id),
                 self.rack(broker_id),
                 self.is_up(broker_id),
-                leads[broker_id],
-                in_sync[broker_id] - leads[broker_id],
+                counts.leads[broker_id],
+                counts.in_sync[broker_id] - counts.leads[broker_id],
             )
             for broker_id in self.broker_ids
         ]
@@ -195,55 +208,24 @@ class BrokerTable:
         near = [one for one in partition.isr if self.is_up(one) and self.rack(one) == rack]
         return None if not near or partition.leader in near else near[0]
 
-    def _partitions(self) -> Iterator[tuple[str, PartitionImage]]:
-        for topic in self.image.topics.values():
+    def partitions(self, name: str | None = None) -> Iterator[tuple[str, PartitionImage]]:
+        """Yield each partition, of one topic or of all, with its topic."""
+        for topic in self.image.topics.values() if name is None else (self.image.topics[name],):
             for partition in topic.partitions.values():
                 yield topic.name, partition
 
+    def present(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, PartitionImage]]:
+        """Yield those of some partitions that exist, with their topics."""
+        for name, index in names:
+            topic = self.image.topics.get(name)
+            if topic is not None and index in topic.partitions:
+                yield name, topic.partitions[index]
+
     # -- changes -------------------------------------------------------------------------------------------------
-
-    def set_down(self, broker_id: int) -> Changes:
-        """Fence a broker: it leads nothing and leaves every ISR. NotFound; NotPossible if it is down."""
-        self._check_state(broker_id, is_up=True)
-        changes = [
-            self._changed(topic, partition, isr=tuple(one for one in partition.isr if one != broker_id), gone=broker_id)
-            for topic, partition in self._partitions()
-            if broker_id in partition.isr or partition.leader == broker_id
-        ]
-        return self._apply(changes, self._fence(broker_id, 1))
-
-    def set_up(self, broker_id: int) -> Changes:
-        """Lift a broker's fence: it leads partitions without a leader for which it is eligible, and follows elsewhere.
-
-        It is in no other ISR until `catch_up`. NotFound; NotPossible if it is up.
-        """
-        self._check_state(broker_id, is_up=False)
-        changes = [
-            self._changed(topic, partition, back=broker_id)
-            for topic, partition in self._partitions()
-            if partition.leader == NO_LEADER and broker_id in partition.replicas
-        ]
-        return self._apply(changes, self._fence(broker_id, -1))
-
-    def catch_up(self, broker_id: int) -> Changes:
-        """Add a broker that is up to the ISR of each partition that it follows. NotFound; NotPossible if it is down."""
-        self._check_state(broker_id, is_up=True)
-        return self._apply(
-            [
-                self._changed(topic, partition, isr=(*partition.isr, broker_id))
-                for topic, partition in self._partitions()
-                if broker_id in partition.replicas and broker_id not in partition.isr and partition.leader != NO_LEADER
-            ]
-        )
-
-    def elect_missing(self) -> Changes:
-        """Elect leaders where there are none and any replica may lead (`maybeTriggerUncleanLeaderElection…`)."""
-        missing = [one for one in self._partitions() if one[1].leader == NO_LEADER and self._is_unclean(one[0])]
-        return self._apply([self._changed(*one) for one in missing])
 
     def elect_unclean(self, topic: str, partition: int) -> Changes:
         """Let a replica that is up lead, in sync or not. NotFound."""
-        return self._apply([self._changed(topic, self.partition(topic, partition), is_unclean=True)])
+        return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
         """Set the in-sync replicas of a partition; if its leader is not among them, another leads. NotFound; NotPossible."""
@@ -254,7 +236,7 @@ class BrokerTable:
                     f"broker {broker_id} cannot be in sync for {topic}-{partition}: expected replicas that are up, "
                     f"of {list(now.replicas)}"
                 )
-        return self._apply([self._changed(topic, now, isr=tuple(isr))])
+        return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
         """Make an in-sync replica the leader. NotFound; NotPossible if it is no such replica, or leads already."""
@@ -273,8 +255,8 @@ class BrokerTable:
                     f"broker {broker_id} is not in sync for {topic}-{partition}, so it cannot lead: of the replicas "
                     f"{list(now.replicas)}, {list(now.isr)} are in sync. `unclean` makes a leader of one that is not"
                 )
-            changes.append(self._changed(topic, now, leader=broker_id))
-        return self._apply(changes)
+            changes.append(self.plan(topic, now, leader=broker_id))
+        return self.apply(changes)
 
     def set_replicas(self, topic: str, partition: int, replicas: Sequence[int]) -> Changes:
         """Replace the replicas of a partition, which is complete at once: those that are up are in sync. A leader that is no
@@ -294,13 +276,13 @@ class BrokerTable:
             leader=NO_LEADER_CHANGE if leader == now.leader and set(now.replicas) <= set(replicas) else leader,
             directories=(self._metadata.directory_id,) * len(replicas) if now.directories else None,
         )
-        return self._apply([(topic, record)])
+        return self.apply([(topic, record)])
 
     def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
         """Apply another change of a partition, such as a reassignment."""
-        return self._apply([(topic, record)])
+        return self.apply([(topic, record)])
 
-    def _changed(
+    def plan(
         self,
         topic: str,
         partition: PartitionImage,
@@ -308,24 +290,23 @@ class BrokerTable:
         isr: Sequence[int] | None = None,
         leader: int | None = None,
         gone: int = NO_LEADER,
-        back: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return a change, as if `gone` were down and `back` up."""
+        """Return the change of a partition after which a replica leads, if one may; as if `gone` were down."""
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(
             image.topics[topic].topic_id,
             partition,
-            lambda one: one == back or (one != gone and self.is_up(one)),
+            lambda one: one != gone and self.is_up(one),
             isr=isr,
             leader=leader,
             min_isr=min_isr,
             has_elr=has_elr,
-            is_unclean=is_unclean or self._is_unclean(topic),
+            is_unclean=is_unclean or self.is_unclean(topic),
         )
 
-    def _apply(
+    def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
         """Write the records and report. One batch, unless Kafka's limit divides it."""
@@ -346,7 +327,8 @@ class BrokerTable:
         changed_isr = frozenset((topic, change.partition_id) for topic, change in real if change.isr is not None)
         return Changes(tuple(moves), changed_isr)
 
-    def _fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:
+    def fence(self, broker_id: int, fenced: int) -> BrokerRegistrationChangeRecord:
+        """Return the change that fences a broker (1) or lifts its fence (-1)."""
         epoch = self.image.brokers[broker_id].broker_epoch
         return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
 
@@ -355,7 +337,8 @@ class BrokerTable:
         if broker_id not in self.broker_ids:
             raise NotFound(f"there is no broker {broker_id}: expected one of {', '.join(map(str, self.broker_ids))}")
 
-    def _check_state(self, broker_id: int, *, is_up: bool) -> None:
+    def check_state(self, broker_id: int, *, is_up: bool) -> None:
+        """NotFound; NotPossible unless the broker is up, or down."""
         self.check_known(broker_id)
         if self.is_up(broker_id) != is_up:
             raise NotPossible(f"broker {broker_id} is {'down' if is_up else 'up'} already")

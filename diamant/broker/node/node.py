@@ -81,13 +81,14 @@ class Node:
         self.topics = Topics(metadata, directory, self.config, self.log_events.changed)
         if len(metadata.broker_ids) > 1:
             from diamant.broker.brokers.lags import Lags
+            from diamant.broker.brokers.membership import elect_missing
             from diamant.broker.brokers.table import BrokerTable
 
             told, lags = self.config.advertised(addresses.kafka), Lags(env.clock)
             self.topics.brokers = brokers = BrokerTable(
                 metadata, told, self.topics.partitions_changed, lags, self.topics.is_unclean
             )
-            brokers.elect_missing()
+            list(elect_missing(brokers))
             self.log_events.subscribe(lags.changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from diamant.broker.brokers.membership import elect_missing_soon
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config, topic_value
 from diamant.broker.errors import no_partition, no_topic
@@ -202,7 +203,7 @@ class Topics:
                 if self.on_config_changed is not None:
                     self.on_config_changed(log, before)
         if self.brokers is not None:
-            self.brokers.elect_missing()
+            elect_missing_soon(self.brokers)
 
     def _note_timed(self, log: Log) -> None:
         (self.timed_logs.discard if log.config.flush_ms == LONG_MAX else self.timed_logs.add)(log)

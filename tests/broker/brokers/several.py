@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from diamant.broker.broker import Broker
+from diamant.broker.brokers.membership import catch_up, set_down, set_up
 from diamant.broker.brokers.table import BrokerTable
 from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.running import DEFAULTS
@@ -23,15 +24,15 @@ def table(broker: Broker) -> BrokerTable:
 
 def take_down(broker: Broker, broker_id: int) -> None:
     """Take one of the brokers down: its leaders move, its port is closed, its connections are cut."""
-    table(broker).set_down(broker_id)
+    list(set_down(table(broker), broker_id))
     broker.services.ports.close(broker_id)
 
 
 def bring_up(broker: Broker, broker_id: int) -> None:
     """Bring it back, in sync."""
     broker.services.ports.open(broker_id)
-    table(broker).set_up(broker_id)
-    table(broker).catch_up(broker_id)
+    list(set_up(table(broker), broker_id))
+    list(catch_up(table(broker), broker_id))
 
 
 @asynccontextmanager

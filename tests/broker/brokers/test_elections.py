@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.brokers.membership import set_down, set_up
 from diamant.broker.errors import NotFound, NotPossible
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import BROKER_RESOURCE, TOPIC_RESOURCE
@@ -91,7 +92,7 @@ async def test_an_unclean_election_takes_a_replica_that_is_not_in_sync() -> None
         take_down(broker, 2)
         assert await elect(wires[0], UNCLEAN) == [("t", [ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE])]
         broker.services.ports.open(3)
-        table(broker).set_up(3)
+        list(set_up(table(broker), 3))
         assert [leader for leader, _, _ in await leaders(wires[0])] == [-1]
         assert await elect(wires[0], UNCLEAN) == [("t", [0])]
         assert [(leader, isr) for leader, _, isr in await leaders(wires[0])] == [(3, [3])]
@@ -105,7 +106,7 @@ async def follow_out_of_sync(broker: Broker) -> None:
     """Bring broker 3 up out of sync, and take broker 2 down, which alone is in sync: of t-0, they are the replicas."""
     take_down(broker, 3)
     broker.services.ports.open(3)
-    table(broker).set_up(3)
+    list(set_up(table(broker), 3))
     take_down(broker, 2)
 
 
@@ -193,9 +194,9 @@ async def test_refused_changes_say_why_and_change_nothing() -> None:
         await create(wires[0], factor=3)
         brokers = table(broker)
         with pytest.raises(NotFound, match="no broker 4: expected one of 1, 2, 3"):
-            brokers.set_down(4)
+            list(set_down(brokers, 4))
         with pytest.raises(NotPossible, match="broker 2 is up already"):
-            brokers.set_up(2)
+            list(set_up(brokers, 2))
         with pytest.raises(NotPossible, match="leads t-0 already"):
             brokers.move_leader("t", 0, 1)
         with pytest.raises(NotFound):
@@ -204,7 +205,7 @@ async def test_refused_changes_say_why_and_change_nothing() -> None:
             brokers.move_leader("missing", 0, 2)
         take_down(broker, 2)
         with pytest.raises(NotPossible, match="broker 2 is down already"):
-            brokers.set_down(2)
+            list(set_down(brokers, 2))
         with pytest.raises(NotPossible, match=r"not in sync for t-0.*`unclean`"):
             brokers.move_leaders([("t", 0, 3), ("t", 0, 2)])
         assert await leaders(wires[0]) == [(1, 0, [1, 3])]

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.brokers.membership import paced
+from diamant.broker.network.api import RequestContext
 from diamant.broker.topics.creation_checks import check_replicas
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -28,30 +29,22 @@ if TYPE_CHECKING:
 KEY = 45
 
 
-def handle(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> Answer:
+async def handle(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> bytes:
     """Answer for every partition."""
     may_change = getattr(request, "allow_replication_factor_change", True)
+    answered: list[tuple[str, list[dict[str, object]]]] = [(str(topic.name), []) for topic in request.topics]
+    every = zip(answered, request.topics, strict=True)
+    async for (name, found), one in paced((result, one) for result, topic in every for one in topic.partitions):
+        found.append(_answer(topics, name, one, may_change))
+    if topics.brokers is not None:
+        await topics.sync()
     fields = {
         "allow_replication_factor_change": may_change,
         "error_code": 0,
         "error_message": None if request.topics else "",
-        "responses": [
-            {
-                "name": str(topic.name),
-                "partitions": [
-                    _answer(topics, str(topic.name), partition, may_change) for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ],
+        "responses": [{"name": name, "partitions": found} for name, found in answered],
     }
-    answer = encode_response_fields(KEY, context.api_version, fields)
-    return answer if topics.brokers is None else _when_synced(topics, answer)
-
-
-async def _when_synced(topics: Topics, answer: bytes) -> bytes:
-    await topics.sync()
-    return answer
+    return encode_response_fields(KEY, context.api_version, fields)
 
 
 def _answer(topics: Topics, name: str, partition: Any, may_change_factor: bool) -> dict[str, object]:

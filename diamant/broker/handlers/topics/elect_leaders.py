@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.brokers.membership import paced
+from diamant.broker.network.api import RequestContext
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import NO_LEADER
 from diamant.protocol.wire.schemas import encode_response_fields
@@ -29,34 +30,28 @@ PREFERRED, UNCLEAN = 0, 1
 NOT_NEEDED = "Leader election not needed for topic partition."
 
 
-def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> Answer:
+async def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> bytes:
     """Answer for every partition."""
     kind = getattr(request, "election_type", PREFERRED)
     is_known = kind in (PREFERRED, UNCLEAN)
-    if request.topic_partitions is None:
-        answered = list(topics.by_name) if is_known else []
-        results: list[dict[str, object]] = []
-        for name in answered:
-            elected = [_elect(topics, kind, name, index) for index in topics.image.topics[name].partitions]
-            needed = [one for one in elected if one["error_code"] != ErrorCode.ELECTION_NOT_NEEDED]
-            results.append({"topic": name, "partition_result": needed})
+    asked = request.topic_partitions
+    if asked is not None:
+        named = [(str(topic.topic), [int(index) for index in topic.partitions]) for topic in asked]
     else:
-        results = [
-            {
-                "topic": str(topic.topic),
-                "partition_result": [_elect(topics, kind, str(topic.topic), int(index)) for index in topic.partitions],
-            }
-            for topic in request.topic_partitions
-        ]
+        image = topics.image
+        named = [(name, list(image.topics[name].partitions)) for name in topics.by_name] if is_known else []
+    results: list[tuple[str, list[dict[str, object]]]] = [(name, []) for name, _ in named]
+    every = zip(results, named, strict=True)
+    async for (name, found), index in paced((result, index) for result, (_, indexes) in every for index in indexes):
+        elected = _elect(topics, kind, name, index)
+        if asked is not None or elected["error_code"] != ErrorCode.ELECTION_NOT_NEEDED:
+            found.append(elected)
+    if topics.brokers is not None:
+        await topics.sync()
     code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
-    fields = {"error_code": int(code), "replica_election_results": results}
-    answer = encode_response_fields(KEY, context.api_version, fields)
-    return answer if topics.brokers is None else _when_synced(topics, answer)
-
-
-async def _when_synced(topics: Topics, answer: bytes) -> bytes:
-    await topics.sync()
-    return answer
+    answered = [{"topic": name, "partition_result": found} for name, found in results]
+    fields = {"error_code": int(code), "replica_election_results": answered}
+    return encode_response_fields(KEY, context.api_version, fields)
 
 
 def _hold_election(

@@ -8,12 +8,14 @@ A change is complete when its operation returns: all brokers of the process know
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from diamant.broker.brokers.lags import FollowerLag
-from diamant.broker.brokers.table import BrokerTable, Changes
+from diamant.broker.brokers.membership import catch_up, in_turns, set_down, set_up, steps
+from diamant.broker.brokers.table import BrokerTable, Changes, PartitionCounts
 from diamant.broker.errors import BadArgument, NotPossible
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operations.broker_state.running_requests import NoArguments
@@ -83,6 +85,8 @@ class Brokers:
         self._housekeeping = housekeeping
         self._is_erasing = is_erasing
         self._slow: dict[int, tuple[int, Delay]] = {}
+        self._turn = asyncio.Lock()
+        """Held by one change of many partitions at a time."""
         self._in_sync_ms: dict[int, int] = {}
         """The brokers that are up and catch up, and the time on the clock at which they are in sync."""
         add = node.scheduler.add
@@ -94,35 +98,40 @@ class Brokers:
 
     async def list(self, _request: NoArguments, _: Progress) -> BrokersReport:
         """Return the state of each broker."""
-        return BrokersReport(tuple(self._one(broker_id) for broker_id in self._table.broker_ids))
+        counts = self._table.counts()
+        return BrokersReport(tuple(self._one(broker_id, counts) for broker_id in self._table.broker_ids))
 
     async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
         """Take a broker down: its leaders move, its clients are cut off. NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
-        state = self._state(broker_id)
-        if state in ("down", "silent"):
-            raise NotPossible(f"broker {broker_id} is {state} already")
-        changes = (table.set_down(broker_id),) if state == "up" else ()
-        self._in_sync_ms.pop(broker_id, None)
-        cut = self._ports.silence(broker_id) if request.hard else self._ports.close(broker_id)
+        async with self._turn:
+            state = self._state(broker_id)
+            if state in ("down", "silent"):
+                raise NotPossible(f"broker {broker_id} is {state} already")
+            self._in_sync_ms.pop(broker_id, None)
+            changes = await in_turns(set_down(table, broker_id)) if state == "up" else ()
+            cut = self._ports.silence(broker_id) if request.hard else self._ports.close(broker_id)
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
         """Bring a broker back. With `lag` it follows, and is in sync later. NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
-        changes = [table.set_up(broker_id)]
-        if request.lag:
-            self._in_sync_ms[broker_id] = self._node.env.clock.now_ms() + int(request.lag * 1000)
-            self._node.scheduler.poke()
-        else:
-            changes.append(table.catch_up(broker_id))
-        return await self._report(*changes, cut_connection_count=self._ports.open(broker_id))
+        async with self._turn:
+            changes = await in_turns(set_up(table, broker_id))
+            if request.lag:
+                self._in_sync_ms[broker_id] = self._node.env.clock.now_ms() + int(request.lag * 1000)
+                self._node.scheduler.poke()
+            else:
+                changes += await in_turns(catch_up(table, broker_id))
+            cut = self._ports.open(broker_id)
+        return await self._report(*changes, cut_connection_count=cut)
 
     async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
         """Take a broker out of the cluster. It still answers: that it leads nothing. NotFound, NotPossible."""
-        changes = self._table.set_down(request.broker)
-        self._in_sync_ms.pop(request.broker, None)
-        return await self._report(changes)
+        async with self._turn:
+            self._in_sync_ms.pop(request.broker, None)
+            changes = await in_turns(set_down(self._table, request.broker))
+        return await self._report(*changes)
 
     async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
         """Let an in-sync replica lead a partition. NotFound, NotPossible."""
@@ -130,14 +139,11 @@ class Brokers:
 
     async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
         """Let another in-sync replica lead, in each partition that has one. NotFound."""
-        table, choice = self._table, random.Random(request.seed)
-        moves = []
-        for topic in sorted(table.image.topics) if request.topic is None else [request.topic]:
-            table.partition(topic, 0)
-            for index, now in sorted(table.image.topics[topic].partitions.items()):
-                if others := [one for one in now.isr if one != now.leader and table.is_up(one)]:
-                    moves.append((topic, index, choice.choice(others)))
-        return await self._report(table.move_leaders(moves))
+        table, choice, name = self._table, random.Random(request.seed), request.topic
+        if name is not None:
+            table.partition(name, 0)
+        async with self._turn:
+            return await self._report(*await in_turns(_shuffled(table, choice, name)))
 
     async def lag(self, request: LagRequest, _: Progress) -> OneBroker:
         """Let a broker lag where it follows: who fetches there sees an earlier high watermark. NotFound, BadArgument."""
@@ -148,7 +154,7 @@ class Brokers:
             for log in self._logs():
                 self._node.purgatory.wake(log)
         self._node.scheduler.poke()
-        return self._one(request.broker)
+        return self._one(request.broker, self._table.counts())
 
     async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
         """Delay each request to a broker, by a fault. NotFound, NotPossible if there are too many faults."""
@@ -157,7 +163,7 @@ class Brokers:
             known[1].remove()
         if delay_ms := int(request.by * 1000):
             self._slow[request.broker] = delay_ms, self._delays().add(broker=request.broker, delay_ms=delay_ms)
-        return self._one(request.broker)
+        return self._one(request.broker, self._table.counts())
 
     async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
         """Make a replica the leader although it lacks the batches from an offset on; those are lost.
@@ -208,9 +214,8 @@ class Brokers:
             return "silent"
         return "fenced" if self._ports.is_open(broker_id) else "down"
 
-    def _one(self, broker_id: int) -> OneBroker:
+    def _one(self, broker_id: int, counts: PartitionCounts) -> OneBroker:
         table = self._table
-        partitions = [one for topic in table.image.topics.values() for one in topic.partitions.values()]
         node, lag, slow = self._node, table.lags.of(broker_id), self._slow.get(broker_id)
         due_ms = self._in_sync_ms.get(broker_id)
         return OneBroker(
@@ -218,9 +223,9 @@ class Brokers:
             self._state(broker_id),
             table.rack(broker_id),
             tuple(one.address for one in node.addresses.kafka if node.config.node_id + one.broker == broker_id),
-            leader_count=sum(one.leader == broker_id for one in partitions),
-            in_sync_count=sum(broker_id in one.isr for one in partitions),
-            replica_count=sum(broker_id in one.replicas for one in partitions),
+            leader_count=counts.leads[broker_id],
+            in_sync_count=counts.in_sync[broker_id],
+            replica_count=counts.replicas[broker_id],
             is_controller=broker_id == table.controller_id,
             until_in_sync_ms=0 if due_ms is None else max(due_ms - node.env.clock.now_ms(), 0),
             lag=None if lag is None else str(lag),
@@ -238,13 +243,23 @@ class Brokers:
     async def _catch_up(self) -> None:
         now_ms = self._node.env.clock.now_ms()
         for broker_id in [one for one, due_ms in self._in_sync_ms.items() if due_ms <= now_ms]:
-            del self._in_sync_ms[broker_id]
-            self._table.catch_up(broker_id)
+            async with self._turn:
+                if self._in_sync_ms.pop(broker_id, None) is not None:
+                    await in_turns(catch_up(self._table, broker_id))
         await self._node.topics.sync()
 
     async def _wake_lagging(self) -> None:
         for log in self._table.lags.take_due():
             self._node.purgatory.wake(log)
+
+
+def _shuffled(table: BrokerTable, choice: random.Random, name: str | None) -> Iterator[Changes]:
+    """Move the leaders of one topic, or of all."""
+    for step in steps(table, lambda one: len(one.isr) > 1, topic=name):
+        others = (
+            (topic, now, [one for one in now.isr if one != now.leader and table.is_up(one)]) for topic, now in step
+        )
+        yield table.move_leaders((topic, now.partition_id, choice.choice(ids)) for topic, now, ids in others if ids)
 
 
 def _led_by(broker_id: int, log: Log) -> PartitionChangeRecord:
