@@ -514,6 +514,9 @@ class MemoryEnv:
     def mtime_ms(self, path: str) -> int:
         return self._file(path).mtime_ms
 
+    def changed_ms(self, path: str) -> int:
+        return 0 if self.is_dir(path) else self.mtime_ms(path)
+
     def birth_ms(self, path: str) -> int | None:
         return self._file(path).birth_ms
 

@@ -2,7 +2,7 @@
 
 The owner makes a flush plan, a thread runs it, the owner moves the recovery point. One plan runs at a time: parallel
 fsyncs of one disk gain nothing. A failed fsync is final for its log: the page cache may have dropped the unwritten data.
-So is a flush that failed for any other reason (no memory, no thread): its data may not be on disk.
+A flush that failed before its first fsync, or because no file could be opened, is made good for by the next one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from diamant.broker.network.api import Answer, CloseConnection
 from diamant.storage.config_key import LONG_MAX
+from diamant.storage.log.flush import FlushPlan
 from diamant.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Flusher:
         """Logs with a failed sync."""
 
     def request(self, log: Log) -> asyncio.Future[None]:
-        """Schedule a sync of everything now in `log` and return its future. If it fails, the log refuses further appends.
+        """Schedule a sync of everything now in `log` and return its future. `has_failed` says how it ended.
 
         The future is shared: do not cancel it.
         """
@@ -117,23 +118,39 @@ class Flusher:
         if log.write_failure is not None:
             self._failed.add(log)
             return
+        plan = None
         try:
             plan = log.begin_flush()
             if plan is not None:
                 await self._loop.run_in_executor(None, plan.run)
                 log.complete_flush(plan)
+            log.unsynced.failure = None
+            self._failed.discard(log)
         except BaseException as error:
             if not log.is_deleted:
                 self._failed.add(log)
-                log.fail(_as_os_error(error))
-                logger.error(
-                    "%s-%d: cannot be synced, appends are refused from now on: %s",
-                    log.topic,
-                    log.partition,
-                    log.write_failure,
-                )
+                _fail(log, plan, error)
             if not isinstance(error, Exception):
                 raise
+
+
+def _fail(log: Log, plan: FlushPlan | None, error: BaseException) -> None:
+    """Refuse appends from now on, unless the next flush can make good for this one."""
+    failure = _as_os_error(error)
+    if isinstance(error, Exception) and (plan is None or plan.is_repeatable(error)):
+        if plan is not None:
+            plan.give_back()
+        if log.unsynced.failure is None:
+            logger.error("%s-%d: cannot be synced, the next flush tries again: %s", log.topic, log.partition, failure)
+        log.unsynced.failure = failure
+        return
+    log.fail(failure)
+    logger.error("%s-%d: cannot be synced, appends are refused from now on: %s", log.topic, log.partition, failure)
+
+
+def has_failed(log: Log) -> bool:
+    """Return whether a flush of a log has failed, and none has succeeded since: its latest records may not be on disk."""
+    return log.write_failure is not None or log.unsynced.failure is not None
 
 
 def _as_os_error(error: BaseException) -> OSError:
@@ -163,6 +180,6 @@ async def _when_synced(flusher: Flusher, answer: Answer, logs: Collection[Log]) 
 
 def check_synced(logs: Collection[Log]) -> None:
     """Raise CloseConnection if a flush of one of these logs has failed."""
-    failed = [f"{log.topic}-{log.partition}" for log in logs if log.write_failure is not None]
+    failed = [f"{log.topic}-{log.partition}" for log in logs if has_failed(log)]
     if failed:
         raise CloseConnection(f"the data to be acknowledged could not be synced to disk: {', '.join(failed)}")

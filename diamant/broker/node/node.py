@@ -28,7 +28,7 @@ from diamant.broker.node.topic_metrics import BrokerTopicMetrics
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import BROKER_RESOURCE, Endpoint, ProducerIdsRecord
 from diamant.storage import names
-from diamant.storage.directory.log_directory import LogDirectory
+from diamant.storage.directory.log_directory import Deletions, LogDirectory
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import RELEASES
@@ -136,9 +136,10 @@ class Node:
 
     async def load(self) -> None:
         """Open the partitions, and log the problems found."""
-        expected, removed = self.topics.expected_partitions(), self.metadata.removed_topics
+        expected, metadata = self.topics.expected_partitions(), self.metadata
+        deletions = Deletions(metadata.removed_topics, metadata.written_before_ms)
         threads = self.config.num_recovery_threads
-        await asyncio.to_thread(self.directory.load_logs, expected, threads=threads, removed=removed)
+        await asyncio.to_thread(self.directory.load_logs, expected, threads=threads, deletions=deletions)
         self.adopt_loaded()
 
     def load_now(self) -> None:

@@ -41,6 +41,17 @@ class PartitionSource(NamedTuple):
     config: LogConfig
 
 
+class Deletions(NamedTuple):
+    """The topics that earlier runs have deleted."""
+
+    topic_ids: Collection[UUID] = ()
+    until_ms: int = 0
+    """When the last of those runs wrote to the metadata log for the last time, by the file system."""
+
+
+_NONE = Deletions()
+
+
 class LoadFailure(NamedTuple):
     """A partition that could not be opened; the others are available."""
 
@@ -105,13 +116,13 @@ class LogDirectory:
         )
 
     def load_logs(
-        self, expected: dict[TopicPartition, PartitionSource], *, threads: int, removed: Collection[UUID] = ()
+        self, expected: dict[TopicPartition, PartitionSource], *, threads: int, deletions: Deletions = _NONE
     ) -> None:
         """Open every partition of the metadata; blocks.
 
         Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. But after a crash it ends what
-        that has interrupted: deletions (`removed`: ids of deleted topics) and creations. Directories being deleted are
-        queued again. A partition that cannot be opened is listed in `failures`; the others become available.
+        that has interrupted: deletions and creations. Directories being deleted are queued again. A partition that cannot be
+        opened is listed in `failures`; the others become available.
         """
         state = CheckpointState(
             self._read_recovery_points(),
@@ -124,7 +135,7 @@ class LogDirectory:
                 to_load.append(topic_partition)
             elif names.set_aside_suffix(directory) == names.DELETE_DIR_SUFFIX:
                 self.deletions.add([directory])
-        known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected, removed)]
+        known = [topic_partition for topic_partition in to_load if self._is_known(topic_partition, expected, deletions)]
         results = _map(lambda key: self._load(key, expected[key], state), known, threads, "recovery")
         for topic_partition, result in zip(known, results, strict=True):
             if isinstance(result, Log):
@@ -166,19 +177,20 @@ class LogDirectory:
         self,
         topic_partition: TopicPartition,
         expected: dict[TopicPartition, PartitionSource],
-        removed: Collection[UUID],
+        deletions: Deletions,
     ) -> bool:
         directory = "{}/{}-{}".format(self.path, *topic_partition)
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
         # Set aside, what a crash left would stay for ever, and no erasure of a topic of this name would be certified.
-        if not self.was_clean and topic_id in removed:
+        left = None if self.was_clean else _left_by_crash(self.env, directory, topic_id, deletions)
+        if left is not None:
             self._take_away(topic_partition, 0)
-        elif not self.was_clean and _is_unfinished(self.env, directory):
-            self.env.remove_tree(directory)
+            self.messages.append(f"{directory}: removed: {left}")
         else:
-            self.messages.append(_set_aside(self.env, self.path, topic_partition, topic_id, source))
+            reason = _why_unknown(source, topic_id, deletions)
+            self.messages.append(_set_aside(self.env, self.path, topic_partition, reason))
         return False
 
     def _load(
@@ -416,13 +428,28 @@ def _is_unfinished(env: Env, directory: str) -> bool:
     )
 
 
-def _set_aside(
-    env: Env, path: str, topic_partition: TopicPartition, topic_id: UUID | None, source: PartitionSource | None
-) -> str:
-    """Rename a partition's directory to `-stray`; return a message that says why."""
-    reason = "the metadata do not contain it"
+def _changed_ms(env: Env, directory: str) -> int:
+    """Return when the directory or one of its files was last changed or put there."""
+    return max(map(env.changed_ms, [directory, *(f"{directory}/{name}" for name in env.list_dir(directory))]))
+
+
+def _left_by_crash(env: Env, directory: str, topic_id: UUID | None, deletions: Deletions) -> str | None:
+    """Return why a directory of no partition may be removed: a crash has left it; None if a person may have put it there."""
+    if topic_id in deletions.topic_ids and _changed_ms(env, directory) <= deletions.until_ms:
+        return f"a crash left it when its topic {topic_id} was deleted"
+    return "a crash left it, and it never had a record" if _is_unfinished(env, directory) else None
+
+
+def _why_unknown(source: PartitionSource | None, topic_id: UUID | None, deletions: Deletions) -> str:
+    if topic_id in deletions.topic_ids:
+        return f"its topic {topic_id} was deleted; it was changed or put back since"
     if source is not None:
-        reason = f"its topic id is {topic_id}, the metadata say {source.topic_id}"
+        return f"its topic id is {topic_id}, the metadata say {source.topic_id}"
+    return "the metadata do not contain it"
+
+
+def _set_aside(env: Env, path: str, topic_partition: TopicPartition, reason: str) -> str:
+    """Rename a partition's directory to `-stray`; return a message that says why."""
     topic, partition = topic_partition
     directory, stray = f"{path}/{topic}-{partition}", f"{path}/{names.stray_dir_name(topic, partition)}"
     env.rename(directory, stray)

@@ -190,6 +190,10 @@ class Env(Protocol):
         """Return the file's modification time."""
         ...
 
+    def changed_ms(self, path: str) -> int:
+        """Return the time of the last change of a file or directory, of its name or its attributes; no program can set it."""
+        ...
+
     def birth_ms(self, path: str) -> int | None:
         """Return the file's creation time; None if unknown. Renaming and `set_mtime_ms` do not change it."""
         ...
@@ -509,6 +513,9 @@ class RealEnv:
 
     def mtime_ms(self, path: str) -> int:
         return self._stat(path).st_mtime_ns // 1_000_000
+
+    def changed_ms(self, path: str) -> int:
+        return self._stat(path).st_ctime_ns // 1_000_000
 
     def _stat(self, path: str) -> os.stat_result:
         try:

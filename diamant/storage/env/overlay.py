@@ -219,6 +219,9 @@ class OverlayEnv:
             entry.mtime_ms = entry.content.env.mtime_ms(entry.content.path)
         return entry.mtime_ms
 
+    def changed_ms(self, path: str) -> int:
+        return self.mtime_ms(path)
+
     def birth_ms(self, path: str) -> int | None:
         entry = self._entry(path)
         if entry.birth_ms is None and not entry.content.is_scratch:

@@ -97,6 +97,8 @@ class MetadataLog:
         self.messages = loaded.messages
         self.removed_topics = frozenset(loaded.removed_topics)
         """Ids of topics whose deletion was in the log when it was opened."""
+        self.written_before_ms = loaded.modified_ms
+        """The last write to the log before it was opened, by the file system."""
         self.path = path
         self._env = env
         self._directory = metadata_directory(path)

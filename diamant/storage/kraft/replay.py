@@ -95,6 +95,8 @@ class LoadedMetadata:
     """Records that a newer formatter writes for the first start."""
     removed_topics: set[UUID] = field(default_factory=set)
     """Ids of the topics that the log removes, since its snapshot."""
+    modified_ms: int = 0
+    """The last write to the log, by the file system."""
     torn: Torn | None = None
     messages: list[str] = field(default_factory=list)
     """Warnings for the operator."""
@@ -126,6 +128,7 @@ def load_metadata(env: Env, directory: str) -> LoadedMetadata:
         view = env.read_bytes(path, MAX_LOG_FILE)
         size, expected = replay.read_segment(path, view, expected, is_last=is_last)
         loaded.segments.append(MetadataSegment(base_offset, size))
+        loaded.modified_ms = env.mtime_ms(path)
     loaded.is_beyond_log = expected < covered
     loaded.end_offset = max(expected, covered)
     replay.finish()

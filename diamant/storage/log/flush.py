@@ -33,6 +33,8 @@ class UnsyncedFiles:
         """Number of additions and removals of segments. Opening counts as one: its recovery may have removed files."""
         self.synced_name_changes = 0
         """The value of `name_changes` that a flush has made durable."""
+        self.failure: OSError | None = None
+        """The error of the latest flush if the next one makes good for it (`FlushPlan.is_repeatable`)."""
 
     def plan(self, segments: list[Segment], offset: int) -> FlushPlan:
         """Plan the flush of these segments, which hold the data below `offset`, and of all other unsynced files.
@@ -42,20 +44,27 @@ class UnsyncedFiles:
         rolled, self.rolled = self.rolled, []
         snapshots, self.snapshots = self.snapshots, []
         late = [segment for segment in rolled if not segment.is_deleted and segment not in segments]
-        return FlushPlan(self, segments + late, snapshots, offset)
+        return FlushPlan(self, segments + late, rolled, snapshots, offset)
+
+
+_NOT_OPENED = (errno.EMFILE, errno.ENFILE)
 
 
 class FlushPlan:
     """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
 
-    def __init__(self, unsynced: UnsyncedFiles, segments: list[Segment], snapshots: list[str], offset: int) -> None:
+    def __init__(
+        self, unsynced: UnsyncedFiles, segments: list[Segment], rolled: list[Segment], snapshots: list[str], offset: int
+    ) -> None:
         self.offset = offset
         self._unsynced = unsynced
         self._log = unsynced.log
         self._segments = segments
+        self._rolled = rolled
         self._snapshots = snapshots
         self._name_changes = unsynced.name_changes
         self._passed_over: list[Segment] = []
+        self._is_syncing = False
 
     def run(self) -> None:
         """Run the fsyncs; blocks. Snapshots are synced first: recovery trusts those below the recovery point.
@@ -65,13 +74,16 @@ class FlushPlan:
         log = self._log
         if self._is_moot():
             return
+        self._is_syncing = True
         for path in self._snapshots:
             # Retention or the cleaner may have removed the snapshot since the plan was made.
             with suppress(FileNotFoundError):
                 log.env.sync_file(path)
         if self._is_moot():
             return
+        self._is_syncing = False
         log.epochs.sync()
+        self._is_syncing = True
         self._passed_over = [segment for segment in self._segments if not segment.sync()]
         if self._name_changes > self._unsynced.synced_name_changes:
             log.env.sync_dir(log.path)
@@ -85,6 +97,18 @@ class FlushPlan:
             if not segment.is_deleted and not self._is_moot():
                 raise OSError(errno.EIO, "was not synced: its removal was in progress, then failed", segment.path)
         self._unsynced.synced_name_changes = max(self._unsynced.synced_name_changes, self._name_changes)
+
+    def is_repeatable(self, error: Exception) -> bool:
+        """Return whether another flush may make good for this one, which has failed.
+
+        Not if an fsync may have failed: the page cache may then have dropped what was not written.
+        """
+        return not self._is_syncing or (isinstance(error, OSError) and error.errno in _NOT_OPENED)
+
+    def give_back(self) -> None:
+        """Leave the files to the next plan; for the owner."""
+        self._unsynced.rolled[:0] = self._rolled
+        self._unsynced.snapshots[:0] = self._snapshots
 
     def _is_moot(self) -> bool:
         """True if the log was deleted, which the loop thread may do at any time."""

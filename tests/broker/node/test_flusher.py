@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,15 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.node.flusher import Flusher
+from diamant.broker.node.flusher import Flusher, has_failed
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.checkpoints.checkpoints import LeaderEpochs
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import METADATA, WireClient
+from tests.injected_faults import Operation
 from tests.memory_env import MemoryEnv
 from tests.storage.logs import batch, make_log
 from tests.waiting import wait_until
@@ -38,6 +42,13 @@ async def broker(env: MemoryEnv) -> AsyncIterator[Broker]:
     """A broker on that disk."""
     async with Broker(BrokerConfig(listen="127.0.0.1:0", data_dir="/data"), env=env) as running:
         yield running
+
+
+class Exhausted(ThreadPoolExecutor):
+    """There are no more threads."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
 
 
 def fail_flushes_of(log: Log, error: BaseException, env: MemoryEnv) -> None:
@@ -87,6 +98,76 @@ async def test_nothing_is_acknowledged_that_was_not_synced(
         assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert (await wire.produce("t", [b"safe"], partition=1)).error_code == ErrorCode.NONE
     assert broker.node.topics.log("t", 1).recovery_point == 1
+
+
+NOTHING_LOST: list[tuple[Operation, str, int]] = [
+    ("create", "*/t-0/leader-epoch-checkpoint.tmp", errno.EMFILE),
+    ("append", "*/t-0/leader-epoch-checkpoint.tmp", errno.ENOSPC),
+    ("rename", "*/t-0/leader-epoch-checkpoint", errno.EIO),
+    ("sync", "*/t-0/*.index", errno.ENFILE),
+    ("append", "*/t-0/*.index", errno.ENOSPC),
+]
+"""Faults of a flush before its first fsync, or for want of a file descriptor."""
+
+
+@pytest.mark.parametrize(("operation", "path", "code"), NOTHING_LOST)
+async def test_a_flush_that_has_lost_nothing_is_made_good_for(
+    operation: Operation,
+    path: str,
+    code: int,
+    wire: WireClient,
+    broker: Broker,
+    env: MemoryEnv,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Records are refused while the fault lasts; the next flush syncs them all, without a restart. One line at ERROR."""
+    await wire.create("t", 1, flush_messages="1", index_interval_bytes="0")
+    log = broker.node.topics.log("t", 0)
+    assert (await wire.produce("t", [b"first"])).error_code == ErrorCode.NONE
+    log.become_leader(log.leader_epoch + 1)
+    fault = env.fail(operation, path, code)
+    for _ in range(2):
+        assert (await wire.produce("t", [b"unsure"])).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.recovery_point, caplog.text.count("t-0: cannot be synced, the next flush tries again")) == (1, 1)
+    fault.clear()
+    assert (await wire.produce("t", [b"safe"])).error_code == ErrorCode.NONE
+    assert log.recovery_point == log.log_end_offset == 4
+    env.crash()
+    assert env.file_size(f"{log.path}/{'0' * 20}.index") == 8 * 3
+    assert LeaderEpochs.load(env, log.path).latest_epoch == log.leader_epoch
+
+
+async def test_a_flush_for_which_there_is_no_thread_is_repeated(env: MemoryEnv) -> None:
+    """It has not begun, so the next one does all its work, with the segments that were rolled."""
+    log, _ = two_logs(env)
+    log.roll()
+    log.append_as_leader(batch(b"y"))
+    flusher, loop = Flusher(asyncio.get_running_loop()), asyncio.get_running_loop()
+    loop.set_default_executor(Exhausted())
+    await flusher.flushed([log])
+    assert has_failed(log)
+    assert (log.write_failure, log.recovery_point) == (None, 0)
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    await flusher.flushed([log])
+    assert not has_failed(log)
+    assert (log.recovery_point, log.unsynced.rolled) == (2, [])
+
+
+@pytest.mark.parametrize("failing", ["__transaction_state", "t"])
+async def test_an_end_of_a_transaction_is_acknowledged_when_a_later_flush_makes_good(
+    failing: str, broker: Broker, wire: WireClient, env: MemoryEnv
+) -> None:
+    """The retry is answered once state and marker are on disk."""
+    async with WireClient(broker.bootstrap_servers) as second:
+        txn, again, state = await begun(broker, wire, second)
+        log = state if failing != "t" else broker.node.topics.log("t", 0)
+        log.become_leader(log.leader_epoch + 1)
+        fault = env.fail("create", f"{log.path}/leader-epoch-checkpoint.tmp", errno.EMFILE)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await txn.end(commit=True)
+        fault.clear()
+        assert await again.end(commit=True) == "NONE"
+        assert log.recovery_point == log.log_end_offset
 
 
 @pytest.mark.parametrize("error", [None, ERRORS[0]], ids=["synced", "failed"])

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.storage import names
 from tests import effort
 from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
@@ -46,3 +53,49 @@ async def test_nothing_is_set_aside(deletes: bool, loss: Loss | None) -> None:
             there = [log.partition for log in broker.node.directory.logs.values() if log.topic == "t"]
             assert sorted(there) in ([], [0, 1])
             assert [name for name in env.list_dir(DATA) if name.endswith("-stray")] == []
+
+
+@pytest.mark.parametrize(
+    ("deletes", "reason"),
+    [
+        (True, "/data/t-0: removed: a crash left it when its topic"),
+        (False, "/data/t-0: removed: a crash left it, and it never"),
+    ],
+)
+async def test_a_line_says_what_was_removed(deletes: bool, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It names the directory and why it is gone."""
+    for env in await cuts_of(deletes=deletes):
+        if not deletes and env.exists(f"{DATA}/t-0/{names.PARTITION_METADATA}"):
+            env.remove(f"{DATA}/t-0/{names.PARTITION_METADATA}")  # a loss of power
+        async with running(env):
+            pass
+    assert reason in caplog.text
+
+
+def copied(backup: Path, place: Path) -> None:
+    """As `cp -a` does."""
+    shutil.copytree(backup, place)
+
+
+@pytest.mark.parametrize("put", [copied, Path.rename], ids=["copied", "moved"])
+async def test_what_a_person_puts_back_is_set_aside(
+    put: Callable[[Path, Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The directory of a deleted topic, from a backup, with the times that its files had, after a crash: no record is lost."""
+    data, backup = tmp_path / "data", tmp_path / "backup"
+    config = BrokerConfig(listen="127.0.0.1:0", data_dir=data, log_segment_delete_delay_ms=0)
+    async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t", 1)
+        await wire.produce("t", [b"of t"])
+        shutil.copytree(data / "t-0", backup)
+        await delete(wire)
+    (data / names.CLEAN_SHUTDOWN).unlink()
+    put(backup, data / "t-0")
+    (log,) = (data / "__cluster_metadata-0").glob("*.log")
+    while (data / "t-0").stat().st_ctime_ns // 1_000_000 <= log.stat().st_mtime_ns // 1_000_000:
+        (data / "t-0").chmod(0o755)  # it comes later than the crash
+    async with Broker(config):
+        (stray,) = data.glob("t-0.*-stray")
+        assert b"of t" in (stray / f"{'0' * 20}.log").read_bytes()
+    assert f"{data}/t-0: set aside as {stray}" in caplog.text
+    assert "was deleted; it was changed or put back since" in caplog.text

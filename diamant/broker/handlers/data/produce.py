@@ -23,6 +23,7 @@ from uuid import UUID
 from diamant.broker.handlers.data.delayed_produce import AppendedPart, DelayedProduce
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.network.pending_answer import Body, PendingAnswer
+from diamant.broker.node.flusher import has_failed
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.leader_check import NotLeader, check_leader
@@ -317,7 +318,7 @@ class Appending:
         await self._node.flusher.flushed(part.log for part in self._to_flush)
         flushed = []
         for part in self._to_flush:
-            if part.log.write_failure is None:
+            if not has_failed(part.log):
                 flushed.append(part)
             else:
                 unsynced = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
