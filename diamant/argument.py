@@ -39,6 +39,12 @@ Engine: TypeAlias = Annotated[
         ("inline", "process", "spark"),
     ),
 ]
+Registry: TypeAlias = Annotated[
+    str | None,
+    Argument(
+        "URL of a schema registry for values with a schema, in place of the broker's, which alone gets the configured login."
+    ),
+]
 Timeout: TypeAlias = Annotated[
     float | None,
     Argument("How long to wait, in real time. Work that has started continues.", most=MAX_DURATION_S),

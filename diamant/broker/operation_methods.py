@@ -123,6 +123,7 @@ class Operations:
         set: str | Sequence[str] = (),
         yes_all: bool = False,
         undecided: Literal["hold", "remove", "keep"] = "hold",
+        registry: str | None = None,
         timeout: Duration | None = None,
         progress: Progress | None = None,
     ) -> Redaction:

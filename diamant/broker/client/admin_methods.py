@@ -113,6 +113,7 @@ class RemoteOperations:
         set: str | Sequence[str] = (),
         yes_all: bool = False,
         undecided: Literal["hold", "remove", "keep"] = "hold",
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
@@ -165,6 +166,7 @@ class RemoteOperations:
         partition: int | None = None,
         *,
         tombstones: bool = False,
+        registry: str | None = None,
         timeout: Duration | None = None,
     ) -> Iterator[JsonObject]:
         """Read the latest record of each key of a topic."""
@@ -179,6 +181,7 @@ class RemoteOperations:
         text: str | None = None,
         where: str | None = None,
         limit: int = 1000,
+        registry: str | None = None,
         timeout: Duration | None = None,
     ) -> Iterator[JsonObject]:
         """Search the records of a topic, newest first."""
@@ -256,6 +259,7 @@ class RemotePersonOperations:
         map: Mapping[str, Any],
         *,
         confirm: bool = False,
+        registry: str | None = None,
         timeout: Duration | None = None,
     ) -> Iterator[JsonObject]:
         """Show all records of a person, over all topics of the map."""

@@ -91,7 +91,7 @@ _RETENTION = Validator("at least 1; -1: no limit", _check_retention)
 
 def _check_registry(name: str, value: Value) -> None:
     if isinstance(value, str):
-        from diamant.broker.client.schema_registry import RegistryAddress
+        from diamant.cleaner.values.registry import RegistryAddress
 
         try:
             RegistryAddress(value)

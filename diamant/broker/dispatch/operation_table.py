@@ -14,6 +14,8 @@ _MOVED = (
     "`cut_connection_count`."
 )
 
+_WITH_REGISTRY = {"registry": permissions.ALTER_CLUSTER}  # the broker connects to it
+
 _ROWS = (
     OperationRow(
         "compact",
@@ -132,6 +134,7 @@ _ROWS = (
         lambda services: (services.redactions(),),
         "Remove matching records from a topic and certify it.",
         (permissions.DELETE_TOPIC,),
+        _WITH_REGISTRY,
         changes_data=True,
         is_job=True,
         can_be_ended=True,
@@ -213,6 +216,7 @@ _ROWS = (
         lambda services: (services.records(),),
         "Read the latest record of each key of a topic.",
         (permissions.READ_TOPIC,),
+        _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
         methods=("Admin",),  # that of Broker yields records, not their JSON
@@ -229,6 +233,7 @@ _ROWS = (
         lambda services: (services.explain(), services.search()),
         "Search the records of a topic, newest first.",
         (permissions.READ_TOPIC,),
+        _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
         methods=("Admin",),  # Broker has none: its callers have the records
@@ -245,6 +250,7 @@ _ROWS = (
         lambda services: (services.node, services.explain(), services.search()),
         "Show all records of a person, over all topics of the map.",
         (permissions.READ_TOPIC,),
+        _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,

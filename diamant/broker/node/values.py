@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.values.schemas import Schemas, SchemaSource, Values
+from diamant.broker.errors import BadArgument
+from diamant.cleaner.values.schemas import Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 
-def topic_values(node: Node, topic: str) -> Values:
-    """Return the decoder of a topic's keys and values for one operation. It reads schemas when the first one is needed."""
+def topic_values(node: Node, topic: str, registry: str | None = None) -> Values:
+    """Return the decoder of a topic's keys and values for one operation. It reads schemas when the first one is needed.
+
+    `registry`: the URL of one in place of the configured one, which alone gets the configured login. BadArgument.
+    """
+    from diamant.cleaner.values.registry import RegistryAddress
+    from diamant.cleaner.values.schema_places import SchemaPlaces
+
     config = node.config
-    sources: list[SchemaSource] = [SchemasTopic(node.env, config.data_dir)]
-    if config.diamant_schema_directory:
-        from diamant.cleaner.values.schema_directory import SchemaDirectory
-
-        sources.append(SchemaDirectory(node.env, config.diamant_schema_directory))
-    if config.diamant_schema_registry_url:
-        from diamant.broker.client.schema_registry import RegistryAddress, SchemaRegistry
-
+    ca_file = config.diamant_schema_registry_ssl_ca_location
+    address = None
+    if registry is not None and registry != config.diamant_schema_registry_url:
+        try:
+            address = RegistryAddress(registry, ca_file=ca_file)
+        except ValueError as error:
+            raise BadArgument(f"registry: {error}") from None
+    elif config.diamant_schema_registry_url:
         address = RegistryAddress(
             config.diamant_schema_registry_url,
             config.diamant_schema_registry_basic_auth_user_info,
             config.diamant_schema_registry_bearer_auth_token,
-            config.diamant_schema_registry_ssl_ca_location,
+            ca_file,
         )
-        sources.append(SchemaRegistry(address))
-    return Values(Schemas(sources), topic)
+    places = SchemaPlaces(config.diamant_schema_directory or None, address)
+    return Values(places.schemas(node.env, SchemasTopic(node.env, config.data_dir)), topic)

@@ -84,8 +84,9 @@ class Following:
         given: Mapping[str, Sequence[str]],
         *,
         is_confirmed: bool = False,
+        registry: str | None = None,
     ) -> None:
-        """BadArgument if the map does not fit the topics or the identifiers."""
+        """BadArgument if the map does not fit the topics or the identifiers. `registry`: see `topic_values`."""
         unknown = next((name for name in given if name not in people.identifiers), None)
         if unknown is not None or not given:
             names = ", ".join(sorted(people.identifiers))
@@ -100,7 +101,7 @@ class Following:
         self.rules = rules
         self.without_topic = tuple(people.without_topic(topics))
         self.logs = {topic: explaining.logs(topic, None) for topic in rules}
-        self.values = values_of(explaining, rules)
+        self.values = values_of(explaining, rules, registry)
         sizes = {topic: sum(log.size for log in logs) for topic, logs in self.logs.items()}
         self.known = KnownIdentifiers(rules, sizes, given, is_confirmed=is_confirmed)
         self.topics: dict[str, SearchedTopic] = {}
@@ -208,8 +209,8 @@ def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def values_of(explaining: ExplainOperation, topics: Iterable[str]) -> dict[str, Values]:
-    """Return the decoders of topics, which share the schemas that they have read."""
+def values_of(explaining: ExplainOperation, topics: Iterable[str], registry: str | None = None) -> dict[str, Values]:
+    """Return the decoders of topics, which share the schemas that they have read. BadArgument."""
     names = list(topics)
-    schemas = explaining.values(names[0]).schemas if names else None
+    schemas = explaining.values(names[0], registry).schemas if names else None
     return {} if schemas is None else {topic: Values(schemas, topic) for topic in names}

@@ -54,6 +54,7 @@ async def show(
         people_of(request.map),
         given_identifiers(request.identifiers),
         is_confirmed=request.confirm,
+        registry=request.registry,
     )
     is_begun = False
     try:
@@ -123,6 +124,7 @@ def _topic_line(following: Following, topic: str | None) -> Mapping[str, Any]:
             f"{counted(counts.undecided, 'undecided record')}: neither JSON nor bytes that a known schema fits, possibly the "
             "person's"
         )
+        problems += following.values[topic].schemas.problems
     return {"kind": "topic", "topic": topic, "records": counts.matched, "of": counts.total, "problems": problems}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, TypeAlias
 
-from diamant.argument import Argument
+from diamant.argument import Argument, Registry
 
 PersonMap: TypeAlias = Annotated[Mapping[str, Any], Argument("The map of people, as JSON.")]
 Identifiers: TypeAlias = Annotated[
@@ -25,6 +25,7 @@ class ShowPersonRequest:
     map: PersonMap
     _: KW_ONLY
     confirm: Confirm = False
+    registry: Registry = None
 
 
 SampledRecords: TypeAlias = Annotated[

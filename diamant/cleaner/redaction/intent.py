@@ -105,6 +105,8 @@ class RedactionIntent(RemovalIntent):
     """The fields to change in matching records, which then stay (`redaction/blanking.py`)."""
     blank_with: str = NULL
     set: tuple[str, ...] = ()
+    registry: str | None = None
+    """The schema registry to ask in place of the configured one."""
 
     @property
     def records_found(self) -> int:

@@ -8,32 +8,27 @@ An `.avsc` file defines every type that it uses; a `.proto` file may import othe
 
 from __future__ import annotations
 
-import logging
-
 from diamant.cleaner.values.framing import FINGERPRINT, SchemaName
-from diamant.cleaner.values.schemas import AVRO, MAX_SCHEMA_BYTES, PROTOBUF, SchemaText
+from diamant.cleaner.values.schemas import AVRO, MAX_SCHEMA_BYTES, PROTOBUF, NoSchema, SchemaText
 from diamant.storage.env.env import Env
-
-logger = logging.getLogger(__name__)
 
 _SUFFIXES = {".avsc": AVRO, ".proto": PROTOBUF}
 _MAX_FILES = 10_000
 
 
 class SchemaDirectory:
-    """The schemas of one directory (`SchemaSource`). What cannot be read counts as missing, and is logged."""
+    """The schemas of one directory (`SchemaSource`)."""
 
     def __init__(self, env: Env, path: str) -> None:
         self._env = env
         self._path = path
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of a name, else that of the topic's keys or values."""
+        """Return the schema of a name, else that of the topic's keys or values. NoSchema if it cannot be read."""
         try:
             return self._find(name, f"{topic}-{field}")
         except OSError as error:
-            logger.warning("schemas cannot be read: %s: %s", error.filename or self._path, error.strerror)
-            return None
+            raise NoSchema(f"{error.filename or self._path}: {error.strerror}") from None
 
     def _find(self, name: SchemaName, subject: str) -> SchemaText | None:
         files = set(self._env.list_dir(self._path)[:_MAX_FILES])

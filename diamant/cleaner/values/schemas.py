@@ -1,13 +1,14 @@
 """Schemas by the names that frames carry, from several sources, compiled once.
 
-A source is asked in the thread that decodes, and may read files or ask a registry. It returns None for a schema that it does
-not have; the schema then counts as missing for as long as the `Schemas` lives, which is one operation.
+A source is asked in the thread that decodes, and may read files or ask a registry. A schema that no source has counts as missing
+for as long as the `Schemas` lives, which is one operation; `problems` says why.
 
 Memory: `MAX_COMPILED` schemas of at most `MAX_SCHEMA_BYTES` each, with those that they refer to.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,6 +28,11 @@ KEY, VALUE = "key", "value"
 MAX_SCHEMA_BYTES = 1024 * 1024
 """Limit of a schema with those that it refers to."""
 MAX_COMPILED = 1_000
+MAX_PROBLEMS = 10
+
+
+class NoSchema(Exception):
+    """A source cannot have a schema; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class SchemaSource(Protocol):
     """Finds schemas. Any thread."""
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of this name in the `key`s or `value`s of a topic; None if there is none. May block."""
+        """Return the schema of this name in the `key`s or `value`s of a topic; None or NoSchema if there is none. May block."""
         ...
 
 
@@ -96,15 +102,35 @@ class Schemas:
             raise Undecodable(found)
         return found
 
+    @property
+    def problems(self) -> list[str]:
+        """The reasons why schemas are missing, `MAX_PROBLEMS` at most."""
+        with self._lock:
+            return list(dict.fromkeys(one for one in self._readers.values() if isinstance(one, str)))[:MAX_PROBLEMS]
+
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of this name, from the first source that has it (`SchemaSource`)."""
-        return next((text for one in self._sources if (text := one.find(name, topic, field)) is not None), None)
+        """Return the schema of this name, from the first source that has it."""
+        found = self._find(name, topic, field)
+        return None if isinstance(found, str) else found
+
+    def _find(self, name: SchemaName, topic: str, field: str) -> SchemaText | str:
+        """As `find`; a text says why there is none."""
+        reasons = []
+        for one in self._sources:
+            try:
+                text = one.find(name, topic, field)
+            except NoSchema as error:
+                reasons.append(str(error))
+                continue
+            if text is not None:
+                return text
+        return ": ".join([f"no source has the schema with {name[0]} {name[1]}", *reasons])
 
     def _reader(self, name: SchemaName, topic: str, field: str) -> Reader | str:
         """Return the reader of a schema, or the reason why there is none."""
-        text = self.find(name, topic, field)
-        if text is None:
-            return f"no source has the schema with {name[0]} {name[1]}"
+        text = self._find(name, topic, field)
+        if isinstance(text, str):
+            return text
         if len(text.text) + sum(map(len, text.references.values())) > MAX_SCHEMA_BYTES:
             return f"the schema with {name[0]} {name[1]} has more than {MAX_SCHEMA_BYTES:,} characters"
         try:
@@ -172,5 +198,8 @@ def decoded_fields(record: FramedRecord, values: Values) -> dict[str, object]:
             try:
                 found[f"{part}_json"] = plain(values.decode(frame, part))
             except Undecodable:
-                continue
+                try:  # the payload of a serializer for JSON
+                    found[f"{part}_json"] = json.loads(frame.payload(), parse_constant=str)
+                except (Undecodable, ValueError, RecursionError):
+                    continue
     return found

@@ -1,8 +1,8 @@
-"""The schemas in the topic `_schemas` of a data directory, which Confluent Schema Registry and Karapace write.
+"""The schemas in the topic `_schemas`, which Confluent Schema Registry and Karapace write.
 
 Its records have JSON in key and value; the latest of each key counts, as for the registry. Schemas that were deleted softly are
 still there, as they are for the registry's clients; a tombstone takes a schema away. Records that are not of this form are
-skipped. The files are read with the first use, by path: those of a stopped broker, or below a running one.
+skipped. The files of a data directory are read with the first use, by path: those of a stopped broker, or below a running one.
 
 Memory: `MAX_BYTES` of schemas; a topic with more counts as having none beyond.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from uuid import UUID
 
@@ -31,6 +31,29 @@ _ATTEMPTS = 3
 """The cleaner may replace a file while the topic is read."""
 
 
+class RegisteredSchemas:
+    """The schemas in records of the topic (`SchemaSource`). Can be pickled."""
+
+    def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
+        """`records`: their keys and values, in order."""
+        self._by_name: dict[SchemaName, RegisteredSchema] = {}
+        self._by_version: dict[tuple[str, int], RegisteredSchema] = {}
+        for key, value in _latest(records).items():
+            registered = parse_registered(value)
+            if registered is not None:
+                self._by_version[key] = registered
+                for name in _names(value):
+                    self._by_name[name] = registered
+
+    def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
+        """Return the schema with an id or a GUID."""
+        del topic, field
+        found = self._by_name.get(name)
+        if found is None:
+            return None
+        return found.with_references(lambda subject, version: self._by_version.get((subject, version)))
+
+
 class SchemasTopic:
     """The schemas of one data directory (`SchemaSource`)."""
 
@@ -38,43 +61,32 @@ class SchemasTopic:
         self._env = env
         self._path = f"{directory}/{names.partition_dir_name(SCHEMAS_TOPIC, 0)}"
         self._lock = Lock()
-        self._by_name: dict[SchemaName, RegisteredSchema] | None = None
-        self._by_version: dict[tuple[str, int], RegisteredSchema] = {}
+        self._found: RegisteredSchemas | None = None
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
         """Return the schema with an id or a GUID."""
-        del topic, field
-        with self._lock:
-            if self._by_name is None:
-                self._by_name = self._load()
-        found = self._by_name.get(name)
-        if found is None:
-            return None
-        return found.with_references(lambda subject, version: self._by_version.get((subject, version)))
+        return self.load().find(name, topic, field)
 
-    def _load(self) -> dict[SchemaName, RegisteredSchema]:
+    def load(self) -> RegisteredSchemas:
+        """Return all of them, read once."""
+        with self._lock:
+            if self._found is None:
+                self._found = self._read()
+        return self._found
+
+    def _read(self) -> RegisteredSchemas:
         for _ in range(_ATTEMPTS):
             if not self._env.is_dir(self._path):
-                return {}
+                return RegisteredSchemas()
             problems: list[Problem] = []
-            values = self._latest(problems.append)
+            found = RegisteredSchemas(self._records(problems.append))
             if not any(one.position is None for one in problems):
                 break
         for problem in problems:
             logger.warning("schemas cannot be read: %s", problem)
-        by_name: dict[SchemaName, RegisteredSchema] = {}
-        for key, value in values.items():
-            registered = parse_registered(value)
-            if registered is not None:
-                self._by_version[key] = registered
-                for name in _names(value):
-                    by_name[name] = registered
-        return by_name
+        return found
 
-    def _latest(self, report: Report) -> dict[tuple[str, int], Mapping[str, object]]:
-        """Return the latest value of each subject and version."""
-        found: dict[tuple[str, int], bytes] = {}
-        size = 0
+    def _records(self, report: Report) -> Iterator[tuple[bytes | None, bytes | None]]:
         partition = list_partition(self._env, self._path, (SCHEMAS_TOPIC, 0), {})
         for segment in partition.segments:
             for batch in iter_batches(self._env, segment, report):
@@ -82,19 +94,27 @@ class SchemasTopic:
                     continue
                 try:
                     for record in batch.records():
-                        key = _version(record.key)
-                        if key is None:
-                            continue
-                        size -= len(found.pop(key, b""))
-                        if record.value is not None and len(record.value) <= 2 * MAX_SCHEMA_BYTES:
-                            size += len(record.value)
-                            if size > MAX_BYTES:
-                                report(Problem(segment.path, batch.position, f"more than {MAX_BYTES} bytes of schemas"))
-                                return {key: _object(value) for key, value in found.items()}
-                            found[key] = record.value
+                        yield record.key, record.value
                 except CorruptBatch as error:
                     report(Problem(segment.path, batch.position, error.reason))
-        return {key: _object(value) for key, value in found.items()}
+
+
+def _latest(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[tuple[str, int], Mapping[str, object]]:
+    """Return the latest value of each subject and version, as far as they fit into `MAX_BYTES`."""
+    found: dict[tuple[str, int], bytes] = {}
+    size = 0
+    for key, value in records:
+        version = _version(key)
+        if version is None:
+            continue
+        size -= len(found.pop(version, b""))
+        if value is not None and len(value) <= 2 * MAX_SCHEMA_BYTES:
+            size += len(value)
+            if size > MAX_BYTES:
+                logger.warning("%s has more than %d bytes of schemas; the rest is not read", SCHEMAS_TOPIC, MAX_BYTES)
+                break
+            found[version] = value
+    return {version: _object(value) for version, value in found.items()}
 
 
 def _object(data: bytes | None) -> Mapping[str, object]:

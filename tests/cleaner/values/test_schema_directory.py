@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from diamant.cleaner.values.framing import FINGERPRINT, GLUE, ID
+from diamant.cleaner.values.framing import FINGERPRINT, GLUE, ID, Frame
+from diamant.cleaner.values.nodes import Undecodable
 from diamant.cleaner.values.schema_directory import SchemaDirectory
-from diamant.cleaner.values.schemas import SchemaText
+from diamant.cleaner.values.schemas import Schemas, SchemaText
 from diamant.storage.env.env import RealEnv
 
 A_UUID = UUID(int=5)
@@ -29,7 +30,11 @@ def test_files_are_found_by_id_and_by_topic(tmp_path: Path) -> None:
     assert source.find((ID, 8), "payments", "value") is None
 
 
-def test_a_missing_directory_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A missing directory has no schemas, and does not end the search for one."""
-    assert SchemaDirectory(RealEnv(), str(tmp_path / "none")).find((ID, 7), "orders", "value") is None
-    assert "none" in caplog.text
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    """A missing directory has no schemas, and does not end the search for one; the problem names it."""
+    schemas = Schemas([SchemaDirectory(RealEnv(), str(tmp_path / "none"))])
+    assert schemas.find((ID, 7), "orders", "value") is None
+    with pytest.raises(Undecodable, match="No such file"):
+        schemas.decode(Frame((ID, 7), b"", 0), "orders", "value")
+    [problem] = schemas.problems
+    assert "none" in problem

@@ -12,12 +12,16 @@ from diamant.broker.client.consuming import ReadRecord, TopicReader
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup, Place
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
+from diamant.broker.commands.cluster.decoding import decoded_line, values_on, with_decoded
 from diamant.broker.commands.cluster.places import place_offsets
+from diamant.broker.commands.settings.schema_options import note_problems, schema_options
 from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.errors import no_partition
 from diamant.broker.record_json import format_record_line
+from diamant.cleaner.values.schema_places import SchemaPlaces
+from diamant.cleaner.values.schemas import Values
 
 
 @click.command()
@@ -49,6 +53,13 @@ from diamant.broker.record_json import format_record_line
     help="As in kcat: %t topic, %p partition, %o offset, %k key, %s value, %h headers, %T timestamp (ms), %K and %S lengths.",
 )
 @click.option("--uncommitted", is_flag=True, help="Include records of open and aborted transactions.")
+@click.option(
+    "--schema",
+    "with_schema",
+    is_flag=True,
+    help="Print keys and values as JSON if their schema is in the topic _schemas, or in another place that is given.",
+)
+@schema_options
 @on_cluster
 def consume(
     client: KafkaClient,
@@ -62,11 +73,16 @@ def consume(
     as_json: bool,
     template: str | None,
     uncommitted: bool,
+    with_schema: bool,
+    places: SchemaPlaces,
 ) -> None:
     """Print the records of TOPIC, one value per line, and then new records until Ctrl-C.
 
     Records of transactions are printed once they are committed (unlike Kafka's console consumer, which has --uncommitted
     as its default). A tombstone is printed as null with --json, and as an empty line without; -f shows a length of -1.
+
+    With --schema, or with a place of schemas, --json has the decoded key_json and value_json, too; other output has the JSON in
+    place of the bytes. What cannot be decoded stays as it is, and the reasons follow at the end.
 
     With --group, all partitions are read without joining the group, so there is no rebalance; a group with active members is
     refused. At the end (the last record, -n records, or Ctrl-C) the group's offsets are committed after the records printed or
@@ -76,7 +92,8 @@ def consume(
     """
     if as_json and template is not None:
         raise ValueError("--json and --format exclude each other")
-    show = _shown(topic, as_json, "%s\\n" if template is None else template)
+    values = values_on(client, topic, places) if with_schema or places.are_given else None
+    show = _shown(topic, as_json, "%s\\n" if template is None else template, values)
     numbers = [one.number for one in client.topic(topic).partitions]
     if partition is not None:
         if partition not in numbers:
@@ -104,6 +121,7 @@ def consume(
             # Ctrl-C may have left a response unread, and brokers close idle connections.
             client.close()
             KafkaGroup(client, group).commit(moved)
+        note_problems([] if values is None else values.schemas.problems)
 
     try:
         with LiveProgress(is_shown=not sys.stdout.isatty()) as progress:
@@ -159,10 +177,13 @@ def _in_range(client: KafkaClient, topic: str, offsets: Mapping[int, int]) -> di
     return {one: offset for one, offset in offsets.items() if starts[one] <= offset <= ends[one]}
 
 
-def _shown(topic: str, as_json: bool, template: str) -> Callable[[ReadRecord], bytes]:
+def _shown(topic: str, as_json: bool, template: str, values: Values | None) -> Callable[[ReadRecord], bytes]:
+    if as_json and values is not None:
+        return lambda read: decoded_line(topic, read, values)
     if as_json:
         return lambda read: format_record_line(topic, read.partition, read.record).encode() + b"\n"
-    return record_format(topic, template)
+    show = record_format(topic, template)
+    return show if values is None else lambda read: show(with_decoded(read, values))
 
 
 _PARTS = re.compile(rb"%(.)|\\(x[0-9A-Fa-f]{2}|.)", re.DOTALL)

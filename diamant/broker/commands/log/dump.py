@@ -12,6 +12,7 @@ from uuid import UUID
 
 import click
 
+from diamant.broker.commands.settings.schema_options import note_problems, schema_options
 from diamant.broker.commands.terminal.files import (
     bytes_json,
     bytes_text,
@@ -23,7 +24,8 @@ from diamant.broker.commands.terminal.files import (
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
 from diamant.cleaner.segments.tolerant_reader import Advance, Problem, open_log_directory
-from diamant.cleaner.values.schemas import Schemas, Values, decoded_fields
+from diamant.cleaner.values.schema_places import SchemaPlaces
+from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC, SchemasTopic
 from diamant.storage.env.env import RealEnv
 from diamant.storage.names import partition_dir_name
@@ -34,19 +36,21 @@ from diamant.storage.uuid_text import uuid_to_text
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--records", "with_records", is_flag=True, help="Also print every record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-def dump(path: str, *, with_records: bool, as_json: bool) -> None:
+@schema_options
+def dump(path: str, *, with_records: bool, as_json: bool, places: SchemaPlaces) -> None:
     """Print the segments, indexes and batches in PATH, and with --records every record.
 
     PATH is a partition directory, a log directory, or one file: .log, .index, .timeindex, .txnindex, .snapshot,
     leader-epoch-checkpoint, partition.metadata, an offset checkpoint, or a .checkpoint of the metadata log.
 
-    Keys and values whose schema is in the topic _schemas of the same log directory are decoded. Damage is reported where it
-    occurs, and the dump continues.
+    Keys and values are decoded if their schema is in the topic _schemas of the same log directory, in the schema directory, or
+    in the registry. Damage is reported where it occurs, and the dump continues.
 
     Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """
     show = _json_line if as_json else _text_line
-    values = _values(path)
+    schemas = places.schemas(RealEnv(), *schemas_topic_above(path))
+    values = Values(schemas)
     problems = 0
     with one_line_errors():
         total_bytes = _size(path)
@@ -54,16 +58,19 @@ def dump(path: str, *, with_records: bool, as_json: bool) -> None:
         with LiveProgress(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
             for item in _items(path, bar.advance, with_records=with_records):
                 problems += isinstance(item, Problem)
+                if isinstance(item, SegmentItem | BatchItem):
+                    values = Values(schemas, os.path.basename(os.path.dirname(item.file)).rpartition("-")[0])
                 click.echo(show(item, values))
+    note_problems(schemas.problems)
     sys.exit(1 if problems else 0)
 
 
-def _values(path: str) -> Values:
-    """Return the decoder of values, with the schemas in the log directory that PATH is or lies in."""
+def schemas_topic_above(path: str) -> list[SchemasTopic]:
+    """Return the schemas in the log directory that a path is or lies in."""
     place = os.path.abspath(path)
     above = (place, os.path.dirname(place), os.path.dirname(os.path.dirname(place)))
     directory = next((one for one in above if os.path.isdir(f"{one}/{partition_dir_name(SCHEMAS_TOPIC, 0)}")), None)
-    return Values(Schemas([] if directory is None else [SchemasTopic(RealEnv(), directory)]))
+    return [] if directory is None else [SchemasTopic(RealEnv(), directory)]
 
 
 def _size(path: str) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @person_options
 @click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people.")
+@click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
 @click.option("--file", type=OutputFile(), help="Write the copy to this file, one JSON object per line.")
 @click.option("--page", type=OutputFile(), help="Write the copy as an HTML page to this file.")
 @asking
@@ -33,6 +34,7 @@ def show(
     people: Mapping[str, Any],
     file: str | None,
     page: str | None,
+    registry: str | None,
     *,
     confirm: bool,
     asked: Asked,
@@ -46,7 +48,10 @@ def show(
     something could not be read, or a topic of the map could not be searched.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:  # Nothing is printed before all of it is known.
-        for line in asked.admin.person.show(by_name(identifiers), people, confirm=confirm, timeout=asked.timeout_s):
+        found_lines = asked.admin.person.show(
+            by_name(identifiers), people, confirm=confirm, registry=registry, timeout=asked.timeout_s
+        )
+        for line in found_lines:
             if line["kind"] == "progress":
                 done, total = line["read_bytes"], line["total_bytes"]
                 asked.on_progress(

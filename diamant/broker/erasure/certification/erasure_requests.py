@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, TypeAlias
 
-from diamant.argument import Argument, Engine, Force, Timeout
+from diamant.argument import Argument, Engine, Force, Registry, Timeout
 from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE
 from diamant.cleaner.values.edits import NULL
 
@@ -108,6 +108,7 @@ class RedactRequest:
             (HOLD, REMOVE, KEEP),
         ),
     ] = HOLD
+    registry: Registry = None
     timeout: Timeout = None
 
 

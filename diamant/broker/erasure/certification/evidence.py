@@ -101,9 +101,9 @@ class Evidence:
         image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
-    def values(self, topic: str) -> Values:
-        """Return the decoder of a topic's keys and values for one attempt."""
-        return topic_values(self._node, topic)
+    def values(self, topic: str, registry: str | None = None) -> Values:
+        """Return the decoder of a topic's keys and values for one attempt. BadArgument."""
+        return topic_values(self._node, topic, registry)
 
     def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
         """As `record_holders`."""

@@ -68,7 +68,7 @@ class RedactSteps:
     def subject(self, intent: RedactionIntent, key: SigningKey, topics: frozenset[str]) -> Redacted:
         needles = Needles(key.secret, intent.needles)
         needles.left_out = intent.left_out
-        return Redacted(intent.parsed_where(self._evidence.values(intent.topic)), topics, needles)
+        return Redacted(intent.parsed_where(self._evidence.values(intent.topic, intent.registry)), topics, needles)
 
     def sought(self, intent: RedactionIntent) -> Sequence[bytes]:
         return intent.parsed_where().said

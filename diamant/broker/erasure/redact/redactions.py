@@ -86,6 +86,7 @@ class Redactions:
         certificate_texts.check_reason(request.reason, request.reference)
         certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], where.said)
         self._evidence.user_topic(request.topic)
+        self._evidence.values(request.topic, request.registry)
 
         def intent(job_id: str, scope: Scope) -> RedactionIntent:
             intent = RedactionIntent(
@@ -101,6 +102,7 @@ class Redactions:
                 blank=request.blank,
                 blank_with=request.blank_with,
                 set=request.set,
+                registry=request.registry,
                 scope=scope,
             )
             return self._steps.with_ends(intent)

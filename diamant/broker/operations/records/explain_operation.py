@@ -111,11 +111,11 @@ class ExplainOperation:
         self._pending_erasures = pending_erasures
         self._running = 0
 
-    def values(self, topic: str) -> Values:
-        """Return the decoder of a topic's keys and values for one operation."""
+    def values(self, topic: str, registry: str | None = None) -> Values:
+        """Return the decoder of a topic's keys and values for one operation. BadArgument."""
         from diamant.broker.node.values import topic_values
 
-        return topic_values(self._node, topic)
+        return topic_values(self._node, topic, registry)
 
     async def explain(self, request: ExplainRequest, progress: Progress | None = None) -> Explanation:
         """See `Broker.explain`."""

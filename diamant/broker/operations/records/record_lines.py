@@ -38,7 +38,7 @@ async def latest(
 ) -> AsyncGenerator[list[Mapping[str, Any]], None]:
     """Yield the latest record of each key."""
     pages = reading.latest_pages(request.topic, request.partition, tombstones=request.tombstones)
-    values = reading.values(request.topic)
+    values = reading.values(request.topic, request.registry)
     async with aclosing(pages):
         async for page in pages:
             # A value of any size may have to be decoded.
@@ -57,7 +57,7 @@ async def find(
     topic, most = request.topic, request.limit
     total = sum(log.size for log in explaining.logs(topic, request.partition))
     undecided: list[int] = []
-    values = explaining.values(topic)
+    values = explaining.values(topic, request.registry)
     wanted = _wanted(request, values, undecided)
     pages = searching.newest_first(topic, request.partition, wanted, most=most + 1, cut_bytes=EXCERPT_BYTES)
     read = found = 0
@@ -84,6 +84,7 @@ async def find(
     else:
         if undecided:
             problems.append(f"{topic}: {len(undecided)} records are undecided: {_UNDECIDED}")
+            problems += values.schemas.problems
         yield [{"is_done": True, "found": found, "is_cut": is_cut, "problems": problems[:MAX_PROBLEMS]}]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any
 
-from diamant.argument import MAX_PARTITION, Argument, Partition, Topic, ValidateOnly
+from diamant.argument import MAX_PARTITION, Argument, Partition, Registry, Topic, ValidateOnly
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,13 @@ class SegmentsRequest:
 
 @dataclass(frozen=True, slots=True)
 class LatestRequest:
-    """Reads the latest committed record of each key. Errors: NotFound, TooMany, NotPossible."""
+    """Reads the latest committed record of each key. Errors: BadArgument, NotFound, TooMany, NotPossible."""
 
     topic: Topic
     partition: Partition = None
     _: KW_ONLY
     tombstones: Annotated[bool, Argument("Include keys whose latest record is a tombstone.")] = False
+    registry: Registry = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ class FindRequest:
     text: Annotated[str | None, Argument("Records with this text in the key, the value or a header.")] = None
     where: Annotated[str | None, Argument("Records that match this condition, as in a redaction.")] = None
     limit: Annotated[int, Argument("The search stops at this number.", least=1, most=10_000)] = 1000
+    registry: Registry = None
 
 
 @dataclass(frozen=True, slots=True)

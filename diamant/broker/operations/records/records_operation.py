@@ -72,9 +72,9 @@ class RecordsOperation:
         self._loop = loop
         self._running = 0
 
-    def values(self, topic: str) -> Values:
-        """Return the decoder of a topic's keys and values for one operation."""
-        return self._explaining.values(topic)
+    def values(self, topic: str, registry: str | None = None) -> Values:
+        """Return the decoder of a topic's keys and values for one operation. BadArgument."""
+        return self._explaining.values(topic, registry)
 
     def latest_pages(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False

@@ -1,8 +1,8 @@
 """Schemas from a registry with Confluent's REST API: Confluent's own, Karapace, Apicurio below `/apis/ccompat/v7`.
 
-Errors never end a search: a schema that cannot be had makes records undecided, and the log says why, once per schema. After a
-failed connection, a timeout or a redirect, the registry counts as down for the rest of the operation, which would otherwise
-wait for it again and again. Redirects are refused, since they could lead credentials and trust elsewhere.
+After a failed connection, a timeout, a redirect or an error of its own, the registry counts as down for the rest of the
+operation, which would otherwise wait for it again and again. Redirects are refused, since they could lead credentials and trust
+elsewhere. Versions that were deleted softly count, as they do for the registry's clients.
 
 Bounds: `TIMEOUT_S` for a schema with all that it refers to, `MAX_ANSWER_BYTES` for each answer. Blocks; for threads of searches.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import logging
 import socket
 import ssl
 import threading
@@ -24,12 +23,12 @@ from urllib.parse import quote, urlsplit
 
 from diamant.cleaner.values.framing import GUID, ID, SchemaName
 from diamant.cleaner.values.registered import RegisteredSchema, parse_registered
-from diamant.cleaner.values.schemas import SchemaText
-
-logger = logging.getLogger(__name__)
+from diamant.cleaner.values.schemas import NoSchema, SchemaText
+from diamant.storage.input_file import read_input
 
 TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+_MAX_SECRET_BYTES = 16 * 1024
 _READ_BYTES = 64 * 1024
 
 
@@ -60,8 +59,28 @@ class RegistryAddress:
         return found
 
 
+def registry_address(url: str, user: str | None, token_file: str | None, ca_file: str | None) -> RegistryAddress:
+    """Return an address by options. `user`: NAME:PASSWORD-FILE. ValueError, OSError."""
+    if user is None:
+        return RegistryAddress(url, None, None if token_file is None else _secret(token_file), ca_file)
+    name, colon, file = user.partition(":")
+    if not name or not colon or token_file is not None:
+        raise ValueError("expected a user as NAME:PASSWORD-FILE, or a file with a token, not both")
+    return RegistryAddress(url, f"{name}:{_secret(file)}", None, ca_file)
+
+
+def _secret(path: str) -> str:
+    found = read_input(path, _MAX_SECRET_BYTES).decode(errors="surrogateescape").strip("\r\n")
+    if not found or not found.isprintable():
+        raise ValueError(f"{path}: expected one line of text")
+    return found
+
+
 class _Down(Exception):
     """The registry does not answer."""
+
+
+_MEANINGS = {3: ", a redirect, which is refused"}
 
 
 class SchemaRegistry:
@@ -70,36 +89,38 @@ class SchemaRegistry:
     def __init__(self, address: RegistryAddress, timeout_s: float = TIMEOUT_S) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._is_down = False
+        self._tls: ssl.SSLContext | None = None
+        self._down: str | None = None
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema with an id or a GUID."""
+        """Return the schema with an id or a GUID. NoSchema."""
         del topic, field
         kind, own = name
-        if kind not in (ID, GUID) or self._is_down:
+        if kind not in (ID, GUID):
             return None
+        if self._down is not None:
+            raise self._no_schema(self._down)
         deadline = time.monotonic() + self._timeout_s
         try:
             found = self._registered(f"/schemas/{kind}s/{own}", deadline, own)
-            if found is None:
-                return None
             return found.with_references(
                 lambda subject, version: self._registered(
-                    f"/subjects/{quote(subject, safe='')}/versions/{version}", deadline
+                    f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true", deadline
                 )
             )
         except (_Down, OSError, http.client.HTTPException) as error:
-            self._is_down = True
-            logger.warning("the schema registry %s: %s; no more schemas are asked for", self._address.url, str(error))
-            return None
+            self._down = f"{error}; it is not asked again"
+            raise self._no_schema(self._down) from None
 
-    def _registered(self, path: str, deadline: float, own: object = None) -> RegisteredSchema | None:
+    def _no_schema(self, reason: str) -> NoSchema:
+        return NoSchema(f"the schema registry {self._address.url}: {reason}")
+
+    def _registered(self, path: str, deadline: float, own: object = None) -> RegisteredSchema:
         status, data = self._get(path, deadline)
         if status != HTTPStatus.OK:
-            if status != HTTPStatus.NOT_FOUND:
-                raise _Down(f"GET {path} was answered with status {status}")
-            logger.warning("the schema registry %s has no %s", self._address.url, path)
-            return None
+            if status == HTTPStatus.NOT_FOUND:
+                raise self._no_schema(f"it has no {path}")
+            raise _Down(f"GET {path} was answered with status {status}{_MEANINGS.get(status // 100, '')}")
         try:
             fields = json.loads(data)
         except (ValueError, RecursionError):
@@ -107,7 +128,7 @@ class SchemaRegistry:
         is_other = isinstance(fields, dict) and own is not None and fields.get("id", own) not in (own, str(own))
         found = parse_registered(fields) if isinstance(fields, Mapping) and not is_other else None
         if found is None:
-            logger.warning("the schema registry %s answers GET %s with something else", self._address.url, path)
+            raise self._no_schema(f"GET {path} was answered with something else than this schema")
         return found
 
     def _get(self, path: str, deadline: float) -> tuple[int, bytes]:
@@ -119,8 +140,8 @@ class SchemaRegistry:
         host, port = str(parts.hostname), parts.port
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=address.ca_file)
-            connection = http.client.HTTPSConnection(host, port, timeout=left, context=context)
+            self._tls = self._tls or ssl.create_default_context(cafile=address.ca_file)
+            connection = http.client.HTTPSConnection(host, port, timeout=left, context=self._tls)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=left)
         # A timeout of the connection starts again with every byte.
@@ -129,15 +150,15 @@ class SchemaRegistry:
         watch.start()
         try:
             connection.request("GET", parts.path.rstrip("/") + path, headers=address.headers())
-            answer = connection.getresponse()
-            data = bytearray()
-            while piece := answer.read1(_READ_BYTES):
-                data += piece
-                if len(data) > MAX_ANSWER_BYTES:
-                    raise _Down(f"GET {path} is answered with more than {MAX_ANSWER_BYTES} bytes")
-            if time.monotonic() > deadline:
-                raise _Down(f"it takes more than {self._timeout_s:g} s")
-            return answer.status, bytes(data)
+            with connection.getresponse() as answer:
+                data = bytearray()
+                while piece := answer.read1(_READ_BYTES):
+                    data += piece
+                    if len(data) > MAX_ANSWER_BYTES:
+                        raise _Down(f"GET {path} is answered with more than {MAX_ANSWER_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise _Down(f"it takes more than {self._timeout_s:g} s")
+                return answer.status, bytes(data)
         finally:
             watch.cancel()
             connection.close()
