@@ -47,7 +47,7 @@ def masked(value: Any, *, is_counted: bool = False) -> Any:
     return 0 if is_counted and isinstance(value, int) and not isinstance(value, bool) else value
 
 
-NEWER: Any = {"erase": {}, "redact": {"keys": ["*"], "blank": [], "blank_with": "null", "set": []}}
+NEWER: Any = {"erase": {}, "redact": {"keys": ["*"], "blank": [], "blank_with": "null", "set": [], "registry": None}}
 """Fields that 0.2 did not have, and their values in an intent of that version: any key may be meant."""
 
 
