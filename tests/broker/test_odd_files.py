@@ -133,7 +133,7 @@ OTHERWISE = {
     "cleaner/evidence/certificates/signing_key.py": "makes a new file, outside of the data directory",
     "cleaner/queries/key_counts.py": "temporary files of its own",
     "cleaner/runners/child_priority.py": "files of the system",
-    "cleaner/runners/held_directory.py": "a directory",
+    "cleaner/runners/worker.py": "a directory",
     "storage/env/env.py": "a directory, to sync it",
     "storage/input_file.py": "`open_regular` itself",
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.queries import key_sizes
-from diamant.cleaner.queries.key_sizes import KeySizes
-from diamant.cleaner.queries.top_keys import TopKey, TopKeys
+from diamant.cleaner.queries import top_keys
+from diamant.cleaner.queries.top_keys import KeySizes, TopKey, TopKeys
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import SegmentFile
@@ -58,7 +57,7 @@ def test_sizes_are_those_of_all_records(records: list[Record], codec: int, log_s
 
 def test_a_batch_of_more_records_than_there_are_groups() -> None:
     """A batch with more records than groups gets more room, and earlier sums are kept."""
-    count = key_sizes.GROUPS + 5
+    count = top_keys.GROUPS + 5
     records = [Record(index, 0, b"%d" % (index % 7 if index < 10 else index), b"12") for index in range(count)]
     first = build_batch([Record(0, 0, b"before", b"x" * 1000)])
     found = summed(bytes(first) + bytes(build_batch([one._replace(offset=one.offset + 1) for one in records])), 0)

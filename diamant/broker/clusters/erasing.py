@@ -6,14 +6,16 @@ register lists it with what is missing, and a resumed run lowers and rolls again
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.acl import Operation
-from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, LedPartition
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedPartition
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.client.kafka_group import KafkaGroup, list_groups
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.cluster_look import SeenTopic, check_cleanable, check_same, look, now_ms
+from diamant.broker.clusters.cluster_look import Cluster, SeenTopic, check_cleanable, check_same, look, now_ms
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
 from diamant.broker.clusters.lowered_configs import CleaningDelays
@@ -21,7 +23,6 @@ from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, Rep
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.searching import KeySearch, replica_read
-from diamant.broker.clusters.tombstones import groups_behind, wait_for_removal
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.search.needles import Needles
@@ -407,3 +408,46 @@ class ErasureRun:
     def _put_back(self, names: Iterable[str] | None = None) -> None:
         if self._work.changes:
             self.left += lowered_configs.put_back(self._client, self._register, self._work, names)
+
+
+def groups_behind(client: KafkaClient, ends: Mapping[tuple[str, int], int]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the groups that have not read partitions up to their ends, by partition, and why others are not known."""
+    behind: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    try:
+        groups = list_groups(client)
+    except (KafkaRefusal, ConnectionFailed) as error:
+        return {}, [str(error)]
+    for listed in groups:
+        try:
+            committed = KafkaGroup(client, listed.name).committed()
+        except (KafkaRefusal, ConnectionFailed) as error:
+            unknown.append(str(error))
+            continue
+        for (topic, partition), offset in committed.items():
+            if offset < ends.get((topic, partition), 0):
+                behind.setdefault(f"{topic}-{partition}", []).append(listed.name)
+    return behind, unknown
+
+
+def wait_for_removal(
+    client: KafkaClient,
+    roller: Roller,
+    cluster: Cluster,
+    progress: WorkProgress,
+    tombstones: Mapping[Replica, int],
+    on_rolled: Callable[[], object],
+) -> dict[str, str]:
+    """Have the cleaner come once more, and wait until these tombstones are gone; return why not, by replica. TimeIsUp.
+
+    Tombstones go with the first clean after their horizon, and the cleaner comes only where something is dirty: what has been
+    appended since the last clean, at least a marker. Without the right to append one, the tombstones stay until others write.
+    """
+    for topic in {one.topic for one in tombstones}:
+        numbers = {one.partition for one in tombstones if one.topic == topic}
+        for number, end in client.offsets(topic, numbers, LATEST).items():
+            roller.close_after((topic, number), end - 1)
+    wait = CleanerWait(client, cluster, progress, dict(tombstones), roller)
+    if roller.lacks:
+        return wait.held()
+    return wait.until_clean(on_rolled)

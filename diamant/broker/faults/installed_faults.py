@@ -23,14 +23,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.errors import NotPossible
-from diamant.broker.faults.certificate_faults import CertificateFaults
 from diamant.broker.faults.dispatch import FaultDispatch
-from diamant.broker.faults.fault import Fault
+from diamant.broker.faults.fault import Fault, Firing
 from diamant.broker.faults.spec import FaultError, FaultSpec
 
 if TYPE_CHECKING:
+    import ssl
+
     from diamant.broker.network.server import Server
     from diamant.broker.node.node import Node
+    from diamant.broker.security.tls.listener_tls import ListenerTls
     from diamant.protocol.wire.error_shape import ErrorShape
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,54 @@ CALL_TIMEOUT_S = 10.0
 """The time that another thread waits for the loop to run its call."""
 
 _Result = TypeVar("_Result")
+
+
+HANDSHAKE = "TLS handshake"
+"""Stands for the API name in counts and logs."""
+
+
+class CertificateFaults:
+    """Certificate faults: TLS connections that get an expired certificate, or that of another host. Belongs to the loop thread.
+
+    They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust the signer, so only the certificate's
+    contents can make them refuse it. `installed`: all faults, in matching order. Each context is made once.
+    """
+
+    def __init__(self, node: Node, installed: Mapping[int, Fault]) -> None:
+        self._node = node
+        self._installed = installed
+        self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
+
+    def install(self) -> None:
+        """Choose the certificate of each connection from now on. FaultError without a throw-away CA."""
+        tls = self._node.tls
+        if tls is None or tls.authority is None:
+            raise FaultError("certificate: needs a broker with its own CA, BrokerConfig(tls=True)")
+        for listener in tls.by_name.values():
+            listener.choose = self._choose
+
+    def uninstall(self) -> None:
+        """Stop choosing certificates. Does nothing the second time."""
+        if self._node.tls is not None:
+            for listener in self._node.tls.by_name.values():
+                listener.choose = None
+
+    def _choose(self, listener: ListenerTls, peer: str) -> ssl.SSLContext | None:
+        for fault in self._installed.values():
+            kind = fault.spec.certificate
+            if kind is not None and fault.draws():
+                fault.fire(Firing(self._node.env.clock.now_ms(), HANDSHAKE, 0, None, peer, ()))
+                return self._context(listener, kind)
+        return None
+
+    def _context(self, listener: ListenerTls, kind: str) -> ssl.SSLContext:
+        key = listener.settings.where, kind
+        if key not in self._contexts:
+            assert self._node.tls is not None
+            self._contexts[key] = self._node.tls.faulty_context(
+                listener, self._node.config, is_expired=kind == "expired"
+            )
+        return self._contexts[key]
 
 
 class TooManyFaults(FaultError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import click
 
 from diamant.broker.broker import SMALL, BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail
+from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, tell
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
@@ -36,11 +38,58 @@ from diamant.broker.launch.exec_options import (
     VariableType,
     read_seed,
 )
-from diamant.broker.launch.kept_log import KeptLog
 from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
+
+PROBLEM_LINES = 20
+"""Warnings and errors that are shown."""
+
+
+class KeptLog:
+    """The broker's log, in a temporary file, from `with` to its end. After a failure its problems are shown, and it stays."""
+
+    def __init__(self) -> None:
+        self._problems: deque[str] = deque(maxlen=PROBLEM_LINES)
+        descriptor, self.path = tempfile.mkstemp(prefix="diamant-exec-", suffix=".log")
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._is_shown = False
+
+    def __enter__(self) -> KeptLog:
+        problems = _LastLines(self._problems)
+        problems.setLevel(logging.WARNING)
+        form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(
+            level=logging.INFO, format=form, handlers=[logging.StreamHandler(self._file), problems], force=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().handlers.clear()
+        self._file.close()
+        if not self._is_shown:
+            os.unlink(self.path)
+
+    def show(self, what: str) -> None:
+        """Print to standard error what has failed, the last problems, and the path of the file."""
+        self._is_shown = True
+        lines = [what, *self._problems] if self._problems else [f"{what}; the broker logged no warning and no error"]
+        for line in lines:
+            tell(f"diamant exec: {line}", err=True)
+        tell(f"diamant exec: the broker's whole log: {self.path}", err=True)
+
+
+class _LastLines(logging.Handler):
+    """Keeps the last records as text."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record."""
+        self._lines.append(self.format(record))
 
 
 @click.command("exec", context_settings={"allow_interspersed_args": False})

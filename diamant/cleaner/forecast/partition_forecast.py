@@ -7,7 +7,7 @@ its assumptions hold.
 * No record arrives, no transaction ends, no records are deleted and no configuration changes.
 * A broker runs all the time and looks at the partition at every moment (a real one every `log.cleaner.backoff.ms`). It has a
   free thread, and rounds take no time. It was started at `now_ms`.
-* With `Scenario.is_laid_out_anew`, the segments are those of `resegmentation`: as if the settings had been in force from
+* With `Scenario.is_laid_out_anew`, the segments are those of `lay_out_anew`: as if the settings had been in force from
   the beginning. Otherwise segments stay, and settings count from now on. Removed records do not come back.
 * Mode prompt: a round writes all segments, even unchanged ones. A broker leaves these alone, so it may have more segments with
   the same batches. Nothing is in quarantine.

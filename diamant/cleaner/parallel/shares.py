@@ -2,7 +2,7 @@
 
 This process maps the first share, then pieces that follow it; children map the other shares, then pieces that precede them.
 So all are ready at about the same time. In the end this process adds the keys of the children to its own: those of a few as
-they arrive, those of many after a merge (`merging`). The greatest offset of a key wins, so the order does not matter.
+they arrive, those of many after a merge. The greatest offset of a key wins, so the order does not matter.
 
 If a process failed, or all keys might fill the map, this process maps all that follows its own part itself. The map is the
 same as without shares.
@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.cleaner.engines.compiled_map import CompiledMap, Mapped
 from diamant.cleaner.engines.dirty_range import add_segments
-from diamant.cleaner.engines.offset_map import TAKEN_AT_ONCE, shared_tuples
+from diamant.cleaner.engines.offset_map import SPREAD_AT, TAKEN_AT_ONCE, OffsetMap, part_of, shared_tuples
 from diamant.cleaner.parallel.fork import Fork, ForkFailed, write_all
-from diamant.cleaner.parallel.merging import MERGED_FROM, Keys, merged, partitions_for
 from diamant.cleaner.rules.result import CleanStats, never_done, no_throttle
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.kernels import numbers
@@ -40,6 +39,73 @@ if TYPE_CHECKING:
     from diamant.cleaner.parallel.cuts import Share, Shares
 
 _INDEX = Struct("=H")
+
+
+MERGED_FROM = 7
+"""From this number of shares beside the first, keys are merged: this process then adds each key once, not once per share."""
+
+
+class Keys(NamedTuple):
+    """Keys with their last offsets, in partitions by hash."""
+
+    tuples: memoryview[int]
+    """Shared: uint64[partitions, room, 3]."""
+    counts: list[int]
+    """Number of keys in each partition."""
+
+    def parts(self) -> list[memoryview]:
+        """Return the keys of each partition, in hash order."""
+        return [part_of(self.tuples, index, count) for index, count in enumerate(self.counts)]
+
+
+def partitions_for(processes: int) -> int:
+    """Return the number of partitions for keys of `processes` processes: a power of two; 1 if keys are not merged."""
+    return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
+
+
+def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
+    """Return the keys of all shares by partition, each once with its last offset; None if shared memory is not available.
+
+    Each process merges a part of the hash space, with a map of one partition at a time; one alone would add most keys once per
+    share. Memory: the merged keys take as much as in the map, in shared memory as those of the shares.
+    """
+    partitions = range(len(shares[0].counts))
+    try:
+        targets = [shared_tuples(1, sum(share.counts[index] for share in shares)) for index in partitions]
+    except OSError:
+        return None
+    merge = partial(_merge, work.plan.hash_key, shares, targets)
+    forks: list[Fork] = []
+    try:
+        with suppress(OSError):  # the system refuses more processes: continue with fewer
+            for first in range(1, processes):
+                forks.append(Fork(partial(_merge_some, merge, partitions[first::processes])))
+        found = {index: merge(index) for index in partitions[::processes]}
+        for fork in forks:
+            with suppress(ForkFailed):
+                found |= fork.answer(work.check_done)
+        # This process merges the partitions of failed children.
+        counts = [found[index] if index in found else merge(index) for index in partitions]
+        return [part_of(target, 0, count) for target, count in zip(targets, counts, strict=True)]
+    finally:
+        for fork in forks:
+            fork.close()
+
+
+def _merge_some(merge: partial[int], partitions: range, answering: Connection) -> None:
+    answering.send({index: merge(index) for index in partitions})
+
+
+def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[memoryview[int]], index: int) -> int:
+    """Merge a partition into its target; return its number of keys."""
+    target = targets[index]
+    keys = OffsetMap(hash_key, memory_bytes=int(target.nbytes / SPREAD_AT) + 64 * ENTRY_BYTES)
+    for share in shares:
+        keys.add_hashed([part_of(share.tuples, index, share.counts[index])])
+    counts = keys.move_to(target)
+    keys.close()
+    assert counts is not None
+    return counts[0]
 
 
 class _Found(NamedTuple):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from diamant.cleaner.queries.key_sizes import KeySizes
 from diamant.cleaner.queries.key_tables import ENTRY, Numbers, entries_in, entries_of
-from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, TopKeys
+from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, KeySizes, TopKeys
 from diamant.cleaner.rules.record_kinds import Kinds
 from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, SoundRows

@@ -20,7 +20,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -32,7 +33,6 @@ from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, run_child
-from diamant.cleaner.runners.held_directory import held
 from diamant.cleaner.runners.worker_messages import Message, error_fields, facts_task_from
 from diamant.storage import names
 from diamant.storage.env.env import Env, RealEnv
@@ -176,3 +176,46 @@ def set_memory_limit(limit_bytes: int | None) -> None:
 def main() -> int:
     """Run a worker."""
     return run_child(lambda send: Worker(RealEnv(), sys.stdin, send).run())
+
+
+class HeldDirectory:
+    """The directory of a partition, held by a descriptor: renames apply to it, even if its path has changed.
+
+    Another process may delete the partition at the same time, and create a new one of its name. See `storage.log.moves.MovesDirectory`.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def exists(self, name: str) -> bool:
+        """Return whether a file of that name exists."""
+        try:
+            os.stat(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file."""
+        os.rename(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        try:
+            os.unlink(name, dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+
+    def sync(self) -> None:
+        """Make the entries durable."""
+        os.fsync(self._fd)
+
+
+@contextmanager
+def held(path: str) -> Iterator[HeldDirectory]:
+    """Hold a directory. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield HeldDirectory(fd)
+    finally:
+        os.close(fd)

@@ -15,7 +15,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
 from diamant.broker.topics.deletion import delete_topics
-from diamant.broker.transactions import partition_scan
+from diamant.broker.transactions import transaction_store
 from diamant.protocol.internal_topics.transaction_records import encode_key
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
@@ -187,7 +187,7 @@ async def test_requests_while_the_state_is_read() -> None:
     async with running(env) as (broker, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]
-        large = KeyValue(b"\x00\x09new kind of key", bytes(partition_scan.SMALL_LOG_BYTES))
+        large = KeyValue(b"\x00\x09new kind of key", bytes(transaction_store.SMALL_LOG_BYTES))
         broker.services.transactions().store.topic.append(0, [large])
     gate = threading.Event()
 

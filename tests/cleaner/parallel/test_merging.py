@@ -11,7 +11,7 @@ import pytest
 
 from diamant.cleaner.engines.offset_map import shared_tuples
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.parallel.merging import Keys, merged, partitions_for
+from diamant.cleaner.parallel.shares import Keys, merged, partitions_for
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.engines.engines import copied

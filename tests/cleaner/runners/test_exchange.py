@@ -36,7 +36,7 @@ def failing(changes: int, how: str) -> str:
     return (
         WORKER_PROGRAM.replace(
             "from diamant.cleaner.runners.worker",
-            "import os, signal, itertools, diamant.cleaner.runners.held_directory as held\n"
+            "import os, signal, itertools, diamant.cleaner.runners.worker as held\n"
             "numbers = itertools.count()\n"
             "def ruin():\n"
             f"    {how}\n"

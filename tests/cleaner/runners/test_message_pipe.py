@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from diamant.cleaner.runners.message_pipe import READ_BYTES, MessagePipe
+from diamant.cleaner.runners.child_process import READ_BYTES, MessagePipe
 
 WAIT_S = 60.0
 MAX_LINE_BYTES = 2 * READ_BYTES

@@ -7,7 +7,7 @@
       +-------------------+   +-----------------------------------+----------------------------+
          no member is left       changed join, a member leaves or fails, a sync is missing
 
-Each event that changes a group has its file: `joining.py`, `static_members.py`, `syncing.py`, `sessions.py`, `leaving.py`. The
+Each event that changes a group has its file: `joining.py`, `syncing.py`, `leaving.py`. The
 two phases begin and end in `rebalance.py`.
 
 Bound: `group.max.size` members with the metadata of one request each, and `joining.MAX_PENDING_MEMBERS` assigned ids that

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from diamant.broker.groups.classic import joining, leaving, rebalance, sessions, syncing
+from diamant.broker.groups.classic import joining, leaving, rebalance, syncing
 from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import (
     UNKNOWN_MEMBER_ID,
@@ -169,8 +169,8 @@ class ClassicGroups:
             code = _answer_code(error)
             # The result is unknown until the group is loaded; an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
-        code = sessions.heartbeat(group.classic, member_id, instance_id, generation_id)
-        if code in sessions.ALIVE:
+        code = leaving.heartbeat(group.classic, member_id, instance_id, generation_id)
+        if code in leaving.ALIVE:
             self.seen(group.classic, member_id)
         return code
 
@@ -208,7 +208,7 @@ class ClassicGroups:
     def begin(self, classic: ClassicGroup) -> None:
         """Start the sessions of a group's new members, restored or converted (`GroupCoordinator.become`)."""
         turn = self._turn(classic)
-        sessions.start_sessions(turn)
+        leaving.start_sessions(turn)
         if len(classic.members) > turn.limits.max_size:
             # The maximum was lowered; a rebalance lets consumers commit before some of them are removed.
             rebalance.rebalance(turn)
@@ -346,7 +346,7 @@ class ClassicGroups:
             return  # the group was deleted or converted since
         turn = self._turn(classic)
         if kind is TimerKind.SESSION:
-            sessions.session_expired(turn, member_id)
+            leaving.session_expired(turn, member_id)
         elif kind is TimerKind.JOIN:
             rebalance.join_expired(turn)
         else:

@@ -27,8 +27,7 @@ from diamant.protocol.messages.fetch import (
 if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
-    from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.security.quotas.quotas import FetchThrottle, Quotas
 
 
 def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: FetchRequest) -> Answer:

@@ -30,7 +30,7 @@ from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
-    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
+    from diamant.broker.security.quotas.quotas import FetchThrottle
 
 
 def handle_in_session(

@@ -27,7 +27,7 @@ from diamant.storage.log.log import Log, ReadResult
 if TYPE_CHECKING:
     from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.node.fetch_sessions import Wanted
-    from diamant.broker.security.quotas.fetch_throttle import FetchThrottle
+    from diamant.broker.security.quotas.quotas import FetchThrottle
 
 FETCH = 1
 FIRST_FROM_FOLLOWERS = 11

@@ -18,6 +18,7 @@ Any thread. Memory: that of `record_search`, for each of `threads`, that of `fin
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,11 +31,10 @@ from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use
 from diamant.cleaner.evidence.scan.file_reader import Advance, FileReader
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Partitions, Scope
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT, ScanReport
-from diamant.cleaner.evidence.scan.sight_check import SightCheck
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search.file_census import FileCensus, FileKey
 from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
-from diamant.cleaner.evidence.search.known_positives import make_known_positives
+from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
@@ -57,6 +57,66 @@ __all__ = [
 
 MAX_LISTINGS = 50
 """Listings of a directory that keeps changing; after that the scan is inconclusive."""
+
+
+MAX_SHOWN = 5
+"""Missed known positives that the reason lists."""
+
+
+class SightCheck:
+    """The check of one scan."""
+
+    def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
+        """`directory`: where the known positives are written."""
+        self._env = env
+        self._known = known
+        self._directory = directory
+        self._is_over = False
+        self.planted = 0
+        self.seen = 0
+        self.blind = "the scan ended before it looked for the known positives that prove that it sees"
+        """Reason why the scan is not proven to see; "" if it is."""
+
+    @property
+    def topic(self) -> str:
+        """The topic of the known positives."""
+        return self._known.topic
+
+    def write(self) -> None:
+        """Write the known positives. If that fails, nothing can be claimed."""
+        known = self._known
+        try:
+            known.write(self._env, self._directory)
+            self.planted = len(known.expected)
+        except OSError as error:
+            self.remove()
+            reason = str(error.strerror or error)
+            if error.filename:
+                reason += f": {os.fsdecode(error.filename).removeprefix(f'{self._directory}/')}"
+            self.blind = (
+                f"known positives, which prove that the scan sees, could not be written; nothing is certain: {reason}"
+            )
+            self._is_over = True
+
+    def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
+        """Check, once, that `engine` finds all known positives, and that the plain search, which it relies on, does as well."""
+        if self._is_over:
+            return
+        self._is_over = True
+        missed: set[str] = set()
+        files = [*files]
+        for is_compiled in {False, engine.is_compiled}:
+            asked = SearchEngine(is_compiled=is_compiled)
+            searches = [reader.search_known(found, asked) for found in files]
+            missed |= self._known.missed(one for search in searches if search for one in search.found.findings)
+        self.remove()
+        self.seen = self.planted - len(missed)
+        shown = ", ".join(sorted(missed)[:MAX_SHOWN])
+        self.blind = shown and f"the scan missed known positives that were written for it, and may be blind: {shown}"
+
+    def remove(self) -> None:
+        """Remove the known positives."""
+        self._known.remove(self._env, self._directory)
 
 
 def scan_directory(

@@ -21,9 +21,8 @@ from diamant.broker.groups.classic.events import (
     TimerKind,
 )
 from diamant.broker.groups.classic.joining import join
-from diamant.broker.groups.classic.leaving import leave
+from diamant.broker.groups.classic.leaving import ALIVE, heartbeat, leave, session_expired
 from diamant.broker.groups.classic.rebalance import join_expired
-from diamant.broker.groups.classic.sessions import ALIVE, heartbeat, session_expired
 from diamant.broker.groups.classic.syncing import sync, sync_expired
 from diamant.broker.groups.classic.turn import ClassicGroupLimits, Effect, GroupTurn, WriteGroup
 from diamant.protocol.errors import ErrorCode

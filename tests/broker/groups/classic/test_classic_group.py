@@ -7,9 +7,8 @@ import pytest
 from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
 from diamant.broker.groups.classic.events import GroupProtocol, JoinedMember, Leaver, LeaveResult, TimerKind
 from diamant.broker.groups.classic.joining import MAX_PENDING_MEMBERS, NEW_MEMBER_JOIN_TIMEOUT_MS
-from diamant.broker.groups.classic.leaving import dissolve
+from diamant.broker.groups.classic.leaving import dissolve, start_sessions
 from diamant.broker.groups.classic.member import ClassicMember
-from diamant.broker.groups.classic.sessions import start_sessions
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
 from diamant.protocol.internal_topics.group_records import GroupMetadataMember, GroupMetadataValue
