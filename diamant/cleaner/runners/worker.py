@@ -181,7 +181,8 @@ def main() -> int:
 class HeldDirectory:
     """The directory of a partition, held by a descriptor: renames apply to it, even if its path has changed.
 
-    Another process may delete the partition at the same time, and create a new one of its name. See `storage.log.moves.MovesDirectory`.
+    Another process may delete the partition at the same time, and create a new one of its name.
+    See `storage.log.moves.MovesDirectory`.
     """
 
     def __init__(self, fd: int) -> None:

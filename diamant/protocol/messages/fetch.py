@@ -149,17 +149,17 @@ _PARTITION_REQUEST_12 = Struct(">iiqiqi")
 def decode_fetch_request(version: int, body: memoryview) -> FetchRequest:
     """Decode a request of version 4 to 18. Raises ProtocolError if the body is not exactly one such request."""
     try:
-        if version >= FIRST_FLEXIBLE:
-            return _decode_flexible(version, body)
-        return _decode_classic(version, body)
+        return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
         raise ProtocolError(f"Fetch v{version} request of {len(body)} bytes: {error}") from error
 
 
-def _decode_classic(version: int, body: memoryview) -> FetchRequest:
-    end = len(body)
-    session_id, session_epoch = 0, -1
-    if version >= 7:
+def _decode(version: int, body: memoryview) -> FetchRequest:
+    replica_id, session_id, session_epoch = -1, 0, -1
+    if version >= 15:
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _REQUEST_15.unpack_from(body)
+        position = _REQUEST_15.size
+    elif version >= 7:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = (
             _REQUEST_7.unpack_from(body)
         )
@@ -167,124 +167,30 @@ def _decode_classic(version: int, body: memoryview) -> FetchRequest:
     else:
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level = _REQUEST_4.unpack_from(body)
         position = _REQUEST_4.size
-    topic_count, position = read_array_length(body, position, end)
-    topics = []
-    total = 0
-    for _ in range(topic_count):
-        name, position = _read_name(body, position, end)
-        count, position = read_array_length(body, position, end)
-        total += count
-        if total > MAX_ELEMENTS:
-            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
-        partitions = []
-        for _ in range(count):
-            if version >= 9:
-                index, leader_epoch, offset, start, limit = _PARTITION_REQUEST_9.unpack_from(body, position)
-                position += _PARTITION_REQUEST_9.size
-            elif version >= 5:
-                index, offset, start, limit = _PARTITION_REQUEST_5.unpack_from(body, position)
-                position += _PARTITION_REQUEST_5.size
-                leader_epoch = -1
-            else:
-                index, offset, limit = _PARTITION_REQUEST_4.unpack_from(body, position)
-                position += _PARTITION_REQUEST_4.size
-                leader_epoch = start = -1
-            partitions.append(_new(FetchPartition, (index, leader_epoch, offset, -1, start, limit)))
-        topics.append(_new(FetchTopic, (name, None, partitions)))
-    forgotten_topics: list[ForgottenTopic] = []
-    if version >= 7:
-        topic_count, position = read_array_length(body, position, end)
-        for _ in range(topic_count):
-            name, position = _read_name(body, position, end)
-            count, position = read_array_length(body, position, end)
-            total += count
-            if total > MAX_ELEMENTS:
-                raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
-            indexes = list(Struct(f">{count}i").unpack_from(body, position))
-            position += 4 * count
-            forgotten_topics.append(ForgottenTopic(name, None, indexes))
-    rack_id: str | None = ""
-    if version >= 11:
-        rack_id, position = read_string(body, position, end)
-    if rack_id is None:
-        raise ProtocolError("rack id is null")
-    if position > end:
-        raise ProtocolError(f"the request ends {position - end} bytes before its content")
-    return FetchRequest(
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        isolation_level,
-        session_id,
-        session_epoch,
-        topics,
-        forgotten_topics,
-        rack_id,
-        replica_id,
-    )
-
-
-def _read_name(body: memoryview, position: int, end: int) -> tuple[str, int]:
-    name, position = read_string(body, position, end)
-    if name is None:
-        raise ProtocolError(f"topic name is null before position {position}")
-    return name, position
-
-
-def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
-    replica_id = -1
-    if version >= 15:
-        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = _REQUEST_15.unpack_from(body)
-        position = _REQUEST_15.size
-    else:
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = (
-            _REQUEST_7.unpack_from(body)
-        )
-        position = _REQUEST_7.size
-    if body[position:] == _SAME_AGAIN:
+    is_flexible = version >= FIRST_FLEXIBLE
+    if is_flexible and body[position:] == _SAME_AGAIN:
         return _new(
             FetchRequest,
             (max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, [], [], "", replica_id),
         )
     end = len(body)
-    has_topic_id = version >= FIRST_WITH_TOPIC_ID
-    name: str | None = None
-    topic_id: UUID | None = None
-    unpack_partition = _PARTITION_REQUEST_12.unpack_from
-    partition_size = _PARTITION_REQUEST_12.size
-    topic_count, position = read_compact_array_length(body, position, end)
-    topics = []
-    total = 0
-    for _ in range(topic_count):
-        if has_topic_id:
-            topic_id, position = read_uuid(body, position, end)
-        else:
-            name, position = _read_compact_name(body, position, end)
-        count, position = read_compact_array_length(body, position, end)
-        total += count
-        if total > MAX_ELEMENTS:
-            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
-        partitions = []
-        for _ in range(count):
-            partitions.append(_new(FetchPartition, unpack_partition(body, position)))
-            position += partition_size
-            position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
-        topics.append(_new(FetchTopic, (name, topic_id, partitions)))
-        position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
+    topics, total, position = _read_topics(version, body, position, end)
     forgotten_topics: list[ForgottenTopic] = []
-    if body[position] == 1:  # none
+    if is_flexible and body[position] == 1:  # none
         position += 1
-    else:
-        forgotten_topics, position = _read_forgotten_compact(body, position, end, total, has_topic_id)
-    rack_id, position = read_compact_string(body, position, end)
+    elif version >= 7:
+        forgotten_topics, position = _read_forgotten(version, body, position, end, total)
+    rack_id: str | None = ""
+    if version >= 11:
+        rack_id, position = (
+            read_compact_string(body, position, end) if is_flexible else read_string(body, position, end)
+        )
     if rack_id is None:
         raise ProtocolError("rack id is null")
-    if version < 15:
-        position = skip_tags(body, position, end)
-    elif body[position] == 0:
-        position += 1
-    else:
+    if version >= 15 and body[position]:
         replica_id, position = _read_tags(body, position, end)
+    elif is_flexible:
+        position = skip_tags(body, position, end)
     if position > end:
         raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return FetchRequest(
@@ -301,34 +207,82 @@ def _decode_flexible(version: int, body: memoryview) -> FetchRequest:
     )
 
 
-def _read_forgotten_compact(
-    body: memoryview, position: int, end: int, total: int, has_topic_id: bool
+def _read_topics(version: int, body: memoryview, position: int, end: int) -> tuple[list[FetchTopic], int, int]:
+    """Read the topics. Returns them, the number of their partitions, and the position after them."""
+    is_flexible = version >= FIRST_FLEXIBLE
+    read_count = read_compact_array_length if is_flexible else read_array_length
+    row = _PARTITION_REQUEST_12
+    if not is_flexible:
+        row = _PARTITION_REQUEST_9 if version >= 9 else _PARTITION_REQUEST_5 if version >= 5 else _PARTITION_REQUEST_4
+    unpack_partition, partition_size = row.unpack_from, row.size
+    topic_count, position = read_count(body, position, end)
+    topics = []
+    total = 0
+    name: str | None = None
+    topic_id: UUID | None = None
+    for _ in range(topic_count):
+        if version >= FIRST_WITH_TOPIC_ID:
+            topic_id, position = read_uuid(body, position, end)
+        else:
+            name, position = _read_name(body, position, end, is_flexible)
+        count, position = read_count(body, position, end)
+        total += count
+        if total > MAX_ELEMENTS:
+            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
+        partitions = []
+        for _ in range(count):
+            fields = unpack_partition(body, position)
+            position += partition_size
+            if is_flexible:
+                partitions.append(_new(FetchPartition, fields))
+                position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
+                continue
+            leader_epoch = start = -1
+            if version >= 9:
+                index, leader_epoch, offset, start, limit = fields
+            elif version >= 5:
+                index, offset, start, limit = fields
+            else:
+                index, offset, limit = fields
+            partitions.append(_new(FetchPartition, (index, leader_epoch, offset, -1, start, limit)))
+        topics.append(_new(FetchTopic, (name, topic_id, partitions)))
+        if is_flexible:
+            position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
+    return topics, total, position
+
+
+def _read_name(body: memoryview, position: int, end: int, is_flexible: bool) -> tuple[str, int]:
+    name, position = read_compact_string(body, position, end) if is_flexible else read_string(body, position, end)
+    if name is None:
+        raise ProtocolError(f"topic name is null before position {position}")
+    return name, position
+
+
+def _read_forgotten(
+    version: int, body: memoryview, position: int, end: int, total: int
 ) -> tuple[list[ForgottenTopic], int]:
     """Read the forgotten topics; `total` is the number of partitions read before."""
+    is_flexible = version >= FIRST_FLEXIBLE
+    read_count = read_compact_array_length if is_flexible else read_array_length
     name: str | None = None
     topic_id: UUID | None = None
     forgotten_topics = []
-    topic_count, position = read_compact_array_length(body, position, end)
+    topic_count, position = read_count(body, position, end)
     for _ in range(topic_count):
-        if has_topic_id:
+        if version >= FIRST_WITH_TOPIC_ID:
             topic_id, position = read_uuid(body, position, end)
         else:
-            name, position = _read_compact_name(body, position, end)
-        count, position = read_compact_array_length(body, position, end)
+            name, position = _read_name(body, position, end, is_flexible)
+        count, position = read_count(body, position, end)
         total += count
         if total > MAX_ELEMENTS:
             raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
         indexes = list(Struct(f">{count}i").unpack_from(body, position))
-        position = skip_tags(body, position + 4 * count, end)
+        position += 4 * count
+        if is_flexible:
+            position = skip_tags(body, position, end)
         forgotten_topics.append(ForgottenTopic(name, topic_id, indexes))
     return forgotten_topics, position
-
-
-def _read_compact_name(body: memoryview, position: int, end: int) -> tuple[str, int]:
-    name, position = read_compact_string(body, position, end)
-    if name is None:
-        raise ProtocolError(f"topic name is null before position {position}")
-    return name, position
 
 
 def _read_tags(body: memoryview, position: int, end: int) -> tuple[int, int]:

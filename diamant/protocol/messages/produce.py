@@ -103,37 +103,49 @@ _new = tuple.__new__  # makes a named tuple in two thirds of the time that calli
 
 _ACKS_TIMEOUT = Struct(">hi")
 _INDEX_LENGTH = Struct(">ii")
+_INT32_AT = INT32.unpack_from
 
 
 def decode_produce_request(version: int, body: memoryview) -> ProduceRequest:
     """Decode a request of version 3 to 13. Raises ProtocolError if the body is not exactly one such request."""
     try:
-        if version >= FIRST_FLEXIBLE:
-            return _decode_flexible(body, version >= FIRST_WITH_TOPIC_ID)
-        return _decode_classic(body)
+        return _decode(version, body)
     except (IndexError, StructError, UnicodeDecodeError) as error:
         raise ProtocolError(f"Produce v{version} request of {len(body)} bytes: {error}") from error
 
 
-def _decode_classic(body: memoryview) -> ProduceRequest:
+def _decode(version: int, body: memoryview) -> ProduceRequest:
+    is_flexible, has_topic_id = version >= FIRST_FLEXIBLE, version >= FIRST_WITH_TOPIC_ID
+    read_text = read_compact_string if is_flexible else read_string
+    read_count = read_compact_array_length if is_flexible else read_array_length
     end = len(body)
-    transactional_id, position = read_string(body, 0, end)
+    transactional_id, position = read_text(body, 0, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    topic_count, position = read_array_length(body, position + 6, end)
+    topic_count, position = read_count(body, position + 6, end)
     topics = []
     total = 0
+    name: str | None = None
+    topic_id: UUID | None = None
     for _ in range(topic_count):
-        name, position = read_string(body, position, end)
-        if name is None:
-            raise ProtocolError(f"topic name is null before position {position}")
-        count, position = read_array_length(body, position, end)
+        if has_topic_id:
+            topic_id, position = read_uuid(body, position, end)
+        else:
+            name, position = read_text(body, position, end)
+            if name is None:
+                raise ProtocolError(f"topic name is null before position {position}")
+        count, position = read_count(body, position, end)
         total += count
         if total > MAX_ELEMENTS:
             raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
         partitions = []
         for _ in range(count):
-            index, length = _INDEX_LENGTH.unpack_from(body, position)
-            position += 8
+            if is_flexible:
+                (index,) = _INT32_AT(body, position)
+                length, position = read_uvarint(body, position + 4)
+                length -= 1
+            else:
+                index, length = _INDEX_LENGTH.unpack_from(body, position)
+                position += 8
             if length >= 0:
                 stop = position + length
                 if stop > end:
@@ -144,49 +156,13 @@ def _decode_classic(body: memoryview) -> ProduceRequest:
                 partitions.append(ProducePartition(index, None))
             else:
                 raise ProtocolError(f"records of {length} bytes at {position}")
-        topics.append(_new(ProduceTopic, (name, None, partitions)))
-    if position > end:
-        raise ProtocolError(f"the request ends {position - end} bytes before its content")
-    return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
-
-
-def _decode_flexible(body: memoryview, has_topic_id: bool) -> ProduceRequest:
-    end = len(body)
-    transactional_id, position = read_compact_string(body, 0, end)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    topic_count, position = read_compact_array_length(body, position + 6, end)
-    topics = []
-    total = 0
-    name: str | None = None
-    topic_id: UUID | None = None
-    unpack_index = INT32.unpack_from
-    for _ in range(topic_count):
-        if has_topic_id:
-            topic_id, position = read_uuid(body, position, end)
-        else:
-            name, position = read_compact_string(body, position, end)
-            if name is None:
-                raise ProtocolError(f"topic name is null before position {position}")
-        count, position = read_compact_array_length(body, position, end)
-        total += count
-        if total > MAX_ELEMENTS:
-            raise ProtocolError(f"more than {MAX_ELEMENTS} partitions")
-        partitions = []
-        for _ in range(count):
-            (index,) = unpack_index(body, position)
-            length, position = read_uvarint(body, position + 4)
-            if length:
-                stop = position + length - 1
-                if stop > end:
-                    raise ProtocolError(f"records of {length - 1} bytes at {position}, {end - position} bytes left")
-                partitions.append(_new(ProducePartition, (index, body[position:stop])))
-                position = stop
-            else:
-                partitions.append(ProducePartition(index, None))
-            position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
+            if is_flexible:
+                position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
         topics.append(_new(ProduceTopic, (name, topic_id, partitions)))
-        position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
-    position = skip_tags(body, position, end)
+        if is_flexible:
+            position = position + 1 if body[position] == 0 else skip_tags(body, position, end)
+    if is_flexible:
+        position = skip_tags(body, position, end)
     if position > end:
         raise ProtocolError(f"the request ends {position - end} bytes before its content")
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))

@@ -13,9 +13,8 @@ from diamant.broker.handlers.groups.consumer_group_heartbeat import decode as de
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.messages.fetch import decode_fetch_request
 from diamant.protocol.messages.heartbeat import decode_heartbeat_request
-from diamant.protocol.messages.offset_commit import decode_offset_commit_request
+from diamant.protocol.messages.offset_commit import decode_offset_commit_request, decode_txn_offset_commit_request
 from diamant.protocol.messages.produce import decode_produce_request
-from diamant.protocol.messages.txn_offset_commit import decode_txn_offset_commit_request
 from diamant.protocol.wire.schemas import decode_request, encode_request_fields, request_class
 from tests.effort import examples
 from tests.protocol.offset_topics import TOPIC_ID, offsets_by_hand, offsets_by_kio, topic_fields

@@ -24,9 +24,8 @@ from diamant.protocol.messages.metadata import (
     encode_metadata_response,
     encode_metadata_topic,
 )
-from diamant.protocol.messages.offset_commit import encode_offset_commit_response
+from diamant.protocol.messages.offset_commit import encode_offset_commit_response, encode_txn_offset_commit_response
 from diamant.protocol.messages.produce import ProducePartitionResult, ProduceTopicResult, encode_produce_response
-from diamant.protocol.messages.txn_offset_commit import encode_txn_offset_commit_response
 from diamant.protocol.wire.schemas import encode_response_fields, response_class
 from tests.protocol.offset_topics import answered_topic
 from tests.protocol.random_messages import kio_read

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from diamant.broker.groups.coordinator.offset_selection import CODES, Selection
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.messages.txn_offset_commit import (
-    FIRST_WITH_TOPIC_IDS,
+from diamant.protocol.messages.offset_commit import (
+    TXN_FIRST_WITH_TOPIC_ID,
     TxnOffsetCommitRequest,
     decode_txn_offset_commit_request,
     encode_txn_offset_commit_response,
@@ -44,7 +44,7 @@ def handle(
     """Commit the valid offsets; every partition of the request gets a code."""
     version = context.api_version
     selection = Selection(
-        node.topics, request.topics, has_topic_ids=version >= FIRST_WITH_TOPIC_IDS, access=context.access
+        node.topics, request.topics, has_topic_ids=version >= TXN_FIRST_WITH_TOPIC_ID, access=context.access
     )
     if selection.known:
         try:
