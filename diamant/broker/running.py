@@ -27,7 +27,6 @@ from diamant.broker.dispatch.due_jobs import next_due_ms, resume_due
 from diamant.broker.dispatch.services import Services
 from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
-from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.kept import Kept
 from diamant.broker.network.listener_sockets import reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
@@ -38,7 +37,7 @@ from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
-from diamant.storage.directory.directory_restore import restore_directory
+from diamant.storage.directory.directory_copy import restore_directory
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clocks import ManualClock, SystemClock
 from diamant.storage.env.env import Env
@@ -266,7 +265,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
         node.started_s = time.monotonic()
         http_tls = None if tls is None else tls.http
-        http = open_http(services, node.config.http_listener, ENDPOINTS, bind=kept.bound, tls=http_tls)
+        http = open_http(services, node.config.http_listener, bind=kept.bound, tls=http_tls)
         if http is not None:
             undo.callback(_abandon, http, addresses)
         await services.start()

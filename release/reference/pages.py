@@ -31,7 +31,6 @@ from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.operations.calls.parameters import Param
@@ -338,7 +337,7 @@ def routes() -> list[Route]:
 
 
 async def _routes_of(services: Services) -> list[Route]:
-    routes = Routes(services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
+    routes = Routes(services, 0.0, TokenCheck(is_needed=False))
     return [route for route in await routes.table.load_all() if route.refuse is None]
 
 

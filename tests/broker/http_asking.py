@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from diamant.broker.broker import Broker
 from diamant.broker.http.serving.limits import ConnectionLimits, HttpLimits
 from diamant.broker.http.serving.server import open_http
-from diamant.broker.http.serving.table import ENDPOINTS
 
 TIMEOUT_S = 60
 
@@ -67,4 +66,4 @@ async def limit_http(broker: Broker, **limits: Any) -> None:
     assert broker.running.http is not None
     await broker.running.http.close()
     listener = broker.config.http_listener
-    broker.running.http = open_http(broker.services, listener, ENDPOINTS, HttpLimits(ConnectionLimits(**limits)))
+    broker.running.http = open_http(broker.services, listener, HttpLimits(ConnectionLimits(**limits)))

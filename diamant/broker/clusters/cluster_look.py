@@ -18,8 +18,7 @@ from diamant.broker.client.kafka_client import (
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.errors import NotAllowed, NotPossible
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.apis import METADATA
-from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
+from diamant.protocol.wire.apis import METADATA, NOT_REQUESTED
 
 DESCRIBE_CONFIGS = 32
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.pending.cancel import AnyQueue
+    from diamant.broker.erasure.pending.pending_jobs import AnyQueue
 
 
 def next_due_ms(queues: Iterable[AnyQueue]) -> int | None:

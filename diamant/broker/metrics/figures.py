@@ -7,10 +7,11 @@ successes in SASL, and failures in either.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from diamant.broker.config.listeners import SASL_PROTOCOLS, Listener
 from diamant.broker.groups.coordinator.share_figures import SharePartitionFigures, share_figures
@@ -23,7 +24,6 @@ from diamant.broker.metrics.coordinators import (
     take_transactions,
 )
 from diamant.broker.metrics.erasure_deadline import TopicDeadline, take_deadlines
-from diamant.broker.metrics.quotas import QuotaFigure, take_quotas
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.cleaner.service.metrics import CleanerStatus, PartitionStatus, RoundStatus
@@ -32,7 +32,10 @@ from diamant.protocol.wire import apis
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
+    from diamant.broker.node.node import Node
     from diamant.broker.node.topic_metrics import TopicCounts
+    from diamant.broker.security.quotas.client_counts import ClientCount
+    from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.tls_listeners import TlsListeners
 
@@ -41,6 +44,56 @@ Labels: TypeAlias = tuple[str, ...]
 
 LOGS_PER_TURN = 256
 FETCH, FETCH_CONSUMER = "Fetch", "FetchConsumer"
+
+
+MAX_COUNTS_SHOWN = 1000
+
+M = TypeVar("M")
+
+
+class QuotaFigure(NamedTuple):
+    """The figures of one count."""
+
+    labels: tuple[str, ...]
+    """Kafka's type of the quota, and the user and the client id that share the count."""
+    throttle_time_ms: float
+    byte_rate: float | None = None
+    request_time: float | None = None
+    tokens: float | None = None
+
+
+def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
+    """The figures of the `MAX_COUNTS_SHOWN` most recently used counts of each kind; empty without quotas."""
+    if quotas is None:
+        return ()
+    now_ms = quotas.now_s() * 1000
+
+    def figure(kind: str, count: ClientCount[M]) -> QuotaFigure:
+        return QuotaFigure((kind, *count.shared), count.throttle_time_ms(now_ms))
+
+    return (
+        *(figure("Produce", c)._replace(byte_rate=c.meter.per_second(now_ms)) for c in _latest(quotas.produce.counts)),
+        *(figure("Fetch", c)._replace(byte_rate=c.meter.per_second(now_ms)) for c in _latest(quotas.fetch.counts)),
+        *(
+            figure("Request", c)._replace(request_time=c.meter.per_second(now_ms))
+            for c in _latest(quotas.request.counts)
+        ),
+        *(
+            figure("ControllerMutation", c)._replace(tokens=c.meter.tokens(c.limit, now_ms))
+            for c in _latest(quotas.mutations.counts)
+        ),
+    )
+
+
+def _latest(counts: Iterable[ClientCount[M]]) -> list[ClientCount[M]]:
+    return heapq.nlargest(MAX_COUNTS_SHOWN, counts, key=lambda count: count.last_used_ms)
+
+
+def offline_partitions(node: Node) -> int:
+    """The number of partitions that could not be opened or can no longer be written."""
+    topics = node.topics.image.topics
+    failed = sum(failure.topic in topics for failure in node.directory.failures)
+    return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
 
 
 class LogFigures(NamedTuple):

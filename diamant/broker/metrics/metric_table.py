@@ -19,9 +19,17 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from diamant.broker.groups.coordinator.share_figures import SharePartitionFigures
 from diamant.broker.metrics.coordinators import GroupFigures, Lag
 from diamant.broker.metrics.erasure_deadline import DAY_MS, TopicDeadline
-from diamant.broker.metrics.figures import FETCH, FETCH_CONSUMER, Figures, Labels, LogFigures, TopicTraffic, printable
-from diamant.broker.metrics.offline import offline_partitions
-from diamant.broker.metrics.quotas import QuotaFigure
+from diamant.broker.metrics.figures import (
+    FETCH,
+    FETCH_CONSUMER,
+    Figures,
+    Labels,
+    LogFigures,
+    QuotaFigure,
+    TopicTraffic,
+    offline_partitions,
+    printable,
+)
 from diamant.broker.node.future_holds import future_holds
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.cleaner.rules.result import REASONS

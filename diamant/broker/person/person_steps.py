@@ -18,7 +18,7 @@ from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.erase.erase_steps import TOPICS_DELETED
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
-from diamant.broker.erasure.pending.cancel import CANCELLED, AnyQueue, cancel
+from diamant.broker.erasure.pending.pending_jobs import CANCELLED, AnyQueue, cancel
 from diamant.broker.errors import BrokerStopping, NotFound, OperationError
 from diamant.broker.person.planning import values_of
 from diamant.broker.person.register import CLOSED, DONE, IN_PROGRESS, PersonRequest, RequestRegister

@@ -7,14 +7,45 @@ the answers to clients. Without a worker the loop renames, a few files in each t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 
 from diamant.cleaner.rules.result import CheckDone, OutputSegment
 from diamant.cleaner.runners.contract import Runner, WorkerRunner
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 from diamant.storage.log.moves import EnvDirectory, in_turns
 from diamant.storage.log.segment_swap import Replacement
+
+
+class SwapHolds:
+    """Holds on logs whose current segments are being read: until a hold ends, no output replaces a segment.
+
+    Rounds run during a hold, but wait before each swap. A hold must be short: the worker of a waiting round does no other work.
+    Belongs to the loop thread. Memory: an entry for each log that is held.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[TopicPartition, asyncio.Event] = {}
+
+    @contextmanager
+    def held(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        """Hold logs that are not held yet."""
+        assert self._held.keys().isdisjoint(partitions), "one job at a time holds logs"
+        over = asyncio.Event()
+        self._held |= dict.fromkeys(partitions, over)
+        try:
+            yield
+        finally:
+            over.set()
+            for partition in partitions:
+                del self._held[partition]
+
+    async def released(self, partition: TopicPartition) -> None:
+        """Wait until a log is not held."""
+        while (over := self._held.get(partition)) is not None:
+            await over.wait()
 
 
 async def exchange(

@@ -21,7 +21,7 @@ from diamant.cleaner.rules.plan import (
 from diamant.cleaner.rules.result import OutputOverflow, OutputSegment
 from diamant.storage import names
 from diamant.storage.env.env import Buffer, Env, File
-from diamant.storage.env.write_back import begin_write_back
+from diamant.storage.env.linux import begin_write_back
 from diamant.storage.segments.txn_index import AbortedTxn
 
 NO_TIMESTAMP = -1

@@ -23,9 +23,8 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan, plan_segment
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment, no_output
 from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
-from diamant.cleaner.runners.exchange import exchange
+from diamant.cleaner.runners.exchange import SwapHolds, exchange
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.runners.swap_holds import SwapHolds
 from diamant.cleaner.service import kafka_log_lines, log_messages
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, RunningRound
 from diamant.cleaner.service.log_picker import LogPicker, why_not

@@ -18,6 +18,10 @@ METADATA = 3
 API_VERSIONS = 18
 
 
+NOT_REQUESTED = -(1 << 31)
+"""The value in a response if the client did not request them."""
+
+
 class ApiRange(NamedTuple):
     """An inclusive range of versions."""
 

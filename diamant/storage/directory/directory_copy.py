@@ -1,4 +1,4 @@
-"""A copy of a log directory in use, in the state that an orderly stop at this moment would leave.
+"""A copy of a log directory in use, in the state that an orderly stop at this moment would leave; and its way back.
 
     closed segments' `.log`         hard links: these files never change
     other files                     copies: indexes, producer snapshots, epochs and the metadata log change in place
@@ -160,3 +160,48 @@ class DirectoryCopy:
         finally:
             file.close()
         self._copied_bytes += size
+
+
+def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
+    """Replace the contents of `path`, whose lock the caller holds, by a `DirectoryCopy`. After OSError the next start retries.
+
+    The present files are moved to `trash`, which the caller removes. Closed segments are hard-linked in their place, other files
+    copied. `mark` names the copy; the caller removes it once the directory is open. A start that finds it repeats the restore,
+    so a killed process leaves the old or the new state. A loss of power may leave parts of both.
+    """
+    env.write_atomically(mark, copy.encode(), sync=False)
+    env.make_dirs(trash)
+    for name in env.list_dir(path):
+        if name != names.LOCK:
+            env.rename(f"{path}/{name}", f"{trash}/{name}")
+    for name in env.list_dir(copy):
+        source = f"{copy}/{name}"
+        if env.is_dir(source):
+            _restore_partition(env, source, f"{path}/{name}")
+        elif name != names.CLEAN_SHUTDOWN:
+            _copy(env, source, f"{path}/{name}")
+
+
+def _restore_partition(env: Env, source: str, target: str) -> None:
+    env.make_dirs(target)
+    copied = env.list_dir(source)
+    closed = {name for name in copied if name.endswith(names.LOG_SUFFIX)}
+    closed.discard(max(closed, default=""))
+    for name in copied:
+        if name in closed:
+            try:
+                env.link(f"{source}/{name}", f"{target}/{name}")
+                continue
+            except OSError:
+                pass  # no hard links here
+        _copy(env, f"{source}/{name}", f"{target}/{name}")
+
+
+def _copy(env: Env, source: str, target: str) -> None:
+    file = env.create_new(target)
+    try:
+        content = env.read_bytes(source, MAX_LOG_FILE)
+        if content:
+            file.append(content)
+    finally:
+        file.close()

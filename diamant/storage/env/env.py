@@ -525,7 +525,7 @@ class RealEnv:
 
     def birth_ms(self, path: str) -> int | None:
         # Loads ctypes, which few processes need.
-        from diamant.storage.env.birth_time import birth_ms
+        from diamant.storage.env.linux import birth_ms
 
         return birth_ms(path)
 

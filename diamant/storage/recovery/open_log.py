@@ -27,7 +27,7 @@ from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
 from diamant.storage.producers.producer_state import ProducerStateManager
 from diamant.storage.recovery.damaged_tail import aside_paths, keep_aside
-from diamant.storage.recovery.leftovers import complete_swaps, offset_of, remove_temporary_files
+from diamant.storage.recovery.leftovers import Stale, complete_swaps, find_stale, offset_of, remove_temporary_files
 from diamant.storage.recovery.overflow_split import refuse_overflow, split_segment
 from diamant.storage.recovery.segment_recovery import (
     SegmentOverflow,
@@ -37,7 +37,6 @@ from diamant.storage.recovery.segment_recovery import (
     rebuild_producers,
     recover_segment,
 )
-from diamant.storage.recovery.stale_segments import Stale, find_stale
 from diamant.storage.segments.first_appends import load_first_appends
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment, scan_at_entry

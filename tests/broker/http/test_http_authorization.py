@@ -15,7 +15,6 @@ from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.authorization import OF_PAGES, OPEN
 from diamant.broker.http.serving.route import Route, permission_of, route_of, row_name
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.security.authorization import permissions
 from tests.broker.erasure.records import commit
@@ -229,7 +228,7 @@ async def test_without_an_authorizer_tokens_are_all_alike(tmp_path: Path) -> Non
 
 async def test_every_path_states_its_permission(broker: Broker) -> None:
     """No route of the page has forgotten it."""
-    rows = await Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False)).table.load_all()
+    rows = await Routes(broker.services, 0.0, TokenCheck(is_needed=False)).table.load_all()
     assert [row_name(row) for row in rows if row.operation is None and row.permission not in (OPEN, *OF_PAGES)] == []
 
 
@@ -255,7 +254,7 @@ def test_fields_of_a_request_change_its_permissions() -> None:
 async def test_authorization_comes_before_validation(tmp_path: Path) -> None:
     """On each route: authorization comes before what is wrong with the query and the body."""
     async with secured(tmp_path) as broker:
-        routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
+        routes = Routes(broker.services, 0.0, TokenCheck(is_needed=False))
         rows = [row for row in await routes.table.load_all() if permission_of(row, {}) is not OPEN]
         assert len(rows) > 40
         odd = {}

@@ -21,7 +21,6 @@ from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.openapi import document
 from diamant.broker.http.serving.route import Route, route_of
 from diamant.broker.http.serving.routes import Routes
-from diamant.broker.http.serving.table import ENDPOINTS
 from diamant.broker.http.serving.token import Token, TokenCheck
 from tests.broker.http_asking import TIMEOUT_S, ask, connect
 
@@ -283,7 +282,7 @@ async def test_a_body_may_be_left_out(broker: Broker) -> None:
 
 async def documented_routes(broker: Broker) -> list[Route]:
     """Return all routes except the page's."""
-    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
+    routes = Routes(broker.services, 0.0, TokenCheck(is_needed=False))
     return [row for row in await routes.table.load_all() if row.refuse is None]
 
 
@@ -324,7 +323,7 @@ async def test_every_route_is_in_the_pages(broker: Broker) -> None:
 
 async def test_every_route_lies_below_its_modules_path(broker: Broker) -> None:
     """A route that lay elsewhere would be found only after another import. Routes that change data are not GET."""
-    routes = Routes(broker.services, ENDPOINTS, 0.0, TokenCheck(is_needed=False))
+    routes = Routes(broker.services, 0.0, TokenCheck(is_needed=False))
     for row in await routes.table.load_all():
         module = routes.table._module_of(row.path)
         assert module is None or row.operation is not None or row in routes.table._modules[module].ROUTES

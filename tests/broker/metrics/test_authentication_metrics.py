@@ -9,9 +9,8 @@ from typing import Any
 
 from diamant.broker.broker import Broker
 from diamant.broker.metrics import prometheus
-from diamant.broker.metrics.figures import take_figures
+from diamant.broker.metrics.figures import MAX_COUNTS_SHOWN, take_figures, take_quotas
 from diamant.broker.metrics.metric_table import METRICS, QUOTA_LABELS
-from diamant.broker.metrics.quotas import MAX_COUNTS_SHOWN, take_quotas
 from diamant.broker.security.identity.authentication_counts import AuthenticationCounts
 from diamant.broker.security.quotas.quotas import Quotas
 from diamant.broker.security.quotas.rate import RateWindows

@@ -15,9 +15,9 @@ from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleanResult, never_done
 from diamant.cleaner.runners.contract import Runner, RunnerFailed, SwapOutput
+from diamant.cleaner.runners.exchange import SwapHolds
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner
-from diamant.cleaner.runners.swap_holds import SwapHolds
 from diamant.cleaner.service.rounds import run_plan
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError

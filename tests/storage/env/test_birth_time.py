@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import Env, RealEnv
+from diamant.storage.env.linux import birth_ms
 from tests.memory_env import MemoryEnv
 
 SLACK_MS = 60_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant.storage.env.env import RealEnv
-from diamant.storage.env.write_back import begin_write_back, load_sync_file_range
+from diamant.storage.env.linux import begin_write_back, load_sync_file_range
 from tests.memory_env import MemoryEnv
 
 

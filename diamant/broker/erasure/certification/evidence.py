@@ -38,7 +38,7 @@ from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
-from diamant.storage.env.open_files import removed_but_open
+from diamant.storage.env.linux import removed_but_open
 from diamant.storage.log.log import Log
 from diamant.version import __version__
 

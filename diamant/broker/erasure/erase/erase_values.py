@@ -16,8 +16,7 @@ from diamant.broker.erasure.certification.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.errors import BrokerStopping, OperationError
 from diamant.broker.operations.calls.blocking import to_its_end
-from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
-from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN
+from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, CompactedBytes
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.report import VALUES_PRESENT

@@ -3,7 +3,7 @@
 Each job has an intent on disk until it ends. Unfinished jobs resume at the next start, or when they are due. A broker runs one
 job at a time, of either kind. Bounds: `MAX_WAITING` calls that wait for the lock, `MAX_UNFINISHED` unfinished jobs.
 
-A job that can never be certified is retried forever, with growing pauses, unless a user cancels it (`cancel.py`).
+A job that can never be certified is retried forever, with growing pauses, unless a user cancels it (`pending_jobs.py`).
 
 No error text and no log line contains a key, a value or the condition of a request.
 """

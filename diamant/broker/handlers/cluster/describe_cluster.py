@@ -14,7 +14,7 @@ from diamant.broker.acl import ResourceType
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
+from diamant.protocol.wire.apis import NOT_REQUESTED
 from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:

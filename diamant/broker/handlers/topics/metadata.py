@@ -33,7 +33,7 @@ from diamant.protocol.messages.metadata import (
     MetadataTopic,
     encode_metadata_response,
 )
-from diamant.protocol.wire.authorized_operations import NOT_REQUESTED
+from diamant.protocol.wire.apis import NOT_REQUESTED
 from diamant.protocol.wire.schemas import decode_request
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Rows of the HTTP table: path, parameters and function, and the function's argument.
 
-A module below `http/endpoints/` has its rows in `ROUTES`:
+A module of `route_table.py` has its rows in `ROUTES`:
 
     ROUTES = (
         Route(
@@ -14,7 +14,7 @@ A module below `http/endpoints/` has its rows in `ROUTES`:
         ),
     )
 
-and an entry in `serving/table.py` with their paths. It is imported with the first request to them.
+and an entry there with their paths. It is imported with the first request to them.
 Parameters are validated before the function is called: unknown or missing ones, wrong types and numbers out of range are
 answered by 400. The OpenAPI document is made from the rows, so it is complete.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -11,31 +11,49 @@ from types import ModuleType
 from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.route import Route, matched, route_of
 
+ENDPOINTS = {
+    "/": "diamant.broker.http.page.views.overview",
+    "/faults": "diamant.broker.http.page.views.faults",
+    "/forget": "diamant.broker.http.page.views.forget",
+    "/groups": "diamant.broker.http.page.views.groups",
+    "/healthz": "diamant.broker.http.serving.health",
+    "/history": "diamant.broker.http.page.views.history",
+    "/live/faults": "diamant.broker.http.page.views.faults",
+    "/live/groups": "diamant.broker.http.page.views.groups",
+    "/live/overview": "diamant.broker.http.page.views.overview",
+    "/live/topics": "diamant.broker.http.page.views.topics",
+    "/login": "diamant.broker.http.page.views.login",
+    "/people": "diamant.broker.http.page.views.people",
+    "/readyz": "diamant.broker.http.serving.health",
+    "/static": "diamant.broker.http.page.views.static_files",
+    "/topics": "diamant.broker.http.page.views.topics",
+    "/v1/certificates": "diamant.broker.http.serving.certificate_files",
+}
+"""Path prefix → module with `ROUTES`. The longest prefix of whole steps applies; a module that is not installed is skipped."""
+
 
 class RouteTable:
     """The rows imported so far."""
 
-    def __init__(self, endpoints: Mapping[str, str], rows: Sequence[Route]) -> None:
-        """`endpoints`: modules with `ROUTES` by path prefix. The longest prefix of whole steps applies."""
-        self._endpoints = endpoints
+    def __init__(self, rows: Sequence[Route]) -> None:
         self._rows = [*rows]
         self._modules: dict[str, ModuleType] = {}
         self._operations: dict[str, Route] = {}
 
     def paths(self) -> set[str]:
         """Return the known paths, without importing any module."""
-        present = (path for path, name in self._endpoints.items() if find_spec(name) is not None)
+        present = (path for path, name in ENDPOINTS.items() if find_spec(name) is not None)
         return {row.path for row in self._rows} | {row.path for row in OPERATIONS.values()} | {*present}
 
     def _module_of(self, path: str) -> str | None:
         """Return the module for a path; None if there is none."""
         steps = path.split("/")
         prefixes = ("/".join(steps[:count]) for count in range(len(steps), 1, -1))
-        return next((self._endpoints[prefix] for prefix in prefixes if prefix in self._endpoints), None)
+        return next((ENDPOINTS[prefix] for prefix in prefixes if prefix in ENDPOINTS), None)
 
     async def load_all(self) -> list[Route]:
         """Import all endpoint modules and return all rows."""
-        for name in self._endpoints.values():
+        for name in ENDPOINTS.values():
             await self._load(name)
         for name in OPERATIONS:
             await self._load_operation(name)

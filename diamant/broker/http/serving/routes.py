@@ -1,6 +1,6 @@
 """The responses of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
 
-It is large, so it is imported with the first connection; endpoints with the first request to them (`table.py`).
+It is large, so it is imported with the first connection; endpoints with the first request to them (`route_table.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, permission_of, row_name
 from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
-from diamant.broker.metrics.offline import offline_partitions
+from diamant.broker.metrics.figures import offline_partitions
 from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
 from diamant.progress import Progress
 from diamant.version import __version__
@@ -58,15 +58,11 @@ class Routes:
     def __init__(
         self,
         services: Services,
-        endpoints: Mapping[str, str],
         started_s: float,
         token: TokenCheck,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`endpoints`: modules with `ROUTES` by path prefix. The longest prefix of whole steps applies.
-
-        `started_s`: the time at which the broker was ready, on the monotonic clock.
-        """
+        """`started_s`: the time at which the broker was ready, on the monotonic clock."""
         self.services = services
         self._started_s = started_s
         self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
@@ -123,7 +119,7 @@ class Routes:
                 permission=JOB,
             ),
         ]
-        self.table = RouteTable(endpoints, rows)
+        self.table = RouteTable(rows)
 
     # -- responses -------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -41,14 +41,12 @@ class HttpServer:
         services: Services,
         listener: Listener,
         sock: socket.socket,
-        endpoints: Mapping[str, str],
         limits: HttpLimits,
         tls: ListenerTls | None = None,
     ) -> None:
-        """`sock` is bound and non-blocking, and now belongs to this object. `endpoints`: modules of routes by path."""
+        """`sock` is bound and non-blocking, and now belongs to this object."""
         self._limits = limits
         self._tls = tls
-        self._endpoints = endpoints
         self._services = services
         self._sock = sock
         self._started_s = time.monotonic()
@@ -107,7 +105,7 @@ class HttpServer:
 
             if not self._is_closed:
                 token = self._token or load_token_check(*self._token_source)
-                routes = self._routes = Routes(self._services, self._endpoints, self._started_s, token, self._limits)
+                routes = self._routes = Routes(self._services, self._started_s, token, self._limits)
                 self._serving = connections.Serving(routes, self._sock, self._limits.connections, self._tls)
                 self._serving.start()
         except Exception:
@@ -124,7 +122,6 @@ def _load() -> ModuleType:
 def open_http(
     services: Services,
     listener: Listener | None,
-    endpoints: Mapping[str, str],
     limits: HttpLimits = DEFAULT_LIMITS,
     *,
     bind: Callable[[Listener], socket.socket] = bound_socket,
@@ -137,7 +134,7 @@ def open_http(
     try:
         with contextlib.ExitStack() as undo:
             sock = undo.enter_context(bind(listener))
-            http = HttpServer(services, listener, sock, endpoints, limits, tls)
+            http = HttpServer(services, listener, sock, limits, tls)
             http.start()
             undo.pop_all()
     except OSError as error:

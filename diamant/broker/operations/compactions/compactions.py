@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from diamant.broker.errors import (
     no_partition,
     no_topic,
 )
-from diamant.broker.operations.compactions.compacted_bytes import CompactedBytes
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
     OPEN_TRANSACTION,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from diamant.broker.operations.compactions.topic_figures import TopicFigures
     from diamant.broker.transactions.coordinator import TransactionCoordinator
     from diamant.cleaner.on_demand.header_counts import CountedLogs
+    from diamant.cleaner.service.service import CleanerService
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,37 @@ MAX_CALLS = 256
 
 PARTITIONS_PER_TURN = 2
 """Active segments to close in one turn of the loop: each takes a millisecond or two."""
+
+
+class CompactedBytes:
+    """Uses the sizes at the beginning. Finished partitions count in full, the others by the progress of their rounds."""
+
+    def __init__(self, service: CleanerService, logs: Iterable[Log], progress: Progress) -> None:
+        self._service = service
+        self._progress = progress
+        self._waiting = {(log.topic, log.partition): log.size for log in logs}
+        self._total = sum(self._waiting.values())
+        self._done = 0
+
+    def begin(self, stage: str) -> None:
+        """Begin a stage of the caller's progress."""
+        self._progress.begin(stage, self._total, "bytes", measure=self._measure)
+
+    def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:
+        """Count a finished partition. One without a round is excluded: it took no time and would inflate the rate."""
+        size = self._waiting.pop((topic, partition))
+        if rounds:
+            self._done += size
+        else:
+            self._total -= size
+
+    def _measure(self) -> tuple[int, int]:
+        done = self._done
+        for one in self._service.slots.status():
+            done += (
+                self._waiting.get((one.topic, one.partition), 0) * one.progress.done // max(1, one.progress.total or 0)
+            )
+        return done, self._total
 
 
 class CompactionFailed(OperationError):

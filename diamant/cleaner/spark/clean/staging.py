@@ -45,8 +45,8 @@ from diamant.cleaner.spark.clean.staged_outputs import CHUNK_BYTES
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.storage import names
-from diamant.storage.env.birth_time import birth_ms
 from diamant.storage.env.env import parent
+from diamant.storage.env.linux import birth_ms
 from diamant.storage.errors import StorageError
 from diamant.storage.properties import parse_properties
 

@@ -12,7 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure.certification import evidence
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.scan.file_listing import MAX_DEPTH
-from diamant.storage.env.open_files import removed_but_open
+from diamant.storage.env.linux import removed_but_open
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
 from tests.broker.erasure.erasing import erase

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
-from diamant.broker.http.page.strips.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
+from diamant.broker.http.page.making.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
 from diamant.broker.http.page.views.topic_settings import readable
 from diamant.broker.http.serving.authorization import EXPLAIN
 from diamant.broker.http.serving.route import Call

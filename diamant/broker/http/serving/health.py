@@ -13,7 +13,7 @@ from aiohttp import web
 from diamant.broker.http.serving.authorization import OPEN
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.metrics.erasure_deadline import take_deadlines
-from diamant.broker.metrics.offline import offline_partitions
+from diamant.broker.metrics.figures import offline_partitions
 from diamant.broker.operations.calls.parameters import Param
 
 

@@ -1,18 +1,19 @@
-"""Cancels an unfinished erasure or redaction: removes its intent and issues a certificate with the reason and no claims.
+"""The certificates of a broker, its public key, and its unfinished erasures and redactions: listed, or cancelled.
 
-A cancellation waits for the attempt that it ends, but not in the queue. Once begun, it runs to its end even if its
-caller has left.
+A cancelled job gets a certificate with the reason and no claims. A cancellation waits for the attempt that it ends, but not in
+the queue. Once begun, it runs to its end even if its caller has left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.broker import certificate_texts
-from diamant.broker.erasure.certification.erasure_requests import CancelRequest
+from diamant.broker.erasure.certification.certificates import Certificates
+from diamant.broker.erasure.certification.erasure_requests import CancelRequest, CertificatesRequest
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended
@@ -25,6 +26,24 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
+
+
+async def certificates(
+    kept: Certificates, queues: Callable[[], Iterable[AnyQueue]], _request: CertificatesRequest, _progress: Progress
+) -> Mapping[str, Any]:
+    """Return all of them; see `Broker.certificates`."""
+    public_key = problem = None
+    try:
+        public_key = await kept.public_key()
+    except NotPossible as error:
+        problem = str(error)
+    return {
+        "certificates": await kept.list_all(),
+        "unfinished": [one for queue in queues() for one in await queue.unfinished_on_disk()],
+        "public_key": public_key,
+        "key_problem": problem,
+    }
+
 
 logger = logging.getLogger(__name__)
 

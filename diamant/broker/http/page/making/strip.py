@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from diamant.broker.http.page.strips.segments import ShownSegment, figures_of, shown_segments
+from diamant.broker.http.page.making.segments import ShownSegment, figures_of, shown_segments
 from diamant.broker.operations.figures.counted_partition import CountedPartition
 from diamant.broker.operations.figures.strips import LABELS, UNKNOWN, pieces, shares, sums
 from diamant.cleaner.rules.record_kinds import counted

@@ -1,1 +1,0 @@
-"""Partitions as strips of their segments."""
