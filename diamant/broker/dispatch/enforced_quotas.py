@@ -57,7 +57,7 @@ class EnforcedQuotas:
             self._server.stop_limiting()
             return
         if self._server.admission is None:
-            from diamant.broker.network.admission import ConnectionAdmission
+            from diamant.broker.network.acceptor import ConnectionAdmission
             from diamant.broker.security.quotas.connection_quotas import ConnectionQuotas
 
             quotas = ConnectionQuotas(_windows(self._node.config), monotonic)

@@ -3,6 +3,9 @@
 A listener stops accepting while the broker or the listener has reached its `max.connections`; further clients wait in the
 socket's backlog, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
 
+With a limit on the rate of new connections, `ConnectionAdmission` delays accepting, or holds refused sockets until they
+are closed. Bound: `MAX_HELD` sockets of refused connections; further ones are closed at once.
+
 Source: SocketServer.Acceptor, ConnectionQuotas.waitForConnectionSlot.
 """
 
@@ -20,7 +23,7 @@ from diamant.broker.network.listener_sockets import plain_host
 from diamant.broker.network.server_limits import ServerLimits
 
 if TYPE_CHECKING:
-    from diamant.broker.network.admission import ConnectionAdmission
+    from diamant.broker.security.quotas.connection_quotas import ConnectionQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +78,40 @@ class ConnectionSlots:
     def _wake(self) -> None:
         for acceptor in list(self.waiting):
             acceptor.resume()
+
+
+MAX_HELD = 1000
+"""The most sockets of refused connections that are held."""
+
+
+class ConnectionAdmission:
+    """The admission of connections to all listeners of a broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, quotas: ConnectionQuotas) -> None:
+        self._loop = loop
+        self.quotas = quotas
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
+        """The delay of an accepted connection and of later ones. None: it is refused, and this object owns the socket."""
+        wait_ms, refused_ms = self.quotas.ask(host, listener)
+        if not refused_ms:
+            return wait_ms / 1000
+        if len(self._held) >= MAX_HELD:
+            sock.close()
+        else:
+            self._held[sock] = self._loop.call_later(refused_ms / 1000, self._close, sock)
+        return None
+
+    def close(self) -> None:
+        """Close all held sockets."""
+        for sock, timer in list(self._held.items()):
+            timer.cancel()
+            self._close(sock)
+
+    def _close(self, sock: socket.socket) -> None:
+        del self._held[sock]
+        sock.close()
 
 
 class Admitting(Protocol):

@@ -4,7 +4,8 @@ Theory of operation. Each connection handles one request at a time. Handling is 
 arrive, `ServerConnection` parses requests, the dispatcher returns the response and the connection writes it, all in one
 callback without a task. `Outbox` writes small responses to several connections together. When a response takes longer (a
 pending fetch, a metadata sync) or the peer does not read, the connection is *busy*: further requests are queued, and once
-the queue holds `max_queued_bytes`, the socket is no longer read.
+the queue holds `max_queued_bytes`, the socket is no longer read. A queue is handled in slices, in turn with those of other
+connections (`turns.py`).
 
 `response_writer.py` sends ranges of a log from the page cache to the socket, on a duplicate of the socket's descriptor.
 The transport's own buffer is empty at that time, because its high-water mark is zero: the connection pauses as soon as the
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Collection, Sequence
 from functools import partial
 from time import monotonic
@@ -31,10 +31,11 @@ from diamant.broker.network.copied_answer import CopyingWriter, answer_writer
 from diamant.broker.network.listener_sockets import ListenerEndpoint
 from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.network.refused_peers import RefusedPeers
-from diamant.broker.network.request_memory import MemoryShare, RequestMemory
+from diamant.broker.network.request_memory import RequestMemory, RequestQueue
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
 from diamant.broker.network.server_limits import ServerLimits
+from diamant.broker.network.turns import COUNTED_S, SLICE_S, Turns
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.wire.server_connection import Request, ServerConnection, count_bytes
 from diamant.storage.segments.segment import FileSlice
@@ -50,12 +51,6 @@ logger = logging.getLogger(__name__)
 # Built once: isinstance() takes three times as long if it has to build the union.
 _BUFFERS = (bytes, bytearray, memoryview)
 _BODIES = (*_BUFFERS, list, tuple)
-
-MAX_QUEUED_REQUESTS = 1024
-"""The limit of the queue for nearly empty requests, beside `ServerLimits.max_queued_bytes`."""
-
-REQUEST_OVERHEAD_BYTES = 128
-"""The memory of a queued request beyond its body."""
 
 
 class KafkaPort(Protocol):
@@ -78,6 +73,9 @@ class KafkaPort(Protocol):
 
     def outbox(self) -> Outbox:
         """The responses to write at the end of a turn of the loop."""
+
+    def turns(self) -> Turns:
+        """The turns of all connections."""
 
     def connected(self, connection: Connection) -> None:
         """Register an open connection, once its `info` is known."""
@@ -103,19 +101,18 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._queue: deque[Request] = deque()
-        self.queued_bytes = 0  # of all requests in the queue
+        self.queue = RequestQueue(server.memory, partial(self._loop.call_soon, self._drain))
         self._waiting: asyncio.Future[Any] | PendingAnswer | None = None  # the response being awaited or written
-        self._is_write_paused = False
+        self.is_write_paused = False  # while the peer does not read
         self.is_reading_paused = False  # while the queue is full
         self._is_finishing = False
-        self._memory: MemoryShare | None = None
-        if server.memory is not None:
-            self._memory = MemoryShare(server.memory, partial(self._loop.call_soon, self._drain))
         self._answers: AnswerWriter | CopyingWriter | None = None
         self._outbox = server.outbox()
         self._metrics = server.metrics
         self._client_wait = ClientWait(self._loop)
+        self._turns = server.turns()
+        self.used_s = 0.0
+        self._waits_for_turn = False
         self._handled_since_s = 0.0  # start of the one request in progress
         self.last_active_s = monotonic()
 
@@ -137,10 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._gate = None
-        if self._memory is not None:
-            self._memory.close(self.queued_bytes)
-        self._queue.clear()
-        self.queued_bytes = 0
+        self.queue.close()
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.cancel()
@@ -159,47 +153,55 @@ class Connection(asyncio.BufferedProtocol):
         try:
             requests = self.frames.received(nbytes)
         except ProtocolError as error:
-            self._refuse(str(error))
+            self._fail(None, error)
             return
         now_s = self.last_active_s = monotonic()
         if self._is_finishing:
             return
-        held = self._queue or self._waiting or self._client_wait.timer or self._is_write_paused or self._memory
-        if len(requests) == 1 and not held:
+        queue = self.queue
+        held = queue.requests or self._waiting or self._client_wait.timer or self.is_write_paused or queue.share
+        if len(requests) == 1 and not held and not self._turns.is_over:
             self._handle(requests[0], now_s)  # the common case: a single request needs no queue
+            used_s = monotonic() - now_s
+            if used_s > COUNTED_S:
+                self._turns.used(self, used_s)
             return
-        for request in requests:
-            self._queue.append(request)
-            self.queued_bytes += len(request.body) + REQUEST_OVERHEAD_BYTES
-        if self._memory is not None:
-            sizes = (len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests)
-            self._memory.received(sizes, self.frames.announced_bytes)
+        queue.put(requests, self.frames.announced_bytes)
         self._drain()
 
     def eof_received(self) -> bool:
-        return False  # a peer that has closed its half expects no response: close ours
+        # A peer that has closed its half expects no response: close ours, after what it has sent is handled.
+        self._is_finishing = self._is_finishing or self._waits_for_turn
+        return self._waits_for_turn
 
     def pause_writing(self) -> None:
-        self._is_write_paused = True
+        self.is_write_paused = True
 
     def resume_writing(self) -> None:
-        self._is_write_paused = False
-        if self._answers is not None:
+        self.is_write_paused = False
+        # Nothing is written in here: if that fails, asyncio's transport calls `connection_lost` twice (CPython 3.11).
+        self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        if self._answers is not None and not self.is_write_paused:
             self._answers.resume()
         self._drain()
 
     @property
     def is_busy(self) -> bool:
         """True while a request is in progress or the client is throttled."""
-        return self._waiting is not None or self._is_write_paused or self._client_wait.timer is not None
+        return self._waiting is not None or self.is_write_paused or self._client_wait.timer is not None
+
+    @property
+    def _may_handle(self) -> bool:
+        is_closing = self._transport is None or self._transport.is_closing()
+        return not (is_closing or self._waits_for_turn or self.is_busy)
 
     def finish(self) -> None:
         """Answer the received requests, read no more, then close."""
         self._is_finishing = True
         self._client_wait.end()
-        self._outbox.flush()
-        if self._transport is not None and not self.is_busy and not self._queue:
-            self._transport.close()
+        self._drain()
 
     def close(self) -> None:
         """Close once the transport's buffer is sent."""
@@ -218,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, self._loop.create_future()
         if waiting is not None:
             waiting.cancel()
-        self._queue.clear()
+        self.queue.requests.clear()
         self._is_finishing = True
 
     def send(self, data: bytes) -> None:
@@ -227,32 +229,32 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    def take_turn(self) -> None:
+        """Handle queued requests for a slice."""
+        self._waits_for_turn = False
+        self._drain()
+
     def _drain(self) -> None:
-        """Handle queued requests until one is pending or the peer stops reading. While the queue is full, read no more."""
-        queue = self._queue
-        while queue and not self.is_busy and self._transport is not None:
-            request = queue.popleft()
-            size = len(request.body) + REQUEST_OVERHEAD_BYTES
-            self.queued_bytes -= size
-            if self._memory is not None:
-                self._memory.begin_answer(size)
-            self._handle(request, monotonic())
-            if self._memory is not None and self._waiting is None:
-                self._memory.end_answer()
+        """Handle queued requests as long as that is possible and it is its turn. While the queue is full, read no more."""
+        queue = self.queue
+        began_s = now_s = monotonic()
+        while queue.requests and now_s - began_s < SLICE_S and not self._turns.is_over and self._may_handle:
+            self._handle(queue.take(), now_s)
+            if self._waiting is None:
+                queue.end_answer()
+            now_s = monotonic()
+        if now_s - began_s > COUNTED_S:
+            self._turns.used(self, now_s - began_s)
+        if queue.requests and self._may_handle:
+            self._waits_for_turn = True
+            self._turns.wait(self)
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = (
-            (self._memory is not None and self._memory.is_starved)
-            or self.queued_bytes > self._server.limits.max_queued_bytes
-            or len(queue) > MAX_QUEUED_REQUESTS
-        )
+        is_full = queue.is_full(self._server.limits.max_queued_bytes)
         if is_full != self.is_reading_paused:
             self.is_reading_paused = is_full
-            if is_full:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
-        if self._is_finishing and not queue and not self.is_busy:
+            (self._transport.pause_reading if is_full else self._transport.resume_reading)()
+        if self._is_finishing and not queue.requests and not self.is_busy:
             self.close()
 
     def _handle(self, request: Request, now_s: float) -> None:
@@ -309,12 +311,12 @@ class Connection(asyncio.BufferedProtocol):
         if error is not None:
             self._fail(request, error)
             return
-        if self._memory is not None and self._waiting is None:
-            self._memory.end_answer()
-        if self._queue or self._is_finishing:
+        if self._waiting is None:
+            self.queue.end_answer()
+        if self.queue.requests or self._is_finishing:
             self._loop.call_soon(self._drain)
 
-    def _fail(self, request: Request, error: BaseException) -> None:
+    def _fail(self, request: Request | None, error: BaseException) -> None:
         if isinstance(error, CloseConnection) and error.last_bytes and self._transport is not None:
             self._server.refused.log(self.info.peer, str(error))
             self._outbox.flush()
@@ -322,15 +324,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
             return
         if isinstance(error, ProtocolError | CloseConnection):
-            self._refuse(str(error))
+            self._server.refused.log(self.info.peer, str(error))
+            self.abort()
             return
+        assert request is not None
         api = f"API key {request.api_key} v{request.api_version}"
         logger.error("%s: %s failed, connection closed", self.info.peer, api, exc_info=error)
-        self.abort()
-
-    def _refuse(self, reason: str) -> None:
-        """Close only this connection and log the reason in one line."""
-        self._server.refused.log(self.info.peer, reason)
         self.abort()
 
     def _reply(self, request: Request, body: Buffer | Sequence[Part]) -> None:
@@ -346,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = header + body
             size = len(frame)
             now_s = monotonic()
-            if size <= MAX_BYTES and not self._queue:
+            if size <= MAX_BYTES and not self.queue.requests:
                 self._outbox.put(transport, frame, now_s)
             else:
                 self._outbox.flush()
@@ -382,8 +381,7 @@ class Connection(asyncio.BufferedProtocol):
         if error is None:
             self.last_active_s = monotonic()
             self._count(request, None, size)
-            if self._memory is not None:
-                self._memory.end_answer()
+            self.queue.end_answer()
             self._drain()
             return
         if not isinstance(error, ConnectionError):

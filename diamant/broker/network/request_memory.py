@@ -6,7 +6,16 @@ request, and every admitted request can be received and answered, which rules ou
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
+
+from diamant.protocol.wire.server_connection import Request
+
+MAX_QUEUED_REQUESTS = 1024
+"""The limit of a queue for nearly empty requests, beside `ServerLimits.max_queued_bytes`."""
+
+REQUEST_OVERHEAD_BYTES = 128
+"""The memory of a queued request beyond its body."""
 
 
 class RequestMemory:
@@ -93,3 +102,49 @@ class MemoryShare:
         self._frame_bytes = frame_bytes
         self.is_starved = False
         self._resume()
+
+
+class RequestQueue:
+    """The received requests of one connection that wait to be handled, and their memory."""
+
+    __slots__ = ("queued_bytes", "requests", "share")
+
+    def __init__(self, memory: RequestMemory | None, resume: Callable[[], object]) -> None:
+        self.requests: deque[Request] = deque()
+        self.queued_bytes = 0
+        self.share = None if memory is None else MemoryShare(memory, resume)
+        """The share in the memory of all connections; None if it is not limited."""
+
+    def put(self, requests: list[Request], announced_bytes: int) -> None:
+        """Add requests. `announced_bytes`: size of the frame that is being received."""
+        sizes = [len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests]
+        self.requests += requests
+        self.queued_bytes += sum(sizes)
+        if self.share is not None:
+            self.share.received(sizes, announced_bytes)
+
+    def take(self) -> Request:
+        """Remove the first request, to be answered."""
+        request = self.requests.popleft()
+        size = len(request.body) + REQUEST_OVERHEAD_BYTES
+        self.queued_bytes -= size
+        if self.share is not None:
+            self.share.begin_answer(size)
+        return request
+
+    def end_answer(self) -> None:
+        """Release the memory of the answered request."""
+        if self.share is not None:
+            self.share.end_answer()
+
+    def is_full(self, max_bytes: int) -> bool:
+        """True if no more should be received."""
+        is_starved = self.share is not None and self.share.is_starved
+        return is_starved or self.queued_bytes > max_bytes or len(self.requests) > MAX_QUEUED_REQUESTS
+
+    def close(self) -> None:
+        """Drop all requests and release their memory, after the connection has closed."""
+        if self.share is not None:
+            self.share.close(self.queued_bytes)
+        self.requests.clear()
+        self.queued_bytes = 0

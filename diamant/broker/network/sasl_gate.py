@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from diamant.broker.network.api import Answer, CloseConnection, ConnectionInfo, Dispatch, frame_header
+from diamant.broker.network.request_memory import RequestQueue
 from diamant.broker.network.response_writer import Buffer
 from diamant.broker.security.sasl.session import SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession, SaslState
 from diamant.protocol.errors import ErrorCode
@@ -36,9 +37,8 @@ class Gated(Protocol):
     frames: ServerConnection | TokenFrames
     """The parser of incoming frames."""
 
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes of requests that are read but not handled yet."""
+    queue: RequestQueue
+    """The requests that are read but not handled yet."""
 
     def send(self, data: bytes) -> None:
         """Write raw bytes."""
@@ -139,7 +139,7 @@ class SaslGate:
     def _replace_frames(self, frames: ServerConnection | TokenFrames) -> None:
         """Replace the parser of incoming frames."""
         connection = self._connection
-        if connection.frames.pending_bytes or connection.queued_bytes:
+        if connection.frames.pending_bytes or connection.queue.requests:
             raise CloseConnection("the client sent bytes before the frame format was agreed")
         connection.frames = frames
 

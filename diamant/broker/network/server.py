@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.config.listeners import PLAINTEXT, SASL_PROTOCOLS, TLS_PROTOCOLS
-from diamant.broker.network.acceptor import Acceptor, ConnectionSlots
+from diamant.broker.network.acceptor import Acceptor, ConnectionAdmission, ConnectionSlots
 from diamant.broker.network.api import Dispatch, FrameHeader
 from diamant.broker.network.client_connection import Connection
 from diamant.broker.network.listener_sockets import ListenerEndpoint, plain_host
@@ -24,10 +24,10 @@ from diamant.broker.network.request_memory import RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import Outbox
 from diamant.broker.network.server_limits import ServerLimits
+from diamant.broker.network.turns import Turns
 from diamant.protocol.wire.server_connection import SCRATCH_BYTES
 
 if TYPE_CHECKING:
-    from diamant.broker.network.admission import ConnectionAdmission
     from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.listener_tls import ListenerTls
@@ -71,6 +71,7 @@ class Server:
         self.scratch = bytearray(SCRATCH_BYTES)  # shared: it holds nothing between two reads
         self.connections: set[Connection] = set()
         self._outbox: Outbox | None = None  # created with the first connection
+        self._turns: Turns | None = None
         self.memory = RequestMemory(limits.max_request_memory_bytes) if limits.max_request_memory_bytes > 0 else None
         self.is_stopping = False
         self.refused = RefusedPeers()
@@ -162,6 +163,12 @@ class Server:
             self._outbox = Outbox(asyncio.get_running_loop())
         return self._outbox
 
+    def turns(self) -> Turns:
+        """The turns of all connections in the time of the loop's thread."""
+        if self._turns is None:
+            self._turns = Turns(asyncio.get_running_loop())
+        return self._turns
+
     def connected(self, connection: Connection) -> None:
         self.connections.add(connection)
         self.metrics.connections_created += 1
@@ -234,7 +241,8 @@ class Server:
         """Close idle connections. One timer serves all connections; there is none without connections.
 
         As in Kafka (Selector.IdleExpiryManager), a request in progress does not count as traffic, so that a peer that
-        has stopped reading is detected. The time is real, since moving the `Env` clock must not close connections.
+        has stopped reading is detected; what it has not read is dropped. The time is real, since moving the `Env` clock
+        must not close connections.
         """
         self._sweep_timer = None
         max_idle_s = self.limits.max_idle_ms / 1000
@@ -243,7 +251,7 @@ class Server:
         for connection in list(self.connections):
             if now_s - connection.last_active_s >= max_idle_s:
                 logger.debug("%s: idle for %d ms, closed", connection.info.peer, self.limits.max_idle_ms)
-                connection.close()
+                (connection.abort if connection.is_write_paused else connection.close)()
             else:
                 oldest_s = min(oldest_s, connection.last_active_s)
         if self.connections:

@@ -23,11 +23,11 @@ from diamant.protocol.wire.apis import is_flexible
 SCRATCH_BYTES = 64 * 1024
 """Size of the buffer for small frames."""
 
-EAGER_FRAME_BYTES = 256 * 1024
-"""A frame up to this size gets its memory at once; the memory of a larger one doubles as its bytes arrive.
+MIN_FRAME_BYTES = 16 * 1024
+"""A frame up to this size gets its memory at once. A larger one gets four times what has come of it, then twice.
 
-An announced but unsent frame thus costs 256 KiB at most, whatever `max_frame_bytes` is; a partly received one costs at most
-twice its received bytes.
+An announced but unsent frame thus costs 16 KiB at most, whatever `max_frame_bytes` is; a partly received one costs at most
+four times its received bytes.
 """
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
@@ -144,7 +144,7 @@ class ServerConnection:
         return requests
 
     def _begin_frame(self, size: int, first: memoryview) -> None:
-        frame = bytearray(min(size, max(EAGER_FRAME_BYTES, len(first))))
+        frame = bytearray(min(size, max(MIN_FRAME_BYTES, 4 * len(first))))
         frame[: len(first)] = first
         self._frame = frame
         self._frame_size = size

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.network.admission import ConnectionAdmission
+from diamant.broker.network.acceptor import ConnectionAdmission
 from diamant.broker.network.api import frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits

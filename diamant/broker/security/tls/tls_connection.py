@@ -99,7 +99,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def eof_received(self) -> bool:
         if isinstance(self._protocol, asyncio.Protocol | asyncio.BufferedProtocol):
-            self._protocol.eof_received()
+            return bool(self._protocol.eof_received())
         return False
 
     def pause_writing(self) -> None:
@@ -214,8 +214,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _end(self) -> None:
         """Handle the peer's close_notify."""
-        self.eof_received()
-        self.close()
+        if not self.eof_received():
+            self.close()
 
     def _send(self) -> None:
         if self._below is not None and self._outgoing.pending:

@@ -27,6 +27,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.api_table import TABLE, functions
 from diamant.broker.dispatch.dispatcher import Dispatcher, Handler
 from diamant.broker.network.api import CloseConnection, ConnectionInfo, Decode
+from diamant.broker.network.request_memory import RequestQueue
 from diamant.broker.network.sasl_gate import SaslGate
 from diamant.broker.node.flusher import Flusher
 from diamant.broker.security.sasl.sasl_listeners import SaslListeners
@@ -60,7 +61,7 @@ class Connected:
     def __init__(self, scratch: bytearray) -> None:
         self.info = ConnectionInfo("SASL_PLAINTEXT", "127.0.0.1:1", "127.0.0.1", "127.0.0.1", 1, "SASL_PLAINTEXT")
         self.frames: ServerConnection | TokenFrames = ServerConnection(max_frame_bytes=1 << 20, scratch=scratch)
-        self.queued_bytes = 0
+        self.queue = RequestQueue(None, lambda: None)
 
     def send(self, data: bytes) -> None:
         """Bare answers go nowhere."""

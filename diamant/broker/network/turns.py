@@ -1,0 +1,81 @@
+"""The time of the loop's thread, shared among connections: the one that has used the least comes first.
+
+Most requests are answered as they are read. A connection that has sent many at once is served for `SLICE_S`, then it waits for a
+turn; so do all others once the requests of a turn of the loop have taken `TURN_S`. So a client with a small request waits for the
+slices of a turn, not for the queues of other clients.
+
+The order is that of start-time fair queueing: a connection's tag is the time that it has used, but not less than the tag that was
+served last, so no connection saves time up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from heapq import heappop, heappush
+from typing import Protocol
+
+TURN_S = 0.005
+"""The time for requests in a turn of the loop. If a single one takes longer, the next turns have none: accepting a connection and
+reading its first request takes several.
+"""
+
+SLICE_S = 0.002
+"""The time of one connection until others have theirs."""
+
+COUNTED_S = 0.0002
+"""What takes less is not counted, which would cost more than it saves."""
+
+
+class TakingTurns(Protocol):
+    """The view of a connection."""
+
+    used_s: float
+    """Its tag."""
+
+    def take_turn(self) -> None:
+        """Handle queued requests for a slice."""
+
+
+class Turns:
+    """The turns of one server. Belongs to the loop thread."""
+
+    __slots__ = ("_is_due", "_left_s", "_loop", "_now_s", "_number", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: list[tuple[float, int, TakingTurns]] = []
+        self._number = 0
+        self._now_s = 0.0  # the tag that was served last
+        self._left_s = TURN_S
+        self._is_due = False
+
+    @property
+    def is_over(self) -> bool:
+        """True if the time of this turn of the loop is used up."""
+        return self._left_s <= 0
+
+    def used(self, connection: TakingTurns, seconds: float) -> None:
+        """Count time that a connection has used."""
+        connection.used_s = max(connection.used_s, self._now_s) + seconds
+        self._left_s -= seconds
+        self._begin_soon()
+
+    def wait(self, connection: TakingTurns) -> None:
+        """Have `take_turn` called when it is the connection's turn. Once until then."""
+        self._number += 1
+        heappush(self._waiting, (max(connection.used_s, self._now_s), self._number, connection))
+        self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        self._left_s = min(TURN_S, self._left_s + TURN_S)
+        while self._waiting and not self.is_over:
+            self._now_s, _, connection = heappop(self._waiting)
+            connection.take_turn()
+        if self._waiting or self.is_over:
+            self._begin_soon()
