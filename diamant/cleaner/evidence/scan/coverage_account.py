@@ -10,7 +10,7 @@ One thread. Memory: that of `FileCensus`, and 1 KB for each file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from diamant.cleaner.evidence.scan.coverage import FileRow
 from diamant.cleaner.evidence.scan.report import ScanReport
@@ -137,30 +137,36 @@ class CoverageAccount:
         is_small = parsed.suffix != names.LOG_SUFFIX or bool(parsed.stage)
         return is_small and end.size_of(parsed.offset) is not None and identity not in self._read
 
-    def put_into(self, report: ScanReport, shown: Callable[[str], str]) -> None:
-        """Add the account to the report: files read, and files missed. `shown` gives the name of a file without a row."""
+    def put_into(self, reports: Sequence[ScanReport], shown: Callable[[str], str]) -> None:
+        """Add the account to the reports: files read, and files missed. `shown` gives the name of a file without a row."""
         files = self._census.files
-        report.files_listed = len(files)
+        rows_of_all: list[FileRow] = []
+        unaccounted: list[Unreadable] = []
         there = {key[0]: self._next_offsets[key] for key in files if key in self._next_offsets}
         rows = {key[0]: self._rows[key] for key in files if key in self._rows}
         for name, reason in overlapping(there):
             into = rows[name]
             into.problems += 1
-            report.add_unreadable(Unreadable(into.topic, into.partition, into.file, None, reason))
+            for report in reports:
+                report.add_unreadable(Unreadable(into.topic, into.partition, into.file, None, reason))
         for key, listed in files.items():
             row = self._rows.get(key)
             name = shown(key[0]) if row is None else row.file
             is_missing = key in self._missing
             if is_missing:
-                report.unaccounted.append(Unreadable(None, None, name, None, "the scan has not read it"))
+                unaccounted.append(Unreadable(None, None, name, None, "the scan has not read it"))
             if row is None:
                 beyond_end = 0 if is_missing else listed.size
                 row = FileRow.from_fields({"file": name, "bytes": listed.size, "beyond_end": beyond_end, "read": {}})
                 row.sort = "not read" if is_missing else "after the recorded end"
             elif self._is_other(key, listed) and listed.latest_size <= row.size + row.beyond_end:
                 reason = "it was rewritten repeatedly while the scan ran"
-                report.unaccounted.append(Unreadable(None, None, name, None, reason))
+                unaccounted.append(Unreadable(None, None, name, None, reason))
             elif not row.adds_up and not row.problems:
                 reason = f"the scan has read {row.read} of {row.declared or row.size}"
-                report.unaccounted.append(Unreadable(None, None, name, None, reason))
-            report.rows.append(row)
+                unaccounted.append(Unreadable(None, None, name, None, reason))
+            rows_of_all.append(row)
+        for report in reports:
+            report.files_listed = len(files)
+            report.rows += rows_of_all
+            report.unaccounted += unaccounted

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from diamant.cleaner.evidence.scan.coverage import FileRow
-from diamant.cleaner.evidence.scan.file_listing import BATCHES, MAX_DEPTH, NOTHING, TOO_DEEP
+from diamant.cleaner.evidence.scan.file_listing import BATCHES, MAX_DEPTH, NOTHING, TOO_DEEP, Place
 from diamant.cleaner.evidence.scan.file_names import hits_in_name, masked
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Scope
 from diamant.cleaner.evidence.search.batch_finder import find_batches
 from diamant.cleaner.evidence.search.file_census import RAW, add_to, changed_at, declared
 from diamant.cleaner.evidence.search.findings import FoundList, ListCapacity
+from diamant.cleaner.evidence.search.joint_subject import JointSubject
 from diamant.cleaner.evidence.search.offset_order import order_of
-from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject, file_size
+from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, file_size
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.storage.env.env import Env, File
@@ -32,15 +33,16 @@ class FileReader:
     def __init__(
         self,
         env: Env,
-        subject: Subject,
+        subject: JointSubject,
         files: FilesToRead,
         scope: Scope,
-        capacity: ListCapacity,
+        capacities: Sequence[ListCapacity],
         *,
         on_record: OnRecord | None,
         check: Callable[[], object],
         advance: Advance | None,
     ) -> None:
+        """`capacities`: for the findings of each subject."""
         self._env = env
         self._subject = subject
         self._files = files
@@ -48,7 +50,7 @@ class FileReader:
         self._on_record = on_record
         self._check = check
         self._advance = advance
-        self.capacity = capacity
+        self.capacities = capacities
         self._lock = threading.Lock()
         self._read_bytes = 0
 
@@ -63,7 +65,7 @@ class FileReader:
         for hit in named:
             search.add_raw(hit, 0)
         # Settled here, because findings wait until the files before this one are done.
-        search.found.settle(self.capacity)
+        settle(search, self.capacities)
         with self._lock:
             self._read_bytes += search.counts.bytes
             if self._advance is not None:
@@ -75,25 +77,26 @@ class FileReader:
         outcome = self._search(found, found.place.name, engine, None)
         if outcome is None:
             return None
-        outcome[0].found.settle(ListCapacity(self.capacity.limits))
+        settle(outcome[0], [ListCapacity(one.limits) for one in self.capacities])
         return outcome[0]
 
     def _search(
         self, found: FoundFile, name: str, engine: SearchEngine, on_record: OnRecord | None
     ) -> tuple[FileSearch, FileRow] | None:
-        place = found.place
+        place, subjects = found.place, self._subject.subjects
         for attempt in range(1, MAX_RETRIES + 1):
             order = order_of(place.name, self._files.end_of_order(found))
             search = FileSearch(
-                self._subject,
+                self._subject if len(subjects) > 1 else subjects[0],
                 place.topic,
                 place.partition,
                 name,
                 on_record,
                 order,
                 self._scope.is_locating,
-                FoundList(self.capacity.limits.listed),
+                FoundList(self.capacities[0].limits.listed),
                 check=self._check,
+                members=self._members(place, name) if len(subjects) > 1 else (),
             )
             search.check()
             row = FileRow(name, place.topic, place.partition, place.sort, found.size)
@@ -117,6 +120,12 @@ class FileReader:
         row.read = search.amounts
         row.problems = len(search.found.unreadable)
         return search, row
+
+    def _members(self, place: Place, name: str) -> list[FileSearch]:
+        return [
+            FileSearch(one, place.topic, place.partition, name, found=FoundList(capacity.limits.listed))
+            for one, capacity in zip(self._subject.subjects, self.capacities, strict=True)
+        ]
 
     def _read(
         self, found: FoundFile, search: FileSearch, row: FileRow, engine: SearchEngine, *, has_limit: bool
@@ -153,3 +162,9 @@ class FileReader:
             search.search_raw(file, 0, size)
         if in_batches:
             add_to(search.amounts, RAW, 0, 0, -in_batches)
+
+
+def settle(search: FileSearch, capacities: Sequence[ListCapacity]) -> None:
+    """Shorten the lists of a file that was searched, each to the room that its subject has."""
+    for one, capacity in zip(search.parts, capacities, strict=True):
+        one.found.settle(capacity)

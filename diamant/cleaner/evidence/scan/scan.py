@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -34,6 +34,7 @@ from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search.file_census import FileCensus, FileKey
 from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
+from diamant.cleaner.evidence.search.joint_subject import JointSubject
 from diamant.cleaner.evidence.search.known_positives import KnownPositives, make_known_positives
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch, OnRecord, Subject
@@ -52,6 +53,7 @@ __all__ = [
     "LogEnd",
     "ScanReport",
     "scan_directory",
+    "scan_for_all",
     "scan_partitions",
 ]
 
@@ -99,7 +101,7 @@ class SightCheck:
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
-        """Check, once, that `engine` finds all known positives, and that the plain search, which it relies on, does as well."""
+        """Check, once, that `engine` and the plain search, which it relies on, find all known positives for each subject."""
         if self._is_over:
             return
         self._is_over = True
@@ -108,7 +110,9 @@ class SightCheck:
         for is_compiled in {False, engine.is_compiled}:
             asked = SearchEngine(is_compiled=is_compiled)
             searches = [reader.search_known(found, asked) for found in files]
-            missed |= self._known.missed(one for search in searches if search for one in search.found.findings)
+            of_subjects = zip(*(search.parts for search in searches if search), strict=True)
+            for parts in [*of_subjects] or [()]:
+                missed |= self._known.missed(one for part in parts for one in part.found.findings)
         self.remove()
         self.seen = self.planted - len(missed)
         shown = ", ".join(sorted(missed)[:MAX_SHOWN])
@@ -136,12 +140,52 @@ def scan_directory(
     census: FileCensus | None = None,
     capacity: ListCapacity | None = None,
 ) -> ScanReport:
-    """Scan everything in `directory`, and what jobs on Spark have at their staging place. Blocks.
+    """Scan everything in `directory`, and what jobs on Spark have at their staging place, as `scan_for_all`. Blocks.
+
+    `capacity` None: a new one.
+    """
+    [report] = scan_for_all(
+        env,
+        directory,
+        [subject],
+        ends,
+        threads=threads,
+        is_compiled=is_compiled,
+        advance=advance,
+        on_record=on_record,
+        check=check,
+        staging=staging,
+        partitions=partitions,
+        prove_in=prove_in,
+        census=census,
+        capacities=[capacity or ListCapacity()],
+    )
+    return report
+
+
+def scan_for_all(
+    env: Env,
+    directory: str,
+    subjects: Sequence[Subject],
+    ends: Mapping[TopicPartition, LogEnd],
+    *,
+    threads: int = 2,
+    is_compiled: bool = ARE_COMPILED,
+    advance: Advance | None = None,
+    on_record: OnRecord | None = None,
+    check: Callable[[], object] = bool,
+    staging: StagingPlace | None = None,
+    partitions: Partitions | None = None,
+    prove_in: str | None = None,
+    census: FileCensus | None = None,
+    capacities: Sequence[ListCapacity] = (),
+) -> list[ScanReport]:
+    """Scan everything once, for several subjects whose digests have one secret; return the report about each. Blocks.
 
     `prove_in`: the directory for the known positives; None: `directory`. Those of a local staging place are written there. If
     they cannot be written or found, nothing can be claimed.
     `is_compiled` False: the plain search reads everything. `partitions` None: names of directories are trusted.
-    `census` and `capacity` None: new ones.
+    `census` None, no `capacities`: new ones. `on_record`: only with one subject.
     `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
     exceptions end the scan. OSError if the directory cannot be listed.
     """
@@ -150,10 +194,10 @@ def scan_directory(
     account = CoverageAccount(census or FileCensus(env, directory, _besides(staging)), ends)
     account.begin()
     is_apart = staging is not None and staging.is_apart(env, directory)
-    known = make_known_positives(subject.needles.secret, staging.path_for if staging and is_apart else None)
+    known = make_known_positives(subjects[0].needles.secret, staging.path_for if staging and is_apart else None)
     if staging and is_apart:
         staging = staging.with_known(known.staged, (known.topic, 0))
-    subject = subject.with_known(known)
+    subject = JointSubject(subjects).with_known(known)
     files = FilesToRead(
         env,
         directory,
@@ -166,8 +210,8 @@ def scan_directory(
         prove_in=prove_in,
         known_names=known.files,
     )
-    capacity = capacity or ListCapacity()
-    reader = FileReader(env, subject, files, scope, capacity, on_record=on_record, check=check, advance=advance)
+    capacities = capacities or [ListCapacity() for _ in subjects]
+    reader = FileReader(env, subject, files, scope, capacities, on_record=on_record, check=check, advance=advance)
     sight = SightCheck(env, known, prove_in)
     scan = _Scan(subject, ends, files, reader, SearchEngine(is_compiled=is_compiled), account, sight)
     try:
@@ -176,16 +220,17 @@ def scan_directory(
     finally:
         sight.remove()
     scan.sum_up()
-    report = scan.report
     if staging is not None:
         # After all sources: a copy made before its source was read must be in the listing, unless it was removed.
-        staging.account(report, account.problem, check)
-    account.put_into(report, files.shown)
-    if sight.blind:
-        report.unaccounted.append(Unreadable(None, None, sight.topic, None, sight.blind))
-    report.planted, report.seen = sight.planted, sight.seen
-    report.seconds = time.monotonic() - started_s
-    return report
+        for report in scan.reports:
+            staging.account(report, account.problem, check)
+    account.put_into(scan.reports, files.shown)
+    for report in scan.reports:
+        if sight.blind:
+            report.unaccounted.append(Unreadable(None, None, sight.topic, None, sight.blind))
+        report.planted, report.seen = sight.planted, sight.seen
+        report.seconds = time.monotonic() - started_s
+    return scan.reports
 
 
 def scan_partitions(
@@ -209,13 +254,15 @@ def scan_partitions(
     started_s = time.monotonic()
     scope = Scope(frozenset(partitions), skip, is_locating=on_record is not None)
     account = CoverageAccount(FileCensus(env, directory), ends)
-    files = FilesToRead(env, directory, subject, ends, account, scope)
-    reader = FileReader(env, subject, files, scope, ListCapacity(), on_record=on_record, check=check, advance=advance)
-    scan = _Scan(subject, ends, files, reader, SearchEngine(is_compiled=is_compiled), account)
+    joint = JointSubject([subject])
+    files = FilesToRead(env, directory, joint, ends, account, scope)
+    reader = FileReader(env, joint, files, scope, [ListCapacity()], on_record=on_record, check=check, advance=advance)
+    scan = _Scan(joint, ends, files, reader, SearchEngine(is_compiled=is_compiled), account)
     scan.read_everything(threads)
     scan.sum_up()
-    scan.report.seconds = time.monotonic() - started_s
-    return scan.report
+    [report] = scan.reports
+    report.seconds = time.monotonic() - started_s
+    return report
 
 
 def _besides(staging: StagingPlace | None) -> tuple[str, str] | None:
@@ -226,7 +273,7 @@ def _besides(staging: StagingPlace | None) -> tuple[str, str] | None:
 class _Scan:
     """Reads the listed files until no new ones are listed."""
 
-    subject: Subject
+    subject: JointSubject
     ends: Mapping[TopicPartition, LogEnd]
     files: FilesToRead
     reader: FileReader
@@ -234,9 +281,13 @@ class _Scan:
     account: CoverageAccount
     sight: SightCheck | None = None
     """None: the scan only locates."""
-    report: ScanReport = field(default_factory=ScanReport)
+    reports: list[ScanReport] = field(default_factory=list)
+    """About each subject."""
     found: dict[FileKey, FileSearch] = field(default_factory=dict)
     """The searches of files with findings."""
+
+    def __post_init__(self) -> None:
+        self.reports = [ScanReport() for _ in self.subject.subjects]
 
     def read_everything(self, threads: int) -> None:
         """Read all files, large ones first."""
@@ -251,13 +302,11 @@ class _Scan:
                     break
             else:
                 reason = f"files were created and removed all the time; after {MAX_LISTINGS} listings there were still new ones"
-                for topic, partition in sorted(self._named_partitions()):
-                    self.report.add_unreadable(
-                        Unreadable(topic, partition, names.partition_dir_name(topic, partition), None, reason)
-                    )
-
-    def _named_partitions(self) -> set[TopicPartition]:
-        return {one for one in self.ends if one[0] in self.subject.topics} | self.report.partitions
+                for report, subject in zip(self.reports, self.subject.subjects, strict=True):
+                    named = {one for one in self.ends if one[0] in subject.topics} | report.partitions
+                    for topic, partition in sorted(named):
+                        directory = names.partition_dir_name(topic, partition)
+                        report.add_unreadable(Unreadable(topic, partition, directory, None, reason))
 
     def _is_done(self, sight: SightCheck) -> bool:
         """Tell whether the account is complete and the scan has found the known positives."""
@@ -268,32 +317,39 @@ class _Scan:
         return is_complete
 
     def _take(self, found: FoundFile, outcome: tuple[FileSearch, FileRow] | None) -> None:
-        report = self.report
         if outcome is None:
             # If it was renamed, it is listed again.
             self.files.forget(found.key)
-            report.vanished += 1
+            for report in self.reports:
+                report.vanished += 1
             return
         search, row = outcome
         # A file that has grown is read once more, and earlier findings are replaced.
         before = self.found.pop(found.key, None)
         if before is not None:
-            self.reader.capacity.give_back(before.found.taken)
-        if search.found.findings or search.found.unreadable:
+            for part, capacity in zip(before.parts, self.reader.capacities, strict=True):
+                capacity.give_back(part.found.taken)
+        if any(part.found.findings or part.found.unreadable for part in search.parts):
             self.found[found.key] = search
         self.account.add(found.key, row, None if search.order is None else search.order.next_offset)
-        report.counts.add(search.counts)
-        if search.topic is not None and search.is_in_scope:
-            report.partitions.add((search.topic, search.partition or 0))
+        for report, part in zip(self.reports, search.parts, strict=True):
+            report.counts.add(search.counts)
+            if part.topic is not None and part.is_in_scope:
+                report.partitions.add((part.topic, part.partition or 0))
 
     def sum_up(self) -> None:
-        """Put the findings into the report."""
-        report = self.report
+        """Put the findings into the reports."""
         for key in self.account.outdated(self.found):
             del self.found[key]
-        for (_, identity), search in self.found.items():
+        for index, report in enumerate(self.reports):
+            self._sum_up(report, index)
+
+    def _sum_up(self, report: ScanReport, index: int) -> None:
+        for (_, identity), whole in self.found.items():
+            search = whole.parts[index]
             for finding in search.found.findings:
-                report.add(finding, is_in_the_way=finding.topic is None and self.subject.is_in_the_way(finding))
+                is_in_the_way = finding.topic is None and search.subject.is_in_the_way(finding)
+                report.add(finding, is_in_the_way=is_in_the_way)
             for place in search.found.unreadable:
                 report.add_unreadable(place)
             report.unlisted += search.found.unlisted

@@ -1,5 +1,7 @@
 """The compiled search of a file of batches: at the speed of memory where nothing is found, else by the plain search.
 
+A subject that judges every record of a topic does so in the batches that hold nothing else, too.
+
 Memory: that of `row_reader`, and one decompressed chunk.
 """
 
@@ -21,10 +23,10 @@ from diamant.cleaner.segments.row_reader import ChunkReader, Rows
 from diamant.kernels import numbers
 from diamant.kernels.batches import set_steps
 from diamant.kernels.constants import fields
-from diamant.kernels.constants.search import LOOK_AGAIN, SEARCH
+from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, SEARCH
 from diamant.kernels.search import search_rows
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
-from diamant.protocol.batches.header import CURRENT_MAGIC
+from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE
 from diamant.protocol.errors import CorruptBatch
 from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
@@ -38,9 +40,10 @@ class CompiledSearch:
         self._unpacker = Unpacker()
 
     def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
-        """Search a file of batches from byte `position`, where one begins, up to `end`; the subject has `walked_keys`."""
-        walked = search.subject.walked_keys(search.topic)
-        assert walked is not None
+        """Search a file of batches from byte `position`, where one begins, up to `end`."""
+        by_subject = [one.subject.walked_keys(search.topic) for one in search.parts]
+        is_judging = None in by_subject
+        walked = list(dict.fromkeys(key for keys in by_subject for key in keys or ()))
         keys = b"".join(walked) + b"\0"
         bounds = array("q", accumulate(map(len, walked), initial=0))
         windows = search.subject.needles.windows
@@ -50,6 +53,8 @@ class CompiledSearch:
                 position = chunk.position
                 search.check()
                 self._search_chunk(search, chunk, keys, bounds, windows, amounts)
+                if is_judging:
+                    self._judge(search, chunk)
                 position += chunk.size
         except CorruptLog:
             # From here on the plain search reports what is wrong.
@@ -81,6 +86,15 @@ class CompiledSearch:
         search.counts.decompressed_bytes += self._unpacker.at
         if batches < count:
             self._look_again(search, chunk)
+
+    def _judge(self, search: FileSearch, chunk: Rows) -> None:
+        """Have the records of the batches without findings judged."""
+        rows, data, unpacked = chunk.rows, chunk.data, self._unpacker.buffer
+        for row in chunk.with_step(CLEAN):
+            at, start, end = rows[fields.POSITION, row], rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row]
+            payload = bytes((unpacked if rows[fields.IS_UNPACKED, row] else data)[start:end])
+            header = batch_header(bytes(data[at : at + HEADER_SIZE]), 0)
+            search.judge(header, chunk.position + at, payload)
 
     def _unpack(self, chunk: Rows) -> None:
         """Decompress the batches to be searched; one that fails is searched again."""

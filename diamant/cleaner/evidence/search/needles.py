@@ -203,6 +203,10 @@ class Needles:
     def __iter__(self) -> Iterator[Needle]:
         return iter(self._by_digest.values())
 
+    def get(self, digest: bytes) -> Needle | None:
+        """Return the needle that has a digest; None if there is none."""
+        return self._by_digest.get(digest)
+
     def kind_of(self, digest: bytes) -> str | None:
         """Return the kind of the needle that has a digest; None if there is none."""
         found = self._by_digest.get(digest)

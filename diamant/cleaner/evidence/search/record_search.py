@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -35,7 +35,7 @@ from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.needles import Buffer, Hit, Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.protocol.batches.batch import crc_is_valid
-from diamant.protocol.batches.batch_records import iter_records, records_payload
+from diamant.protocol.batches.batch_records import iter_payload, iter_records, records_payload
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.compression import NONE as NO_CODEC
 from diamant.protocol.batches.header import (
@@ -118,7 +118,7 @@ class Subject:
         return True
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        """Return the keys at which the compiled search stops in files of a topic; None: every record has to be examined."""
+        """Return the keys at which the compiled search stops in files of a topic; None: the subject judges every record."""
         if self.key is None:
             return None
         return (self.key,) if self.known_key is None else (self.key, self.known_key)
@@ -182,6 +182,13 @@ class FileSearch:
     """The amounts searched, once the search is over."""
     check: Callable[[], object] = bool
     """Called every few MiB; its exceptions end the search."""
+    members: Sequence[FileSearch] = ()
+    """The searches for the single subjects, if there are several: this one reads for them, and has the needles of all."""
+
+    @property
+    def parts(self) -> Sequence[FileSearch]:
+        """The searches that decide about records and hold the findings: its members, or itself."""
+        return self.members or (self,)
 
     @property
     def is_in_scope(self) -> bool:
@@ -205,9 +212,8 @@ class FileSearch:
         records = 0
         if not crc_is_valid(buffer, at, header.size):
             self.fail(batch.position, "the batch's checksum is wrong")
-        hits = self.subject.needles.find(whole)
-        texts = _texts(whole, hits)
-        places: set[bytes] = set()
+        looks = _Looks(self.parts)
+        looks.add(whole, self.subject.needles.find(whole))
         payload = None
         try:
             if header.magic == CURRENT_MAGIC and not header.record_count and header.size > HEADER_SIZE:
@@ -217,23 +223,40 @@ class FileSearch:
             if header.codec != NO_CODEC and (header.record_count or header.magic < CURRENT_MAGIC):
                 payload = self._payload(batch)
                 self.counts.decompressed_bytes += len(payload)
-                more = self.subject.needles.find(payload)
-                texts |= _texts(payload, more)
-                hits += more
-            if not hits and self._can_pass_over(batch, payload):
+                looks.add(payload, self.subject.needles.find(payload))
+            wanted = [one for one in looks if one.hits or not one.search._can_pass_over(batch, payload)]
+            if not wanted:
                 records = header.record_count
             else:
                 for record in iter_records(buffer, at):
                     records += 1
-                    places |= self._look_at_record(record, batch, texts)
+                    for one in wanted:
+                        one.places |= one.search._look_at_record(record, batch, one.texts)
         except CorruptBatch as error:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
-        for hit in hits:
-            if hit.needle.digest not in places:
-                self.add_raw(hit, batch.position)
+        for one in looks:
+            for hit in one.hits:
+                if hit.needle.digest not in one.places:
+                    one.search.add_raw(hit, batch.position)
         self.counts.records += records
         is_old = header.magic < CURRENT_MAGIC
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
+
+    def judge(self, header: BatchHeader, position: int, payload: bytes) -> None:
+        """Have the records of a whole batch without any needle judged by those that judge them all (`walked_keys`)."""
+        batch = BatchBytes(position, header, payload, 0)
+        wanted = [
+            one
+            for one in self.parts
+            if one.subject.walked_keys(self.topic) is None and not one._can_pass_over(batch, payload)
+        ]
+        if wanted:
+            try:
+                for record in iter_payload(payload, header):
+                    for one in wanted:
+                        one._look_at_record(record, batch, set())
+            except CorruptBatch as error:
+                self.fail(position, f"the batch's records cannot be read: {error.reason}")
 
     def _payload(self, batch: BatchBytes) -> bytes:
         """Return the decompressed records of a batch. Bytes around them that readers skip count as unreadable."""
@@ -320,6 +343,11 @@ class FileSearch:
 
     def add_raw(self, hit: Hit, position: int) -> None:
         """Record a finding outside records."""
+        if self.members:
+            for one in self.members:
+                if (needle := one.subject.needles.get(hit.needle.digest)) is not None:
+                    one.add_raw(Hit(needle, hit.start), position)
+            return
         kind, digest = hit.needle.kind, hit.needle.digest.hex()
         self._add(Finding(RAW, self.topic, self.partition, self.name, position, None, "", digest), kind)
 
@@ -329,7 +357,8 @@ class FileSearch:
 
     def fail(self, position: int | None, reason: str) -> None:
         """Record an unreadable place."""
-        self.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
+        for one in (self, *self.members):
+            one.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
 
     def find_raw(self, data: Buffer, position: int) -> None:
         """Search the bytes at `position` of the file."""
@@ -358,8 +387,33 @@ class FileSearch:
             position += READ_BYTES
 
 
-def _texts(data: Buffer, hits: list[Hit]) -> set[bytes]:
-    return {bytes(data[hit.start : hit.start + hit.needle.size]) for hit in hits}
+@dataclass(slots=True)
+class _Look:
+    """One subject's look at a batch."""
+
+    search: FileSearch
+    hits: list[Hit] = field(default_factory=list)
+    texts: set[bytes] = field(default_factory=set)
+    """The needles in the batch."""
+    places: set[bytes] = field(default_factory=set)
+    """The digests of those in records."""
+
+
+class _Looks(list[_Look]):
+    """All looks at a batch."""
+
+    def __init__(self, searches: Sequence[FileSearch]) -> None:
+        super().__init__(map(_Look, searches))
+
+    def add(self, data: Buffer, hits: list[Hit]) -> None:
+        """Note the needles in a part of the batch, each for the subjects that have it."""
+        if not hits:
+            return
+        for look in self:
+            known = look.search.subject.needles
+            own = [Hit(needle, hit.start) for hit in hits if (needle := known.get(hit.needle.digest)) is not None]
+            look.hits += own
+            look.texts |= {bytes(data[hit.start : hit.start + hit.needle.size]) for hit in own}
 
 
 def _said(record: Record) -> bytes:

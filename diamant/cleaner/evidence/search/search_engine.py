@@ -30,7 +30,7 @@ class SearchEngine:
 
     def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
         """Search a file of batches from byte `position`, the beginning of a batch, up to `end`."""
-        if self.is_compiled and search.subject.walked_keys(search.topic) is not None:
+        if self.is_compiled:
             self.has_compiled = True
             self._compiled().search(search, file, end, position)
         else:

@@ -1,0 +1,27 @@
+"""Several subjects of one search, which reads each file once and reports on each of them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from diamant.cleaner.evidence.search.known_positives import KnownPositives
+from diamant.cleaner.evidence.search.needles import Needles
+from diamant.cleaner.evidence.search.record_search import Subject
+
+
+class JointSubject(Subject):
+    """The topics and needles of all subjects together. Each decides about records by itself, so it is asked for none."""
+
+    __slots__ = ("subjects",)
+
+    def __init__(self, subjects: Sequence[Subject]) -> None:
+        """`subjects`: at least one; their digests have one secret."""
+        needles = subjects[0].needles
+        if len(subjects) > 1:
+            needles = Needles(needles.secret).joined(chain.from_iterable(one.needles for one in subjects))
+        super().__init__(None, frozenset().union(*(one.topics for one in subjects)), needles)
+        self.subjects = tuple(subjects)
+
+    def with_known(self, known: KnownPositives) -> JointSubject:
+        return JointSubject([one.with_known(known) for one in self.subjects])
