@@ -149,11 +149,14 @@ class People:
             )
 
         topics = list(dict.fromkeys(one.topic for one in rows))
+        self._steps.hits[entry.id] = plan.hits
         try:
-            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id, hits=plan.hits)
+            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id)
         except BaseException:
             await self._settle(entry.id)
             raise
+        finally:
+            self._steps.hits.pop(entry.id, None)
 
     async def _admit(self, request: ForgetRequest, plan: Plan, received_ms: int) -> PersonRequest:
         """Register a request as in progress, or the open one of the same person. NotPossible if that one is in progress."""

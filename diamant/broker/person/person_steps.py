@@ -1,4 +1,4 @@
-"""The steps of a person's request: its erasures and redactions one after the other, then its paper.
+"""The steps of a person's request: its erasures and redactions, which share their scans (`job_group.py`), then its paper.
 
 Each is a job of its own, with its own queue, intent and certificate, and with an id that this request's intent knows. So an
 attempt finds each job ended, unfinished or not begun, whatever the broker was stopped in, and continues there.
@@ -6,16 +6,20 @@ attempt finds each job ended, unfinished or not begun, whatever the broker was s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest, EraseRequest, RedactRequest
-from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
 from diamant.broker.erasure.certification.scope import Present, present_of
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.erase.erase_steps import TOPICS_DELETED
+from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
+from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
 from diamant.broker.erasure.pending.pending_jobs import CANCELLED, AnyQueue, cancel
@@ -38,9 +42,14 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.erasure.redact.redactions import Redactions
+    from diamant.cleaner.evidence.scan.scan import ScanReport
+    from diamant.cleaner.redaction.hits import HitsByPartition
 
 PARTS_ENDED = "parts-ended"
 """`ended.what` of a request whose jobs have all ended, not all of them with everything certified."""
+
+
+LOOK_AGAIN_S = 0.01
 
 
 class ForgetFailed(OperationError):
@@ -91,6 +100,8 @@ class PersonSteps:
         self._register = register
         self._erasures = erasures
         self._redactions = redactions
+        self.hits: dict[str, HitsByPartition] = {}
+        """By request, what its search has found, for its first attempt."""
 
     def due_ms(self, intent: PersonIntent) -> int | None:
         return intent.due_ms
@@ -110,10 +121,9 @@ class PersonSteps:
         if removal.is_new:
             removal.progress.job_id = intent.id
             await self._table.save(intent, removal.key)
-        found, progress = _Found(), removal.progress
-        for index, job in enumerate(intent.jobs, 1):
-            progress.begin(f"{job.do} in {', '.join(job.topics)} ({index} of {len(intent.jobs)})")
-            await self._attempt(intent, job, removal, found)
+        found = _Found()
+        for first in range(0, len(intent.jobs), MOST):
+            await self._attempt_together(intent, intent.jobs[first : first + MOST], removal, found)
         return await self._conclude(intent, removal.key, found)
 
     async def end(
@@ -144,14 +154,63 @@ class PersonSteps:
     def _queue(self, job: PersonJob) -> AnyQueue:
         return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
 
-    async def _attempt(self, intent: PersonIntent, job: PersonJob, removal: Removal[Subject], found: _Found) -> None:
+    async def _attempt_together(
+        self, intent: PersonIntent, jobs: Sequence[PersonJob], removal: Removal[Subject], found: _Found
+    ) -> None:
+        """Bring jobs forward, and note what they have come to."""
+
+        async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
+            return await self._evidence.scan(asked, removal.key, progress)
+
+        names = {job.id: f"{job.do} in {', '.join(job.topics)}" for job in jobs}
+        group = JobGroup(scan, names, removal.progress, self.hits.get(intent.id, {}))
+        async with self._alone(intent, jobs):
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for job in jobs:
+                        tasks.create_task(self._attempt(intent, job, removal.subject.topics, group, found))
+            except BaseExceptionGroup as failures:
+                raise failures.exceptions[0] from None
+            finally:
+                await group.end()
+
+    @asynccontextmanager
+    async def _alone(self, intent: PersonIntent, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
+        """Hold the lock of erasures and redactions, while no attempt at one of these jobs waits for it."""
+        lock = self._erasures.queue.attempts.lock
+        while True:
+            for job in jobs:
+                if self._queue(job).is_attempting(job.id):
+                    async with self._queue(job).attempts.locked(job.id):
+                        pass
+            async with lock:
+                if not any(self._queue(job).is_attempting(job.id) for job in jobs):
+                    lock.holder = f"{self._table.noun} {intent.id}"
+                    try:
+                        yield
+                    finally:
+                        lock.holder = ""
+                    return
+            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt was about to wait for the lock.
+
+    async def _attempt(
+        self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
+    ) -> None:
+        try:
+            await self._bring_forward(intent, job, topics, group, found)
+        finally:
+            group.leave(job.id)
+
+    async def _bring_forward(
+        self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
+    ) -> None:
         """Bring a job forward, and note what it has come to."""
         queue = self._queue(job)
         try:
             if job.id in await queue.table.ids_on_disk():
-                await queue.catch_up(job.id)
+                await queue.catch_up(job.id, group)
             elif not await self._take_part(job, found):
-                await self._begin(intent, job, removal, found)
+                await self._begin(intent, job, topics, group, found)
         except BrokerStopping:
             raise
         except (OperationError, StorageError, OSError, ValueError) as error:
@@ -161,11 +220,14 @@ class PersonSteps:
             found.due_ms.append(queue.table.due[job.id])
             found.problems.setdefault(job.id, "it is not finished")
 
-    async def _begin(self, intent: PersonIntent, job: PersonJob, removal: Removal[Subject], found: _Found) -> None:
-        there = tuple(one for one in job.topics if one in removal.subject.topics)
+    async def _begin(
+        self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
+    ) -> None:
+        there = tuple(one for one in job.topics if one in topics)
         if not there:
             return  # The paper says that they were deleted.
         said = {"reason": intent.reason, "reference": intent.reference}
+        timeout_s = DEFAULT_TIMEOUT_S * len(intent.jobs)
         result: Erasure | Redaction
         if job.do == ERASE_KEY:
             erase = EraseRequest(
@@ -174,8 +236,9 @@ class PersonSteps:
                 **said,  # type: ignore[arg-type]
                 now=intent.is_now,
                 confirm_groups_behind=intent.is_confirmed,
+                timeout=timeout_s,
             )
-            result = await self._erasures.erase(erase, Progress(), job.id)
+            result = await self._erasures.erase(erase, Progress(), job.id, group)
             if result.is_now_refused:
                 found.groups_behind |= result.groups_behind
         else:
@@ -186,8 +249,9 @@ class PersonSteps:
                 blank=job.fields,
                 blank_with=job.replacement or NULL,
                 yes_all=True,
+                timeout=timeout_s,
             )
-            result = await self._redactions.redact(redact, Progress(), job.id, removal.hits)
+            result = await self._redactions.redact(redact, Progress(), job.id, group)
 
     async def _take_part(self, job: PersonJob, found: _Found) -> bool:
         """Note the last certificate of a job; return whether it has one."""
@@ -267,7 +331,7 @@ class PersonSteps:
                 "topics": [row.topic for row in intent.rows],
             },
             "topics": rows,
-            "parts": [part for job_id, part in found.parts.items() if job_id in named],
+            "parts": [found.parts[job.id] for job in intent.jobs if job.id in named],
             "not_searched": [{"topic": topic, "identifiers": [*names]} for topic, names in intent.not_searched.items()],
             "topics_ended": [asdict(one) for one in gone],
             "ended": None if ended is None else ended.to_fields(),

@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
 from diamant.cleaner.values.edits import Unchangeable
+from diamant.cleaner.values.framing import Frame
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
 
@@ -145,6 +146,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class _DecodedOnce(Values):
+    """The values of one record, each decoded once for all comparisons."""
+
+    found: dict[tuple[str, bytes], Any] = dataclasses.field(default_factory=dict)
+
+    def decode(self, frame: Frame, field: str) -> Any:
+        place = field, frame.data
+        if place not in self.found:
+            self.found[place] = self.schemas.decode(frame, self.topic, field)
+        return self.found[place]
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """Several conditions joined by one word."""
 
@@ -154,7 +168,8 @@ class Joined:
 
     def judge(self, record: Record, values: Values) -> int:
         """Return YES, NO or UNDECIDED."""
-        found = (part.judge(record, values) for part in self.parts)
+        once = values if isinstance(values, _DecodedOnce) else _DecodedOnce(values.schemas, values.topic)
+        found = (part.judge(record, once) for part in self.parts)
         return min(found) if self.word == "and" else max(found)
 
     def may_be_in(self, payload: bytes) -> bool:

@@ -62,3 +62,15 @@ async def test_a_person_is_gone_from_all_topics(shop: Broker) -> None:
     assert (entry["id"], entry["state"], entry["certificate"]) == (first.id, "done", "forgotten")
     assert ADA not in str(entry)
     assert ADA not in str(last)
+
+
+async def test_one_scan_proves_the_whole_request(shop: Broker) -> None:
+    """Each part states its own findings in the account of the same scan; with `now` the erasures share a second one."""
+    done = await shop.person.forget({"customer_id": ADA}, MAP, reason="GDPR Art. 17", now=True)
+    assert done.state == "forgotten"
+    scans: dict[str, set[str]] = {}
+    for part in done.certificate["parts"]:
+        ledger = [row for row in part["coverage"]["ledger"] if row["file"].endswith(".log")]
+        scans.setdefault(part["state"], set()).add(f"{part['coverage']['duration_ms']} {ledger}")
+    assert [(state, len(one)) for state, one in sorted(scans.items())] == [("key-gone", 1), ("records-gone", 1)]
+    assert scans["key-gone"] != scans["records-gone"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.erasure.certification.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.certification.record_holders import RecordHolder, record_holders
@@ -26,7 +26,7 @@ from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory, scan_partitions
+from diamant.cleaner.evidence.scan.scan import ScanReport, scan_for_all, scan_partitions
 from diamant.cleaner.evidence.search.file_census import Identity
 from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
@@ -58,6 +58,14 @@ READERS_WAIT_S = 10.0
 LOOK_AGAIN_S = 0.05
 SNAPSHOT = "it is a snapshot of the data, or part of one, and the scan does not read it: delete it"
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
+
+
+class ScanRequest(NamedTuple):
+    """A job's part in a certifying scan."""
+
+    subject: Subject
+    is_meant: IsMeant
+    """Tells of the remains of earlier jobs, for which the scan looks as well."""
 
 
 class Evidence:
@@ -160,42 +168,48 @@ class Evidence:
 
         return await in_thread(work)
 
-    async def scan(self, subject: Subject, key: SigningKey, progress: Progress, is_meant: IsMeant) -> ScanReport:
-        """Read everything, once no client reads removed files of the topics, and look for the remains that are meant as well.
+    async def scan(self, asked: Sequence[ScanRequest], key: SigningKey, progress: Progress) -> list[ScanReport]:
+        """Read everything once, once no client reads removed files of the topics; return the report about each subject.
 
         `key`: the broker's.
         """
-        still_read = await self._still_read(subject, progress)
+        topics = frozenset().union(*(one.subject.topics for one in asked))
+        still_read = await self._still_read(topics, progress)
         progress.begin("scanning everything", unit="bytes")
         ends = self.ends()
 
-        def work(check: Callable[[], object]) -> ScanReport:
-            inherited, unknown = self.remains.inherited(is_meant, key)
-            widened = copy(subject)
-            widened.needles = subject.needles.joined(inherited)
-            report = scan_directory(
+        def work(check: Callable[[], object]) -> list[ScanReport]:
+            subjects, problems = [], []
+            for one in asked:
+                inherited, unknown = self.remains.inherited(one.is_meant, key)
+                widened = copy(one.subject)
+                widened.needles = one.subject.needles.joined(inherited)
+                subjects.append(widened)
+                problems.append(unknown)
+            reports = scan_for_all(
                 self.env,
                 self.directory,
-                widened,
+                subjects,
                 ends,
                 advance=progress.move_to,
                 check=check,
                 staging=self.staging(ends),
                 partitions=self.partitions_there,
             )
-            report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
-            report.unaccounted += unknown
             snapshots = SnapshotFiles(self.env, self.directory)
-            report.snapshot_places = snapshots.places()
-            report.unaccounted += [Unreadable(None, None, path, None, SNAPSHOT) for path in snapshots.there()]
-            report.values = frozenset(one.digest for one in values_of(widened.needles))
-            set_own_aside(report, self.env, self.directory, key.public_bytes)
-            set_names_aside(report, self.env, self.directory, widened.needles)
-            return report
+            for report, subject, unknown in zip(reports, subjects, problems, strict=True):
+                report.unaccounted += [Unreadable(None, None, name, None, STILL_READ) for name in still_read]
+                report.unaccounted += unknown
+                report.snapshot_places = snapshots.places()
+                report.unaccounted += [Unreadable(None, None, path, None, SNAPSHOT) for path in snapshots.there()]
+                report.values = frozenset(one.digest for one in values_of(subject.needles))
+                set_own_aside(report, self.env, self.directory, key.public_bytes)
+                set_names_aside(report, self.env, self.directory, subject.needles)
+            return reports
 
         return await in_thread(work)
 
-    async def _still_read(self, subject: Subject, progress: Progress) -> list[str]:
+    async def _still_read(self, topics: frozenset[str], progress: Progress) -> list[str]:
         """Wait until no client reads removed files of the topics; return the files still read at the time limit.
 
         A file removed after that exists when the scan begins, so the scan reads it.
@@ -204,7 +218,7 @@ class Evidence:
         waited_s = 0.0
         while True:
             removed = await asyncio.to_thread(removed_but_open, self.directory)
-            found = [name for name in removed if _is_of(name, subject.topics)]
+            found = [name for name in removed if _is_of(name, topics)]
             if not found or waited_s >= self._readers_wait_s:
                 return found
             if not waited_s:

@@ -71,11 +71,8 @@ class EraseCertificates(RemovalCertificates[Intent]):
     async def judge(self, intent: Intent, removal: Removal[Subject]) -> EraseVerdict:
         """Scan everything, hash the affected segments, then return the verdict. Both may take long."""
         subject = removal.subject
-        report = await self._evidence.scan(
-            subject,
-            removal.key,
-            removal.progress,
-            lambda earlier: earlier.concerns_key(subject.key_digest, intent.topics),
+        report = await self.scan(
+            intent, removal, lambda earlier: earlier.concerns_key(subject.key_digest, intent.topics)
         )
         files, ends = self._affected_files(intent), self._evidence.ends()
         after = await asyncio.to_thread(self._evidence.digests, files, ends)

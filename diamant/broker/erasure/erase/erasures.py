@@ -51,6 +51,7 @@ from diamant.progress import Progress
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.lazy import Lazy
@@ -92,8 +93,10 @@ class Erasures:
 
     # -- a call ---------------------------------------------------------------------------------------------------------
 
-    async def erase(self, request: EraseRequest, progress: Progress, job_id: str | None = None) -> Erasure:
-        """Erase a key; see `Broker.erase`. `job_id`: None for a new one."""
+    async def erase(
+        self, request: EraseRequest, progress: Progress, job_id: str | None = None, group: JobGroup | None = None
+    ) -> Erasure:
+        """Erase a key; see `Broker.erase`. `job_id`: None for a new one. `group`: as of `JobQueue.begin`."""
         certificate_texts.check_reason(request.reason, request.reference)
         certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
@@ -118,7 +121,7 @@ class Erasures:
 
         check = self._groups.check_known if request.now else None
         return await self.queue.begin(
-            sorted({*request.topics}), intent, request.timeout, progress, check, job_id=job_id
+            sorted({*request.topics}), intent, request.timeout, progress, check, job_id=job_id, group=group
         )
 
     async def erase_now(self, request: EraseNowRequest, progress: Progress) -> Erasure:

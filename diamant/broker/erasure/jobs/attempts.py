@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.erasure.jobs.job_table import JobTable
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.jobs.job_group import JobGroup
 
 T = TypeVar("T")
 
@@ -34,17 +37,19 @@ class Attempts:
         """Jobs being cancelled: they are not resumed. The result of the future: whether the job was cancelled."""
 
     @asynccontextmanager
-    async def locked(self, job_id: str) -> AsyncIterator[None]:
-        """Hold the lock. The job is not resumed during that time."""
+    async def locked(self, job_id: str, group: JobGroup | None = None) -> AsyncIterator[None]:
+        """Hold the lock, or have a turn of the group that holds it. The job is not resumed during that time."""
         self.waiting.add(job_id)
-        async with self.lock:
+        async with self.lock if group is None else group.turn(job_id):
             self.waiting.discard(job_id)
             self._table.hold(job_id)
-            self.lock.holder = f"{self._table.noun} {job_id}"
+            if group is None:
+                self.lock.holder = f"{self._table.noun} {job_id}"
             try:
                 yield
             finally:
-                self.lock.holder = ""
+                if group is None:
+                    self.lock.holder = ""
                 self._table.release(job_id)
 
     async def run(self, job_id: str, work: Coroutine[Any, Any, T]) -> T:

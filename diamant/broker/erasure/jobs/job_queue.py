@@ -29,12 +29,12 @@ from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.redaction.hits import HitsByPartition
 from diamant.progress import Progress
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
@@ -157,15 +157,15 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         finally:
             table.release(job_id)
 
-    async def _resume(self, job_id: str) -> None:
-        async with self.attempts.locked(job_id):
+    async def _resume(self, job_id: str, group: JobGroup | None = None) -> None:
+        async with self.attempts.locked(job_id, group):
             key = await self.keys.key()
             try:
                 intent = await asyncio.to_thread(self.table.files.read, job_id, key)
             except FileNotFoundError:
                 await self.table.finish_ended(job_id)
                 return
-            await self.carry_out(intent, key)
+            await self.carry_out(intent, key, group=group)
 
     def _note_failed_try(self, job_id: str, level: int, reason: str) -> None:
         table = self.table
@@ -182,10 +182,10 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         progress: Progress | None = None,
         *,
         is_new: bool = False,
-        hits: HitsByPartition | None = None,
+        group: JobGroup | None = None,
     ) -> ResultT:
         """Carry out a job from its present phase, or end it if its topics were deleted. The caller holds the lock."""
-        intent, removal, present = self._attempt(intent, key, progress, is_new=is_new, hits=hits)
+        intent, removal, present = self._attempt(intent, key, progress, is_new=is_new, group=group)
         gone = [one.topic for one in present.ended]
         for topic in gone:
             logger.warning("%s %s: topic %s was deleted and is no longer covered", self.table.noun, intent.id, topic)
@@ -207,12 +207,12 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         progress: Progress | None = None,
         *,
         is_new: bool = False,
-        hits: HitsByPartition | None = None,
+        group: JobGroup | None = None,
     ) -> tuple[IntentT, Removal[SubjectT], Present]:
         is_manual = intent.is_manual_clock or not isinstance(self.clock, SystemClock)
         present = present_of(self._evidence.topics, intent)
         subject = self.kind.subject(intent, key, present.topics)
-        removal = Removal(key, subject, progress or Progress(), progress is not None, is_new, hits or {})
+        removal = Removal(key, subject, progress or Progress(), progress is not None, is_new, group)
         return intent.changed(is_manual_clock=is_manual), removal, present
 
     # -- calls -----------------------------------------------------------------------------------------------------------
@@ -237,19 +237,19 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         check: Callable[[Progress], Awaitable[None]] | None = None,
         *,
         job_id: str | None = None,
-        hits: HitsByPartition | None = None,
+        group: JobGroup | None = None,
     ) -> ResultT:
         """Begin a job about some topics, and carry it out for its caller. Failures are raised as a OperationError.
 
         `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn. `job_id`: None for a new one.
-        `hits`: what an earlier search has found.
+        `group`: of jobs that are certified together; it holds the lock.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
             if check is not None:
                 await check(progress)
-            async with self.attempts.locked(intent.id):
-                return await self.carry_out(intent, key, progress, is_new=True, hits=hits)
+            async with self.attempts.locked(intent.id, group):
+                return await self.carry_out(intent, key, progress, is_new=True, group=group)
 
         with self.call():
             SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
@@ -258,13 +258,14 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             intent = intent_of(job_id or os.urandom(ID_BYTES).hex(), scope)
             return await self.run(intent.id, timeout_s, first(intent, key))
 
-    async def catch_up(self, job_id: str) -> None:
-        """Wait for the attempt at an unfinished job that is in progress, or make one if it is due. Failures as of `_resume`."""
-        if job_id in self.table.busy or job_id in self.attempts.waiting:
-            async with self.attempts.locked(job_id):
-                return
+    def is_attempting(self, job_id: str) -> bool:
+        """Tell whether an attempt at a job is in progress, or waits for the lock."""
+        return job_id in self.table.busy or job_id in self.attempts.waiting
+
+    async def catch_up(self, job_id: str, group: JobGroup) -> None:
+        """Make an attempt at an unfinished job if it is due. Failures as of `_resume`."""
         if self.table.due.get(job_id, 0) <= self.clock.now_ms():
-            await self.attempts.run(job_id, self._resume(job_id))
+            await self.attempts.run(job_id, self._resume(job_id, group))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
         """Run the work that a caller waits for, within its timeout. Failures are raised as a OperationError."""

@@ -14,10 +14,10 @@ from diamant.broker.erasure.certification.record_holders import MAX_HOLDERS, Rec
 from diamant.broker.errors import OperationError
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.redaction.hits import HitsByPartition
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.certification.scope import Present
+    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.cleaner.evidence.certificates.signing_key import SigningKey
     from diamant.progress import Progress
 
@@ -55,8 +55,8 @@ class Removal(Generic[SubjectT]):
     """True if a caller waits."""
     is_new: bool = False
     """True for the first attempt: the values are not known yet."""
-    hits: HitsByPartition = field(default_factory=dict)
-    """What an earlier search of the caller has found; used in the first attempt only."""
+    group: JobGroup | None = None
+    """The jobs that are certified by the same scan; None: this one has its own."""
     holders: list[RecordHolder] = field(default_factory=list)
     """At most `MAX_HOLDERS`, once the records are located."""
 

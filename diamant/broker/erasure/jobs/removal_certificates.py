@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Generic
 
-from diamant.broker.erasure.certification.evidence import Evidence
+from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
+from diamant.broker.erasure.certification.kept_remains import IsMeant
 from diamant.broker.erasure.certification.scope import Present
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal
@@ -48,6 +49,14 @@ class RemovalCertificates(Generic[IntentT]):
         """`table` counts the certificates, and forgets the jobs that end."""
         self._evidence = evidence
         self._table = table
+
+    async def scan(self, intent: IntentT, removal: Removal[Any], is_meant: IsMeant) -> ScanReport:
+        """Scan everything, also for the remains that are meant; for all jobs of a group together. It may take long."""
+        asked = ScanRequest(removal.subject, is_meant)
+        if removal.group is not None:
+            return await removal.group.scan(intent.id, asked)
+        [report] = await self._evidence.scan([asked], removal.key, removal.progress)
+        return report
 
     async def sign(
         self,

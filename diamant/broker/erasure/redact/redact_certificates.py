@@ -105,9 +105,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
 
     async def _scan(self, intent: RedactionIntent, removal: Removal[Redacted]) -> ScanReport:
         """Scan everything, also for what earlier jobs in the topic were looking for."""
-        return await self._evidence.scan(
-            removal.subject, removal.key, removal.progress, lambda earlier: intent.topic in earlier.topics
-        )
+        return await self.scan(intent, removal, lambda earlier: intent.topic in earlier.topics)
 
     async def _issue(
         self, intent: RedactionIntent, removal: Removal[Redacted], verdict: RedactVerdict, ended: Ended | None

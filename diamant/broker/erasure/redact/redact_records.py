@@ -72,7 +72,8 @@ class RedactRecords:
         for log in logs:
             if intent.phase != REWRITING:
                 stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
-            hits = removal.hits.get((log.topic, log.partition)) if intent.phase == LOCATING else None
+            is_first = removal.group is not None and intent.phase == LOCATING
+            hits = removal.group.hits.get((log.topic, log.partition)) if removal.group and is_first else None
             located = await self._locate_in(
                 log, subject.where, stable.get(log.partition, 0), room, note_lost, progress.advance, hits
             )

@@ -35,12 +35,12 @@ from diamant.broker.erasure.redact.redact_steps import RedactSteps
 from diamant.broker.errors import BadArgument
 from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.claims import Redacted
-from diamant.cleaner.redaction.hits import HitsByPartition
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files
 from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE, WhereError, parse_where
 from diamant.progress import Progress
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.broker.node.cleaner import NodeCleaner
     from diamant.broker.node.node import Node
 
@@ -71,9 +71,9 @@ class Redactions:
         request: RedactRequest,
         progress: Progress,
         job_id: str | None = None,
-        hits: HitsByPartition | None = None,
+        group: JobGroup | None = None,
     ) -> Redaction:
-        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one. `hits`: of an earlier search."""
+        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one. `group`: as of `JobQueue.begin`."""
         try:
             blanking = parse_blanking(request.blank, request.blank_with, request.set)
             where = parse_where(request.where, request.undecided, blanking=blanking)
@@ -107,4 +107,4 @@ class Redactions:
             )
             return self._steps.with_ends(intent)
 
-        return await self.queue.begin([request.topic], intent, request.timeout, progress, job_id=job_id, hits=hits)
+        return await self.queue.begin([request.topic], intent, request.timeout, progress, job_id=job_id, group=group)

@@ -90,7 +90,7 @@ class CompiledSearch:
     def _judge(self, search: FileSearch, chunk: Rows) -> None:
         """Have the records of the batches without findings judged."""
         rows, data, unpacked = chunk.rows, chunk.data, self._unpacker.buffer
-        for row in chunk.with_step(CLEAN):
+        for row in [row for row, step in enumerate(chunk.column(fields.STEP)) if step == CLEAN]:
             at, start, end = rows[fields.POSITION, row], rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row]
             payload = bytes((unpacked if rows[fields.IS_UNPACKED, row] else data)[start:end])
             header = batch_header(bytes(data[at : at + HEADER_SIZE]), 0)
