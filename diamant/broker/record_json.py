@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from diamant.broker.errors import BadArgument
+from diamant.cleaner.queries.record_fields import record_fields
 from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -99,33 +100,11 @@ def format_record_line(topic: str, partition: int, record: Record) -> str:
     return json.dumps({"topic": topic, **record_fields(partition, record)})
 
 
-def record_fields(partition: int, record: Record) -> Mapping[str, object]:
-    """Return a record for JSON."""
-    return {
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": data_fields(record.key),
-        "value": data_fields(record.value),
-        "headers": [{"key": one.key, "value": data_fields(one.value)} for one in record.headers],
-    }
-
-
 def _text(value: str, name: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
         raise BadArgument(f"{name}: the text has lone surrogates, which UTF-8 cannot encode; give it as hex") from None
-
-
-def data_fields(data: bytes | None) -> Mapping[str, str] | None:
-    """Return a key or a value for JSON, whose text may have any characters."""
-    if data is None:
-        return None
-    try:
-        return {"text": data.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
 
 
 def _number(found: Mapping[str, object], name: str, most: int) -> int | None:

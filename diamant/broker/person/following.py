@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from diamant.broker.errors import BadArgument, TooMany, Unconfirmed
@@ -30,7 +29,13 @@ from diamant.cleaner.person.identifiers import (
     TooManyIdentifiers,
     TopicSearch,
 )
-from diamant.cleaner.person.partition_search import MAX_RECORDS, Matches, TooManyRecords, find_matches
+from diamant.cleaner.person.partition_search import (
+    MAX_RECORDS,
+    Matches,
+    SearchedTopic,
+    TooManyRecords,
+    find_matches,
+)
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
 from diamant.cleaner.person.places import identifier_text
 from diamant.cleaner.redaction.hits import Hits, HitsByPartition
@@ -48,16 +53,6 @@ class SearchedPartition(NamedTuple):
     taken: Taken
     files: LogFiles
     matches: Matches
-
-
-@dataclass(slots=True)
-class SearchedTopic:
-    """The counts of one topic."""
-
-    matched: int = 0
-    total: int = 0
-    undecided: int = 0
-    problems: list[str] = field(default_factory=list)
 
 
 class Followed(NamedTuple):
@@ -87,13 +82,12 @@ class Following:
         registry: str | None = None,
     ) -> None:
         """BadArgument if the map does not fit the topics or the identifiers. `registry`: see `topic_values`."""
-        unknown = next((name for name in given if name not in people.identifiers), None)
-        if unknown is not None or not given:
-            names = ", ".join(sorted(people.identifiers))
-            what = "no identifier is given" if unknown is None else f"the map has no identifier {unknown!r}"
-            raise BadArgument(f"identifiers: {what}; expected one of {names}")
         self._explaining = explaining
         topics = sorted(node.topics.by_name)
+        try:
+            people.check_given(given)
+        except MapError as error:
+            raise BadArgument(f"identifiers: {error}") from None
         try:
             rules = people.of_topics(topics)
         except MapError as error:

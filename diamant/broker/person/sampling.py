@@ -16,20 +16,17 @@ from diamant.broker.operations.records.search_operation import PlacedRecord, Sea
 from diamant.broker.person.following import people_of, values_of
 from diamant.cleaner.person.map_check import MapProblem, check_map
 from diamant.cleaner.person.people_map import MapError, is_internal
-from diamant.cleaner.person.sampling import TopicSample, tags_of
+from diamant.cleaner.person.sampling import MAX_VALUE_BYTES, TopicSample
 from diamant.cleaner.person.suggestion import Suggestion, suggest
 from diamant.cleaner.queries.matching_records import Wanted
-from diamant.cleaner.values.schemas import KEY, VALUE, Values
+from diamant.cleaner.values.schemas import Values
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.operations.records.explain_operation import ExplainOperation
     from diamant.broker.person.reading_requests import CheckPeopleMapRequest, SuggestPeopleMapRequest
-    from diamant.cleaner.values.framing import SchemaName
     from diamant.progress import Progress
 
-MAX_VALUE_BYTES = 64 * 1024
-"""Larger values are not part of a sample."""
 MAX_RECORDS = 100_000
 """Limit of the records of all samples."""
 
@@ -100,22 +97,13 @@ async def _sample(
 ) -> TopicSample:
     logs = explaining.logs(topic, None)
     sample = TopicSample(topic, bool(logs) and logs[0].config.is_compacted)
-    schemas: set[tuple[SchemaName, str]] = set()
     users = Wanted(lambda _: True, lambda _: True)
     pages = searching.newest_first(topic, None, users, most=most, cut_bytes=MAX_VALUE_BYTES)
 
     def add(records: Sequence[PlacedRecord]) -> None:
         for one in records:
-            if max(one.key_bytes, one.value_bytes) > MAX_VALUE_BYTES:
-                continue
-            sample.add(one.record, values)
-            for field in (KEY, VALUE):
-                frame = values.frame_of(one.record, field)
-                if frame is not None and (frame.schema, field) not in schemas:
-                    schemas.add((frame.schema, field))
-                    text = values.schemas.find(frame.schema, topic, field)
-                    if text is not None:
-                        sample.tags |= tags_of(text)
+            if max(one.key_bytes, one.value_bytes) <= MAX_VALUE_BYTES:
+                sample.add(one.record, values)
 
     async with aclosing(pages):
         async for page in pages:

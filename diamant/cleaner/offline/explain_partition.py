@@ -1,46 +1,32 @@
 """Explains from the files of a partition alone why records are still there, as a broker started on them now would.
 
-The log is opened on an overlay, as at a start: repairs happen there, and the files stay unchanged. The rules are the
-broker's (`explain`). All files are read: what a round could not read has the same effect as in a broker that has met it.
-Facts of a running broker are missing: pending erasures, timeouts of open transactions, failed
-rounds. Memory and disk: those of `explain/scans.py` and of a start of the partition; one file is open
-at a time. In mode prompt, missing facts of clean segments are read from their headers, as a broker does after
-its start.
+The log is opened as `opened_partition` says. The rules are the broker's (`explain`). All files are read: what a round could not
+read has the same effect as in a broker that has met it. Memory: that of `explain/scans.py`. In mode prompt, missing facts of
+clean segments are read from their headers, as a broker does after its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
-from diamant.cleaner.explain.log_snapshot import LogState
-from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
+from diamant.cleaner.explain.opened_partition import OpenedPartition, opened_partition
+from diamant.cleaner.explain.scans import KeyScan, scan_key
 from diamant.cleaner.facts.facts_file import read_facts
 from diamant.cleaner.facts.partition_facts import PartitionFacts
 from diamant.cleaner.facts.quarantine import MAX_SEGMENTS, CorruptSegment
 from diamant.cleaner.rules.eligibility import cleanable_range
-from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.segments.sound_rows import PieceReader
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles, Problem
-from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
-from diamant.cleaner.service.log_picker import look_at_first_timestamps
 from diamant.cleaner.service.partition_states import Uncleanable
 from diamant.cleaner.service.partition_view import CleanerView
-from diamant.storage import names
-from diamant.storage.checkpoints import checkpoints
-from diamant.storage.env.clocks import SettableClock
-from diamant.storage.env.env import Env, parent
-from diamant.storage.env.overlay import OverlayEnv
+from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
-from diamant.storage.log.append_checks import Validation
 from diamant.storage.log.log import Log
-from diamant.storage.recovery.open_log import load_log
 from diamant.storage.segments.log_config import LogConfig
-from diamant.storage.uuid_text import ZERO_ID
 
 
 def explain_partition(
@@ -61,47 +47,16 @@ def explain_partition(
     Also returns the messages that a start would log, and the first damage in each segment. `scratch`: an empty directory for
     what opening the log writes. CorruptLog and other StorageErrors that would stop a start.
     """
-    overlay = OverlayEnv(env, env, scratch, SettableClock(now_ms))
-    overlay.add_directory(partition.directory)
-    log_directory = parent(partition.directory)
-    said: list[str] = []
-    log = load_log(
-        overlay,
-        partition.directory,
-        partition.topic,
-        partition.partition,
-        checkpoints.read_partition_metadata(overlay, partition.directory) or ZERO_ID,
-        config,
-        Validation(),
-        recovery_point=checkpoints.read_recovery_point(env, log_directory, (partition.topic, partition.partition)),
-        log_start_offset=partition.log_start_offset,
-        is_clean=env.exists(f"{log_directory}/{names.CLEAN_SHUTDOWN}"),
-        producer_expiration_ms=producer_expiration_ms,
-        messages=said,
-    )
-    try:
-        damage = _damage(log, advance)
-        look_at_first_timestamps(log.segments)
+    with opened_partition(
+        env, partition, config, now_ms, scratch, producer_expiration_ms=producer_expiration_ms
+    ) as opened:
+        log = opened.log
+        damage = _damage(opened, advance)
         if config.is_compacted:
             view = _learned(view, log, damage, now_ms)
-        opened = [one for one in log.producers.active_producers if one.current_txn_first_offset >= 0]
-        explainer = Explainer(
-            LogState.of(
-                log,
-                now_ms,
-                view.checkpoint,
-                [OpenTransaction(one.producer_id, one.current_txn_first_offset, one.timestamp) for one in opened],
-            ),
-            view,
-            now_ms,
-        )
-        outcomes = TransactionOutcomes(
-            (one for segment in log.segments for one in segment.txn_index.all()),
-            {one.producer_id: one.current_txn_first_offset for one in opened},
-        )
 
         def scan(key: bytes | None, at_offset: int | None) -> KeyScan:
-            return scan_key(_files(log), key, outcomes, log.log_start_offset, at_offset=at_offset, advance=advance)
+            return scan_key(opened, key, opened.outcomes, log.log_start_offset, at_offset=at_offset, advance=advance)
 
         found = None
         if offset is not None:
@@ -110,16 +65,15 @@ def explain_partition(
         if key is not None:
             found = scan(key, None)
         problems = tuple(map(str, damage.values()))
-        return replace(explainer.partition(found), problems=problems), said, [*damage.values()]
-    finally:
-        log.close()
+        explained = opened.explainer(view).partition(found)
+        return replace(explained, problems=problems), [*opened.messages], [*damage.values()]
 
 
-def _damage(log: Log, advance: Callable[[int], object]) -> dict[int, Problem]:
+def _damage(opened: OpenedPartition, advance: Callable[[int], object]) -> dict[int, Problem]:
     """Return the first problem of each damaged segment, by base offset."""
     found: dict[int, Problem] = {}
     reader = PieceReader(with_records=False)
-    for segment in _files(log):
+    for segment in opened:
         for _ in segment.pieces(reader, partial(found.setdefault, segment.base_offset)):
             pass
         advance(segment.size)
@@ -159,13 +113,3 @@ def _next_horizon_ms(log: Log, checkpoint: int | None, now_ms: int) -> int | Non
         with suppress(CorruptLog):
             facts.add(log, read_facts(log.env, log.path, base_offset, size))
     return facts.next_horizon_ms(log, end_offset)
-
-
-def _files(log: Log) -> Iterator[OpenSegment]:
-    for segment in log.segments:
-        if segment.size:
-            opened = OpenSegment.of(log.env, segment.path, segment.base_offset, segment.size)
-            try:
-                yield opened
-            finally:
-                opened.file.close()

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from diamant.cleaner.person.people_map import TopicRule
@@ -88,6 +89,10 @@ class TopicSearch(NamedTuple):
     wheres: tuple[Where, ...]
     names: tuple[str, ...]
     """The identifiers that are searched for."""
+
+    def decoding(self, values: Values) -> TopicSearch:
+        """Return the same search with a decoder."""
+        return self._replace(wheres=tuple(replace(where, values=values) for where in self.wheres))
 
     def judge(self, record: Record) -> int:
         """Return YES if the record is the person's, NO, or UNDECIDED."""

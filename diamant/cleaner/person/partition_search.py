@@ -4,6 +4,8 @@
     scans = find_keys(files, matches, ...)                   compacted logs: the other records of their keys
     for record, found in read_matches(files, matches.records): ...
 
+`record_lines` does the last two, and makes the lines of `person show`, whose form `broker/person/reading.py` says.
+
 Batches whose bytes cannot match are not read further, as in a search. The files are those of one moment: they include files that
 the log has released, which are still on the disk.
 
@@ -15,19 +17,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from diamant.cleaner.explain.explainer import Explainer
+from diamant.cleaner.explain.explanation import RecordExplanation
+from diamant.cleaner.explain.log_snapshot import LogState
 from diamant.cleaner.explain.scans import MAX_OFFSETS, FoundRecord, KeyScan, OpenSegment, found_record
-from diamant.cleaner.person.identifiers import KnownIdentifiers, Lesson, TopicSearch, lessons
-from diamant.cleaner.person.places import Parts
+from diamant.cleaner.person.identifiers import (
+    IdentifierStep,
+    KnownIdentifiers,
+    Lesson,
+    TopicSearch,
+    lessons,
+    matching,
+)
+from diamant.cleaner.person.others import others_in
+from diamant.cleaner.person.people_map import TopicRule
+from diamant.cleaner.person.places import WHOLE_KEY, Parts
+from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.redaction.hits import MAX_HITS, Hits
 from diamant.cleaner.redaction.where import UNDECIDED, YES
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, SegmentFile, Walk, iter_open_batches
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
-from diamant.cleaner.values.schemas import Values
+from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.protocol.batches.batch_records import records_payload
 from diamant.protocol.batches.header import CURRENT_MAGIC, Record
 from diamant.protocol.errors import CorruptBatch
+from diamant.words import counted
 
 MAX_RECORDS = 100_000
 """Limit of the matching records of one partition."""
@@ -200,3 +216,124 @@ def _records(segment: OpenSegment, batch: Batch, problems: list[str]) -> Iterato
 def _add_problem(problems: list[str], problem: Problem) -> None:
     if len(problems) < MAX_PROBLEMS:
         problems.append(str(problem))
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SearchedTopic:
+    """The counts of one topic."""
+
+    matched: int = 0
+    total: int = 0
+    undecided: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+class PartitionPlace(NamedTuple):
+    """The files of a partition at one moment, and what explains its records."""
+
+    files: Iterable[OpenSegment]
+    state: LogState
+    outcomes: TransactionOutcomes
+    explainer: Explainer
+
+
+def record_lines(
+    place: PartitionPlace,
+    found: Sequence[FoundRecord],
+    rules: Sequence[TopicRule],
+    known: KnownIdentifiers,
+    values: Values,
+    check: Check = bool,
+) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """Yield the line of each record, and the size of its key and value."""
+    if not found:
+        return
+    state = place.state
+    is_whole = not state.config.is_compacted or all(
+        record.key is None or _is_known_key(record.key, rules, known) for record in found
+    )
+    scans = find_keys(place.files, found, place.outcomes, state.log_start_offset, is_whole=is_whole, check=check)
+    for record, facts in read_matches(place.files, found):
+        check()
+        scan = KeyScan() if facts.key is None else scans[facts.key]
+        explained = place.explainer.record(facts, scan)
+        yield (
+            {
+                "kind": "record",
+                "topic": state.topic,
+                **record_fields(state.partition, record),
+                **decoded_fields(record, values),
+                **_roles(record, rules, known, values),
+                **_explained(explained),
+            },
+            len(record.key or b"") + len(record.value or b""),
+        )
+
+
+def _is_known_key(key: bytes, rules: Sequence[TopicRule], known: KnownIdentifiers) -> bool:
+    """Tell whether all records of this key were searched for."""
+    text = key.decode(errors="replace")
+    return any(known.has(name, text) for rule in rules for name, places in rule.identity.items() if WHOLE_KEY in places)
+
+
+def _roles(record: Record, rules: Sequence[TopicRule], known: KnownIdentifiers, values: Values) -> Mapping[str, object]:
+    parts = Parts(record, values)
+    roles = [rule for rule in rules if matching(rule, parts, known)]
+    return {
+        "by": sorted({name for rule in roles for name in matching(rule, parts, known)}),
+        "fields": {place.text: category for rule in rules for place, category in rule.fields.items()},
+        "others": [one.text for one in others_in(rules, roles, parts, known)],
+        "keep": [
+            {"until_ms": rule.keep.until_ms(record.timestamp), "because": rule.keep.because}
+            for rule in roles
+            if rule.keep is not None
+        ],
+    }
+
+
+def _explained(explained: RecordExplanation) -> Mapping[str, object]:
+    return {
+        "status": explained.status,
+        "superseded_by": explained.superseded_by,
+        "why": [{"kind": gate.kind, "text": gate.text, "until_ms": gate.until_ms} for gate in explained.gates],
+        "until_ms": explained.goes_ms,
+        "until_is": explained.bound,
+    }
+
+
+def step_line(step: IdentifierStep) -> Mapping[str, Any]:
+    """Return the line of an identifier."""
+    name, value = step.identifier
+    source = {"topic": step.topic, "partition": step.partition, "offset": step.offset, "by": step.by}
+    return {"kind": "identifier", "name": name, "value": value, **source}
+
+
+def topic_line(topic: str, counts: SearchedTopic, schema_problems: Iterable[str]) -> Mapping[str, Any]:
+    """Return the line at the end of a topic."""
+    problems = list(counts.problems)
+    if counts.undecided:
+        problems.append(
+            f"{counted(counts.undecided, 'undecided record')}: neither JSON nor bytes that a known schema fits, possibly the "
+            "person's"
+        )
+        problems += schema_problems
+    return {"kind": "topic", "topic": topic, "records": counts.matched, "of": counts.total, "problems": problems}
+
+
+def end_line(
+    known: KnownIdentifiers, topics: Iterable[SearchedTopic], without_topic: Sequence[str], count: int
+) -> Mapping[str, Any]:
+    """Return the last line."""
+    not_searched = known.not_searched()
+    problems = sum(len(one.problems) + one.undecided for one in topics)
+    return {
+        "kind": "end",
+        "records": count,
+        "identifiers": len(known.steps),
+        "without_topic": list(without_topic),
+        "not_searched": [{"topic": name, "identifiers": [*names]} for name, names in not_searched.items()],
+        "is_complete": not problems and not not_searched,
+    }

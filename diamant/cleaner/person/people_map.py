@@ -17,7 +17,7 @@ A topic whose records have several people has a list of such entries, one for ea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +124,13 @@ class PeopleMap:
     def identifiers(self) -> frozenset[str]:
         """The names of all identifiers."""
         return frozenset(name for rule in self.rules for name, _ in rule.places)
+
+    def check_given(self, names: Collection[str]) -> None:
+        """Check the names of given identifiers. MapError."""
+        unknown = next((name for name in names if name not in self.identifiers), None)
+        if unknown is not None or not names:
+            what = "no identifier is given" if unknown is None else f"the map has no identifier {unknown!r}"
+            raise MapError(f"{what}; expected one of {', '.join(sorted(self.identifiers))}")
 
     def of_topics(self, topics: Iterable[str]) -> dict[str, tuple[TopicRule, ...]]:
         """Return the rules of each of these topics that the map mentions. A name counts before a regular expression.

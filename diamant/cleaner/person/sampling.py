@@ -17,10 +17,13 @@ from typing import Any
 from diamant.cleaner.person.places import WHOLE_KEY, FieldPath, Parts, identifier_text
 from diamant.cleaner.person.shapes import Sign, is_local_phone, sign_of_value
 from diamant.cleaner.redaction.where import HEADER
+from diamant.cleaner.values.framing import SchemaName
 from diamant.cleaner.values.nodes import Object
 from diamant.cleaner.values.schemas import KEY, VALUE, SchemaText, Values
 from diamant.protocol.batches.header import Record
 
+MAX_VALUE_BYTES = 64 * 1024
+"""Larger keys and values are not part of a sample."""
 MAX_PLACES = 500
 MAX_NODES = 1_000
 _MAX_DEPTH = 20
@@ -66,10 +69,13 @@ class TopicSample:
     """The values of each record, by place."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Tags of the schemas by the names of fields."""
+    _schemas: set[tuple[SchemaName, str]] = field(default_factory=set)
+    """Those whose tags are known."""
 
     def add(self, record: Record, values: Values) -> None:
         """Add a record."""
         self.records += 1
+        self._add_tags(record, values)
         row: dict[FieldPath, tuple[int, ...]] = {}
         for place, texts in self._texts(record, values).items():
             sample = self.places.get(place)
@@ -89,6 +95,15 @@ class TopicSample:
                     sample.signs[sign] += 1
                 sample.local_phones += is_local_phone(text)
         self.rows.append(row)
+
+    def _add_tags(self, record: Record, values: Values) -> None:
+        for part in (KEY, VALUE):
+            frame = values.frame_of(record, part)
+            if frame is not None and (frame.schema, part) not in self._schemas:
+                self._schemas.add((frame.schema, part))
+                text = values.schemas.find(frame.schema, self.topic, part)
+                if text is not None:
+                    self.tags |= tags_of(text)
 
     def _texts(self, record: Record, values: Values) -> dict[FieldPath, list[str]]:
         parts = Parts(record, values)

@@ -70,6 +70,9 @@ class Schemas:
         self._readers: dict[tuple[SchemaName, str, str], Reader | str] = {}
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[type[Schemas], tuple[Sequence[SchemaSource]]]:
+        return Schemas, (self._sources,)  # without what is compiled
+
     def decode(self, frame: Frame, topic: str, field: str) -> Any:
         """Return the value in a frame (`nodes`). Undecodable, also if no source has the schema."""
         return self._reader_of(frame, topic, field).read(frame.prefix + frame.payload())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from diamant.broker.client.consuming import ReadRecord, TopicReader
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
-from diamant.broker.record_json import record_fields
+from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.values.schema_places import SchemaPlaces
 from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC, RegisteredSchemas

@@ -16,6 +16,7 @@ COMMANDS = {
     "fold-brokers": LazyCommand(
         f"{_HERE}.fold_brokers:fold", "Make the directory of several brokers one of a single broker."
     ),
+    "person": LazyCommand("diamant.broker.commands.person.on_directory:person", "Find a person's data in all topics."),
     "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of a log and the superseded ones among them."),
     "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }

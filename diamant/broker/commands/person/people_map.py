@@ -6,11 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from diamant.broker.commands.person.person_commands import map_option
+from diamant.broker.commands.terminal.asked import new_console
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
@@ -18,7 +19,7 @@ from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Aske
 if TYPE_CHECKING:
     from rich.console import Console
 
-_RECORDS = click.option(
+records_option = click.option(
     "--records",
     type=click.IntRange(1, 100_000),
     default=1_000,
@@ -30,7 +31,7 @@ _RECORDS = click.option(
 
 @click.command()
 @click.argument("topics", nargs=-1, shell_complete=topic_names)
-@_RECORDS
+@records_option
 @click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
 @asking
 def suggest(topics: tuple[str, ...], records: int, file: str | None, asked: Asked) -> None:
@@ -41,27 +42,37 @@ def suggest(topics: tuple[str, ...], records: int, file: str | None, asked: Aske
 
     Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
     """
-    from diamant.cleaner.person.map_file import draft_text
-
-    if file is not None and os.path.exists(file):
-        fail(f"{file}: it exists, and may have been edited; expected the name of a new file", "bad-argument")
+    check_new(file)
     found = asked.admin.person.suggest(topics, records=records, **asked.waiting)
     asked.end_progress()
+    give_draft(found, file, as_json=asked.as_json)
+
+
+def check_new(file: str | None) -> None:
+    """End the command if the file of a draft exists."""
+    if file is not None and os.path.exists(file):
+        fail(f"{file}: it exists, and may have been edited; expected the name of a new file", "bad-argument")
+
+
+def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> NoReturn:
+    """Write a draft to a file, or print it, and exit with the command's code."""
+    from diamant.cleaner.person.map_file import draft_text
+
     text = draft_text(found)
     if file is not None:
         _write(file, text, "x")
-    if asked.as_json:
+    if as_json:
         click.echo(json.dumps(found))
     elif file is None:
         click.echo(text, nl=False)
     else:
-        asked.show(found, lambda console: _print_draft(console, found, file))
+        _print_draft(new_console(), found, file)
     sys.exit(EXIT_DONE if found["places"] else EXIT_NOT_SO)
 
 
 @click.command()
 @map_option
-@_RECORDS
+@records_option
 @click.option("--fides", type=OutputFile(), help="Also write the map as a dataset of Fides to this file.")
 @asking
 def check(people: Mapping[str, Any], records: int, fides: str | None, asked: Asked) -> None:
@@ -76,7 +87,16 @@ def check(people: Mapping[str, Any], records: int, fides: str | None, asked: Ask
 
         _write(fides, dataset_text(parse_people_map(people), "diamant"), "w")
     found = asked.admin.person.check(people, records=records, **asked.waiting)
-    asked.show(found, lambda console: _print_problems(console, found))
+    asked.end_progress()
+    give_problems(found, as_json=asked.as_json)
+
+
+def give_problems(found: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+    """Print what is wrong with a map, and exit with the command's code."""
+    if as_json:
+        click.echo(json.dumps(found))
+    else:
+        _print_problems(new_console(), found)
     sys.exit(EXIT_NOT_SO if found["problems"] else EXIT_DONE)
 
 

@@ -7,12 +7,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.terminal.asked import new_console
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -22,12 +23,26 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def copy_options(command: F) -> F:
+    """Add the options for the search and the copy: `confirm`, `file`, `page`."""
+    for option in reversed(
+        (
+            click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people."),
+            click.option("--file", type=OutputFile(), help="Write the copy to this file, one JSON object per line."),
+            click.option("--page", type=OutputFile(), help="Write the copy as an HTML page to this file."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @person_options
-@click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people.")
+@copy_options
 @click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
-@click.option("--file", type=OutputFile(), help="Write the copy to this file, one JSON object per line.")
-@click.option("--page", type=OutputFile(), help="Write the copy as an HTML page to this file.")
 @asking
 def show(
     identifiers: Sequence[tuple[str, str]],
@@ -47,35 +62,45 @@ def show(
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.
     """
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as lines:  # Nothing is printed before all of it is known.
-        found_lines = asked.admin.person.show(
-            by_name(identifiers), people, confirm=confirm, registry=registry, timeout=asked.timeout_s
+    lines = asked.admin.person.show(
+        by_name(identifiers), people, confirm=confirm, registry=registry, timeout=asked.timeout_s
+    )
+    show_lines(_without_progress(lines, asked), file, page, asked.bootstrap, as_json=asked.as_json)
+
+
+def _without_progress(lines: Iterable[Mapping[str, Any]], asked: Asked) -> Iterator[Mapping[str, Any]]:
+    for line in lines:
+        if line["kind"] != "progress":
+            yield line
+            continue
+        asked.on_progress(
+            {
+                "stage": "searching",
+                "done": line["read_bytes"],
+                "total": line["total_bytes"],
+                "unit": "bytes",
+                "rate_per_s": None,
+                "left_s": None,
+            }
         )
-        for line in found_lines:
-            if line["kind"] == "progress":
-                done, total = line["read_bytes"], line["total_bytes"]
-                asked.on_progress(
-                    {
-                        "stage": "searching",
-                        "done": done,
-                        "total": total,
-                        "unit": "bytes",
-                        "rate_per_s": None,
-                        "left_s": None,
-                    }
-                )
-            else:
-                lines.write(f"{json.dumps(line)}\n")
-        asked.end_progress()
-        found = _counts(_read(lines))
-        _write(lines, file, page, asked)
-        if asked.as_json:
+    asked.end_progress()
+
+
+def show_lines(
+    lines: Iterable[Mapping[str, Any]], file: str | None, page: str | None, source: str, *, as_json: bool
+) -> NoReturn:
+    """Write the copy, or print it, and exit with the command's code. `source`: what the page says it is from."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Nothing is printed before all of it is known.
+        kept.writelines(f"{json.dumps(line)}\n" for line in lines)
+        found = _counts(_read(kept))
+        _write(kept, file, page, source)
+        if as_json:
             click.echo(json.dumps(found))
         elif file is None and page is None:
-            for one in _read(lines):
+            for one in _read(kept):
                 click.echo(json.dumps(one))
         else:
-            _print(asked.console(), found)
+            _print(new_console(), found)
     sys.exit(EXIT_DONE if found["records"] and found["is_complete"] else EXIT_NOT_SO)
 
 
@@ -84,14 +109,14 @@ def _read(lines: IO[str]) -> Iterator[Mapping[str, Any]]:
     yield from map(json.loads, lines)
 
 
-def _write(lines: IO[str], file: str | None, page: str | None, asked: Asked) -> None:
+def _write(lines: IO[str], file: str | None, page: str | None, source: str) -> None:
     texts: dict[str, Iterable[str]] = {}
     if file is not None:
         texts[file] = (f"{json.dumps(line)}\n" for line in _read(lines))
     if page is not None:
         from diamant.cleaner.person.copy_page import copy_page
 
-        texts[page] = copy_page(lambda: _read(lines), int(time.time() * 1000), asked.bootstrap)
+        texts[page] = copy_page(lambda: _read(lines), int(time.time() * 1000), source)
     for path, parts in texts.items():
         try:
             with open(path, "w", encoding="utf-8", opener=_private) as out:

@@ -98,12 +98,8 @@ class Asked:
             show(self.console())
 
     def console(self, *, stderr: bool = False) -> Console:
-        """Return a rich console. Without a terminal, lines are not wrapped, and tables are $COLUMNS wide."""
-        from rich.console import Console
-
-        file = sys.stderr if stderr else sys.stdout
-        width = None if file.isatty() or "COLUMNS" in os.environ else 200
-        return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())
+        """Return a rich console (`new_console`)."""
+        return new_console(stderr=stderr)
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Show the progress of a job on standard error, if that is a terminal."""
@@ -144,3 +140,12 @@ def _login(user: str | None) -> Login | None:
         return read_login(user)
     except BadArgument as error:
         raise AdminError(f"--user {error}", status=400, code="bad-argument") from None
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Return a rich console. Without a terminal, lines are not wrapped, and tables are $COLUMNS wide."""
+    from rich.console import Console
+
+    file = sys.stderr if stderr else sys.stdout
+    width = None if file.isatty() or "COLUMNS" in os.environ else 200
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())

@@ -20,8 +20,8 @@ from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
 from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation
 from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord, SearchOperation
-from diamant.broker.record_json import data_fields, record_fields
 from diamant.cleaner.queries.matching_records import Wanted
+from diamant.cleaner.queries.record_fields import data_fields, record_fields
 from diamant.cleaner.redaction.where import UNDECIDED, YES, WhereError, parse_where
 from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.progress import Progress
