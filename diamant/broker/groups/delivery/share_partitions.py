@@ -1,8 +1,8 @@
 """Share partitions at work: what members read, hold and acknowledge, their locks, and what the state topic gets of it.
 
-Every operation takes one turn of the loop: follow the log's start, decide, append the changes, answer. So answered
-acknowledgements survive SIGKILL. What is acquired is not written, as in Kafka: after a start those records are given out again,
-and that delivery is not counted. Locks end by the broker's clock.
+Every operation takes one turn of the loop: decide, append the changes, answer. So answered acknowledgements survive SIGKILL.
+What is acquired is not written, as in Kafka: after a start those records are given out again, and that delivery is not counted.
+Locks end by the broker's clock. A moved log start is noticed, as in Kafka, by a fetch that would read below it.
 
 Bounds: a `SharePartition` for each share partition that was fetched from; one due time for each with locks.
 
@@ -133,7 +133,6 @@ class SharePartitions:
                 start = self.starts.of(key, self.text_of(key.group_id, START), log)
             live = stored.live = SharePartition(start, stored.batches)
             stored.batches = []
-        live.begin_at(log.log_start_offset)
         return LivePartition(key, log, live)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -151,6 +150,8 @@ class SharePartitions:
         limits = ShareLimits(
             self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         )
+        if state.next_fetch_offset() < log.log_start_offset:
+            state.begin_at(log.log_start_offset)
         offset = state.next_fetch_offset()
         is_at_end = offset >= log.log_end_offset  # beyond it if the start offset was set so
         if is_at_end or wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):

@@ -67,7 +67,8 @@ def acquire(
     if fetch_offset < first_read:
         # Compaction has removed all that was read here before.
         partition.archive(fetch_offset, first_read - 1, RecordState.AVAILABLE)
-    return _Acquisition(partition, asked, limits, read, last, room).run()
+    first = max(first_read, partition.start_offset)
+    return _Acquisition(partition, asked, limits, read, first, last, room).run() if first <= last else []
 
 
 class _Acquisition:
@@ -79,6 +80,7 @@ class _Acquisition:
         asked: Acquirer,
         limits: ShareLimits,
         read: LogBatches,
+        first: int,
         last: int,
         room: int,
     ) -> None:
@@ -86,7 +88,7 @@ class _Acquisition:
         self._asked = asked
         self._limits = limits
         self._read = read
-        self._first = read[0][0]
+        self._first = first
         self._last = last
         self._room = room
         self._count = 0
@@ -96,14 +98,9 @@ class _Acquisition:
         partition = self._partition
         overlapping = partition.overlapping(self._first, self._last)
         if not overlapping:
-            base = self._first
-            if partition.floor(base) < 0:
-                base = max(base, partition.start_offset)
-            self._take_new(base, self._last)
+            self._take_new(self._first, self._last)
             return self._found
-        base = min(self._first, partition.batches[overlapping.start].first)
-        if partition.floor(self._first) < 0:
-            base = max(base, partition.start_offset)
+        base = self._first
         behind = partition.batches[overlapping.stop - 1].last
         for batch in [partition.batches[index] for index in overlapping]:
             if self._count >= self._room:

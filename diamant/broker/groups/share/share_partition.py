@@ -72,17 +72,12 @@ class SharePartition:
         """Whether records between the batches are still to be given out, since the state topic knew nothing of them."""
         return self._gap_start != UNKNOWN_OFFSET and self._gap_end == self.end_offset
 
-    @property
-    def gap_start(self) -> int:
-        """Where the first of these records may be, if there are any."""
-        return self._gap_start
-
     def next_fetch_offset(self) -> int:
         """Return the first offset that may be given to a member."""
         behind = self.end_offset + 1 if self.batches and self.start_offset <= self.batches[-1].last else self.end_offset
         if not self._may_have_available:
             return behind
-        gap_start = self._gap_start if self.has_gaps else None
+        gap_start = max(self._gap_start, self.start_offset) if self.has_gaps else None
         for batch in self.batches:
             if gap_start is not None:
                 if batch.first > gap_start:

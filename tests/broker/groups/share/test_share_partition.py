@@ -10,6 +10,7 @@ from diamant.broker.groups.share.acquisition import Acquirer, ShareLimits, acqui
 from diamant.broker.groups.share.ranges import RecordState
 from diamant.broker.groups.share.share_partition import SharePartition
 from diamant.protocol.errors import KafkaError
+from diamant.protocol.internal_topics.share_records import StateBatch
 from tests.effort import examples
 
 LOCK_MS = 10
@@ -193,3 +194,36 @@ def test_a_compacted_batch_is_not_waited_for() -> None:
     assert again == [(5, 9, 2)]
     partition.advance()
     assert partition.start_offset == 5
+
+
+def test_nothing_below_the_start_is_given_out_of_a_batch() -> None:
+    """DeleteRecords in the middle of a batch that no member has had: the batch is read whole, and given from there on."""
+    partition = SharePartition(0)
+    acquire(partition, Acquirer("a", 20, 100, False, LOCK_MS), LIMITS, 0, [(0, 2)])
+    partition.begin_at(6)
+    asked = Acquirer("b", 1, 100, True, LOCK_MS)
+    assert acquire(partition, asked, LIMITS, partition.next_fetch_offset(), [(3, 9)]) == [(6, 6, 1)]
+    assert acquire(partition, asked, LIMITS, partition.next_fetch_offset(), [(3, 9)]) == [(7, 7, 1)]
+
+
+def test_a_full_window_whose_last_records_the_log_lost_gives_nothing() -> None:
+    """The window is full, what is available in it was compacted away, and what is read lies behind it."""
+    partition, limits = SharePartition(0), ShareLimits(3, MAX_DELIVERIES)
+    acquire(partition, Acquirer("a", 20, 1, False, LOCK_MS), limits, 0, [(0, 0), (1, 1), (2, 2)])
+    acknowledge(partition, "a", [AcknowledgementBatch(2, 2, [2])], MAX_DELIVERIES, LOCK_MS)
+    assert acquire(partition, Acquirer("b", 20, 100, False, LOCK_MS), limits, 2, [(5, 9)]) == []
+    assert [(run.first, run.last, run.state) for run in partition.runs()] == [
+        (0, 0, ACQUIRED),
+        (1, 1, ACQUIRED),
+        (2, 2, ARCHIVED),
+    ]
+
+
+def test_a_gap_of_the_state_topic_begins_at_the_start() -> None:
+    """Records that the state topic did not know are given from the log's start on."""
+    partition = SharePartition(0, [StateBatch(5, 9, int(AVAILABLE), 1)])
+    assert partition.next_fetch_offset() == 0
+    partition.begin_at(3)
+    assert partition.next_fetch_offset() == 3
+    asked = Acquirer("a", 100, 100, False, LOCK_MS)
+    assert acquire(partition, asked, LIMITS, 3, [(0, 9)]) == [(3, 4, 1), (5, 9, 2)]

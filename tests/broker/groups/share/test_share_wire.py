@@ -22,6 +22,7 @@ from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
     ALTER_SHARE_OFFSETS,
+    GAP,
     GROUP_RESOURCE,
     REJECT,
     RELEASE,
@@ -312,6 +313,24 @@ async def test_the_group_follows_the_log_and_its_topic() -> None:
         await two.wait_until_assigned()
         await wire.produce("t", [b"new"])
         assert acquired(await two.fetch()) == [[0, 0, 1]]
+
+
+async def test_a_moved_log_start_is_noticed_by_a_fetch_that_would_read_below_it() -> None:
+    """Until then, as with Kafka, records below it keep their state: what is done or held stays so."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 5)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 4, 1]]
+        assert code(await one.acknowledge([(2, 4, [GAP])])) == 0
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 5}]}]
+        await wire.call(DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 1000})
+        await wire.produce("t", [b"v"] * 5)
+        assert acquired(await one.fetch(adds=False)) == [[5, 9, 1]]
+        assert code(await one.acknowledge([(3, 5, [ACCEPT])])) == ErrorCode.INVALID_RECORD_STATE
+        assert code(await one.acknowledge([(0, 1, [RELEASE])])) == 0
+        assert acquired(await one.fetch(adds=False, wait_ms=0)) == []
+        assert window(broker).start_offset == 5
 
 
 async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:
