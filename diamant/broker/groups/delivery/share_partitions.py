@@ -150,11 +150,13 @@ class SharePartitions:
         limits = ShareLimits(
             self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         )
+        if not state.can_acquire(limits.max_in_flight):
+            # Nobody acknowledges aborted or removed records, so that the window may be full of them.
+            return None if state.advance() else NOTHING
         if state.next_fetch_offset() < log.log_start_offset:
             state.begin_at(log.log_start_offset)
         offset = state.next_fetch_offset()
-        is_at_end = offset >= log.log_end_offset  # beyond it if the start offset was set so
-        if is_at_end or wanted.max_records <= 0 or not state.can_acquire(limits.max_in_flight):
+        if offset >= log.log_end_offset or wanted.max_records <= 0:  # beyond the end if the start offset was set so
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)
@@ -169,7 +171,7 @@ class SharePartitions:
             end = log.last_stable_offset if isolation else log.log_end_offset
             for first, last in gone(read, offset, min(state.end_offset, end - 1)):
                 state.archive(first, last, RecordState.AVAILABLE)
-            if state.advance():
+            if state.next_fetch_offset() != offset:
                 return None
         if not read:
             return None if state.next_fetch_offset() > offset else NOTHING
@@ -184,7 +186,6 @@ class SharePartitions:
                 state.archive(first, last, RecordState.ACQUIRED)
             acquired = list(without(acquired, aborted))
         if not acquired:
-            state.advance()
             return None if state.next_fetch_offset() > offset else NOTHING
         self._watch_lock(key, lock_ends_ms)
         return Given(tuple(slices_of(read, acquired[0].first, acquired[-1].last)), tuple(acquired))

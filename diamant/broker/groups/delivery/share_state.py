@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.coordinators.internal_topic import InternalTopic
 from diamant.broker.coordinators.partition_loader import PartitionLoader
-from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePartition
+from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET, SharePartition, combined
 from diamant.broker.topics.internal_names import SHARE_GROUP_STATE_TOPIC
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.batches.batch_records import iter_records
@@ -96,7 +96,7 @@ class StoredState:
 
 
 def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Return batches with later ones laid over them, ascending, from `start_offset` on (`PersisterStateBatchCombiner`)."""
+    """Return batches with later ones laid over them, as `combined` (`PersisterStateBatchCombiner`)."""
     found = list(below)
     for batch in above:
         rest = []
@@ -109,11 +109,7 @@ def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_off
             if old.last_offset > batch.last_offset:
                 rest.append(old._replace(first_offset=batch.last_offset + 1))
         found = sorted([*rest, batch])
-    return [
-        batch._replace(first_offset=max(batch.first_offset, start_offset))
-        for batch in found
-        if batch.last_offset >= start_offset
-    ]
+    return combined(found, start_offset)
 
 
 class ShareState:

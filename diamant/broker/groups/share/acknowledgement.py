@@ -79,7 +79,7 @@ def acknowledge(
             old._replace(is_divided=new.is_divided) for old, new in zip(before, partition.batches, strict=True)
         ]
         raise
-    if any(run.state is RecordState.AVAILABLE for run in acknowledging.changes):
+    if any(change.delivery_state == RecordState.AVAILABLE for change in acknowledging.changes):
         partition.released()
     return combined(acknowledging.changes)
 
@@ -92,7 +92,7 @@ class _Acknowledging:
         self._member_id = member_id
         self._max_deliveries = max_deliveries
         self._lock_ends_ms = lock_ends_ms
-        self.changes: list[Run] = []
+        self.changes: list[StateBatch] = []
 
     def run(self, batch: AcknowledgementBatch) -> None:
         """Acknowledge one batch, which may have parts of several batches in flight."""
@@ -137,8 +137,9 @@ class _Acknowledging:
         state = _STATES[kind]
         if state is RecordState.AVAILABLE and run.delivery_count >= self._max_deliveries:
             state = RecordState.ARCHIVED
-        self.changes.append(run.freed(state))
-        return self.changes[-1]
+        run = run.freed(state)
+        self.changes.append(run.stored)
+        return run
 
 
 def _runs_of_types(batch: AcknowledgementBatch, first: int, last: int) -> list[tuple[int, int, AcknowledgeType]]:

@@ -124,40 +124,37 @@ class _Acquisition:
 
     def _take_again(self, batch: InFlightBatch) -> bool:
         """Acquire what is available of a batch; return False if nothing may follow it in this response."""
+        offered = [
+            run
+            for run in batch.runs
+            if run.state is RecordState.AVAILABLE and run.last >= self._first and run.first <= self._last
+        ]
+        if not offered:
+            return True
         throttle_from = max(FEWEST_DELIVERIES_TO_THROTTLE, ceil(self._limits.max_deliveries / 2))
-        is_throttled = throttle_from <= max(
-            (run.delivery_count for run in batch.runs if self._is_looked_at(batch, run)), default=0
-        )
+        is_throttled = any(run.delivery_count >= throttle_from for run in offered)
         if is_throttled and self._count:
             return False
-        is_whole = batch.is_within(self._first, self._last) and not batch.is_divided
         size = batch.last - batch.first + 1
+        is_whole = batch.is_within(self._first, self._last) and not batch.is_divided
         if self._asked.is_record_limit and size > self._room - self._count:
             is_whole = False
-        if not batch.is_divided and batch.runs[0].state is not RecordState.AVAILABLE:
-            return True
         if is_whole and not is_throttled:
             (run,) = batch.runs
             self._replace(batch, run.first, run.last, is_divided=False)
             self._found.append(Acquired(run.first, run.last, run.delivery_count + 1))
             self._count += size
             return True
-        return self._take_parts(batch, throttle_from) == 0 or not is_throttled
+        self._take_parts(batch, offered, throttle_from)
+        return not is_throttled
 
-    def _is_looked_at(self, batch: InFlightBatch, run: Run) -> bool:
-        if not batch.is_divided:
-            return True
-        return run.last >= self._first and run.first <= self._last and run.state is RecordState.AVAILABLE
-
-    def _take_parts(self, batch: InFlightBatch, throttle_from: int) -> int:
-        """Acquire parts of a batch; return the number of their records."""
+    def _take_parts(self, batch: InFlightBatch, offered: Sequence[Run], throttle_from: int) -> None:
+        """Acquire parts of a batch."""
         max_deliveries = self._limits.max_deliveries
         room = self._room - self._count if self._asked.is_record_limit else None
         throttled_room: int | None = None
         taken = 0
-        for run in batch.runs:
-            if run.state is not RecordState.AVAILABLE or run.last < self._first or run.first > self._last:
-                continue
+        for run in offered:
             first, last = max(run.first, self._first), min(run.last, self._last)
             is_last_delivery = max_deliveries > 2 and run.delivery_count == max_deliveries - 1
             if is_last_delivery and taken:
@@ -166,8 +163,8 @@ class _Acquisition:
                 halvings = run.delivery_count - throttle_from + 1
                 throttled_room = max(1, (batch.last - batch.first + 1) >> halvings)
             for limit in (room, throttled_room):
-                if limit is not None:
-                    last = min(last, first + max(limit - taken, 1) - 1)
+                if limit is not None and taken < limit:  # Kafka looks for the very number, too
+                    last = min(last, first + limit - taken - 1)
             if is_last_delivery:
                 last = first
             batch = self._replace(batch, first, last, is_divided=True)
@@ -175,10 +172,7 @@ class _Acquisition:
             taken += last - first + 1
             if is_last_delivery or taken in (room, throttled_room):
                 break
-        if not taken:
-            self._replace(batch, batch.last + 1, batch.last, is_divided=True)
         self._count += taken
-        return taken
 
     def _replace(self, batch: InFlightBatch, first: int, last: int, *, is_divided: bool) -> InFlightBatch:
         def held(run: Run) -> Run:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from diamant.protocol.internal_topics.share_records import StateBatch
+
 NO_MEMBER = ""
 """Member id of records that are not acquired."""
 NO_LOCK = -1
@@ -43,6 +45,11 @@ class Run(NamedTuple):
     def is_held_by(self, member_id: str) -> bool:
         """Return whether the member holds the records."""
         return self.state is RecordState.ACQUIRED and self.member_id == member_id
+
+    @property
+    def stored(self) -> StateBatch:
+        """The run as the state topic has it."""
+        return StateBatch(self.first, self.last, int(self.state), self.delivery_count)
 
     def freed(self, state: RecordState, *, delivery_count: int | None = None) -> Run:
         """Return the run in a state in which no member holds it."""

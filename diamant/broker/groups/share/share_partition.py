@@ -12,7 +12,7 @@ Source: SharePartition of Kafka 4.3.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run
@@ -106,8 +106,7 @@ class SharePartition:
                 run = run.freed(RecordState.AVAILABLE, delivery_count=run.delivery_count - 1)
                 if not run.delivery_count:
                     continue
-            if run.last >= self.start_offset:
-                found.append(run)
+            found.append(run.stored)
         return combined(found, self.start_offset)
 
     # -- changes of the window ---------------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ class SharePartition:
         if done == UNKNOWN_OFFSET:
             return False
         if done == self.batches[-1].last:
-            self.start_offset = self.end_offset = done + 1
+            self.start_offset = self.end_offset = max(done + 1, self.start_offset)
             self.batches = []
             return True
         index = self.floor(done)
@@ -207,14 +206,15 @@ class SharePartition:
         return self._free(lambda run: run.member_id == member_id, max_deliveries)
 
     def _free(self, is_meant: Callable[[Run], bool], max_deliveries: int) -> list[StateBatch]:
-        changes: list[Run] = []
+        changes: list[StateBatch] = []
 
         def after(run: Run) -> Run:
             if run.state is not RecordState.ACQUIRED or not is_meant(run):
                 return run
             is_over = run.last < self.start_offset or run.delivery_count >= max_deliveries
-            changes.append(run.freed(RecordState.ARCHIVED if is_over else RecordState.AVAILABLE))
-            return changes[-1]
+            run = run.freed(RecordState.ARCHIVED if is_over else RecordState.AVAILABLE)
+            changes.append(run.stored)
+            return run
 
         start = self.start_offset
         for index, batch in enumerate(self.batches):
@@ -228,11 +228,13 @@ class SharePartition:
         return combined(changes)
 
 
-def combined(runs: Sequence[Run], start_offset: int = 0) -> list[StateBatch]:
-    """Return runs in the form of the state topic, adjacent equal ones as one, without offsets below `start_offset`."""
+def combined(batches: Iterable[StateBatch], start_offset: int = 0) -> list[StateBatch]:
+    """Return ascending batches from `start_offset` on, adjacent equal ones as one."""
     found: list[StateBatch] = []
-    for run in runs:
-        batch = StateBatch(max(run.first, start_offset), run.last, int(run.state), run.delivery_count)
+    for batch in batches:
+        if batch.last_offset < start_offset:
+            continue
+        batch = batch._replace(first_offset=max(batch.first_offset, start_offset))
         if found and found[-1].last_offset + 1 == batch.first_offset and found[-1][2:] == batch[2:]:
             batch = batch._replace(first_offset=found.pop().first_offset)
         found.append(batch)

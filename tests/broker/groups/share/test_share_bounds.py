@@ -46,5 +46,5 @@ async def test_a_long_run_of_aborted_batches_is_skipped_in_several_turns() -> No
         one = member(broker, wire)
         await one.wait_until_assigned()
         assert acquired(await one.fetch(wait_ms=0, max_records=1)) == []
-        assert 0 < window(broker).start_offset < count
+        assert 0 < window(broker).end_offset < count
         assert acquired(await one.fetch(adds=False, wait_ms=60_000, max_records=1)) == [[count, count, 1]]

@@ -227,3 +227,23 @@ def test_a_gap_of_the_state_topic_begins_at_the_start() -> None:
     assert partition.next_fetch_offset() == 3
     asked = Acquirer("a", 100, 100, False, LOCK_MS)
     assert acquire(partition, asked, LIMITS, 3, [(0, 9)]) == [(3, 4, 1), (5, 9, 2)]
+
+
+def test_records_often_delivered_that_another_member_holds_do_not_hold_back_the_rest() -> None:
+    """Only what could be given on a late delivery is given alone."""
+    partition, limits = SharePartition(0), ShareLimits(200, 2)
+    one = Acquirer("a", 1, 1, False, LOCK_MS)
+    for offset in range(3):
+        acquire(partition, one, limits, offset, [(offset, offset)])
+    partition.expire(LOCK_MS, 2)
+    again = Acquirer("a", 1, 100, True, 3 * LOCK_MS)
+    assert acquire(partition, again, limits, 0, [(0, 0), (1, 1), (2, 2)]) == [(0, 0, 2)]
+    partition = SharePartition(0, [StateBatch(0, 0, int(AVAILABLE), 1), StateBatch(1, 1, int(AVAILABLE), 1)])
+    acquire(partition, again, ShareLimits(200, 4), 0, [(0, 0)])
+    partition.release("a", 4)
+    acquire(partition, Acquirer("b", 1, 100, True, 3 * LOCK_MS), ShareLimits(200, 4), 0, [(0, 0)])
+    assert partition.next_fetch_offset() == 1
+    assert acquire(partition, Acquirer("c", 10, 100, False, LOCK_MS), ShareLimits(200, 4), 0, [(0, 0), (1, 9)]) == [
+        (1, 1, 2),
+        (2, 9, 1),
+    ]

@@ -14,6 +14,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.metrics.figures import take_figures
+from diamant.protocol.batches.batch_records import build_batch
+from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.env.clocks import SettableClock
@@ -41,6 +43,7 @@ from tests.broker.running import running
 from tests.broker.stored import batches_of
 from tests.broker.transactions.txn_wire import started
 from tests.broker.wire import DELETE_RECORDS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, WireClient
+from tests.builder import make_marker
 from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
@@ -331,6 +334,38 @@ async def test_a_moved_log_start_is_noticed_by_a_fetch_that_would_read_below_it(
         assert code(await one.acknowledge([(0, 1, [RELEASE])])) == 0
         assert acquired(await one.fetch(adds=False, wait_ms=0)) == []
         assert window(broker).start_offset == 5
+
+
+async def test_a_log_start_may_pass_all_that_is_held() -> None:
+    """What was held is archived when its member leaves, and the window begins at the log's start."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one, two = member(broker, wire), member(broker, wire, SECOND)
+        await wire.produce("t", [b"v"] * 5)
+        await one.wait_until_assigned()
+        await two.wait_until_assigned()
+        assert acquired(await one.fetch(max_records=3, share_acquire_mode=1)) == [[0, 2, 1]]
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 5}]}]
+        await wire.call(DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 1000})
+        assert acquired(await two.fetch(wait_ms=0)) == []
+        await one.acknowledge([], -1)
+        await wire.produce("t", [b"v"] * 2)
+        assert acquired(await two.fetch(adds=False)) == [[5, 6, 1]]
+        assert window(broker).start_offset == 5
+
+
+async def test_a_full_window_of_aborted_records_does_not_stop_a_group() -> None:
+    """Nobody acknowledges them: the window moves over them once it is full. Kafka 4.3.1 gives nothing any more."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        await configure(wire, "g", share_isolation_level="read_committed", share_partition_max_record_locks="100")
+        log = broker.node.topics.log("t", 0)
+        records = [Record(offset, 0, None, b"v") for offset in range(150)]
+        of_producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+        log.append_internal(build_batch(records, base_offset=0, **of_producer))
+        log.append_internal(make_marker(5, is_commit=False, timestamp=0))
+        await wire.produce("t", [b"v"], timestamp=0)
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[150, 151, 1]]
 
 
 async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:
