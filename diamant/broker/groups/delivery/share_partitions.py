@@ -151,7 +151,7 @@ class SharePartitions:
             self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         )
         if not state.can_acquire(limits.max_in_flight):
-            # Nobody acknowledges aborted or removed records, so that the window may be full of them.
+            # No member acknowledges aborted or removed records, so that the window may be full of them.
             return None if state.advance() else NOTHING
         if state.next_fetch_offset() < log.log_start_offset:
             state.begin_at(log.log_start_offset)

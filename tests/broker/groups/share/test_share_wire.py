@@ -354,7 +354,7 @@ async def test_a_log_start_may_pass_all_that_is_held() -> None:
 
 
 async def test_a_full_window_of_aborted_records_does_not_stop_a_group() -> None:
-    """Nobody acknowledges them: the window moves over them once it is full. Kafka 4.3.1 gives nothing any more."""
+    """No member acknowledges them: the window moves over them once it is full. Kafka 4.3.1 gives nothing any more."""
     async with sharing(MemoryEnv()) as (broker, wire):
         await configure(wire, "g", share_isolation_level="read_committed", share_partition_max_record_locks="100")
         log = broker.node.topics.log("t", 0)
