@@ -24,6 +24,9 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.errors import NotFound, NotPossible
+from diamant.cleaner.evidence.certificates.private_files import write_private
+from diamant.storage.env.env import RealEnv
+from diamant.storage.env.user_directory import user_directory
 
 if TYPE_CHECKING:
     from diamant.broker.client.json_types import JsonObject
@@ -104,11 +107,13 @@ class ClusterWork:
 
 
 def state_directory() -> Path:
-    """Return the state directory, which need not exist."""
+    """Return the state directory, which need not exist. NotPossible without a home."""
     if given := os.environ.get(STATE_VARIABLE):
         return Path(given)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "diamant"
+    base = user_directory("XDG_STATE_HOME", ".local/state")
+    if base is None:
+        raise NotPossible(f"there is no home directory for the register of erasures: set ${STATE_VARIABLE}")
+    return Path(base) / "diamant"
 
 
 class Register:
@@ -136,7 +141,7 @@ class Register:
 
     def save(self, work: ClusterWork) -> None:
         """Write a work's file, readable by this user only; the disk has it on return. OSError."""
-        write_private(self._path(work.id), json.dumps(work.to_fields(), indent=1).encode())
+        self._write(self._path(work.id), json.dumps(work.to_fields(), indent=1))
 
     def remove(self, work: ClusterWork) -> None:
         """Remove a work's file."""
@@ -176,8 +181,13 @@ class Register:
     def keep_certificate(self, certificate: JsonObject, work_id: str) -> str:
         """Write a certificate, and return its path."""
         path = self.directory / "certificates" / f"{work_id}.json"
-        write_private(path, json.dumps(certificate, indent=1, sort_keys=True).encode())
+        self._write(path, json.dumps(certificate, indent=1, sort_keys=True))
         return str(path)
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(RealEnv(), str(path), text.encode())
 
     def _path(self, work_id: str) -> Path:
         return self._works / f"{work_id}.json"
@@ -190,24 +200,3 @@ class Register:
             return ClusterWork.from_fields(json.loads(path.read_bytes()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise NotPossible(f"{path} is damaged, or of another version: {error}") from None
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Replace a file by one of mode 0600 that is old or new after a crash. OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    try:
-        with open(file, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

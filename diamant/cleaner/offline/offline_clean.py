@@ -44,6 +44,7 @@ from diamant.storage.segments.txn_index import TransactionIndex
 from diamant.storage.uuid_text import ZERO_ID
 
 if TYPE_CHECKING:
+    from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 
 Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
@@ -119,21 +120,9 @@ def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment
 
     Real files only.
     """
-    import asyncio
-
     from diamant.cleaner.runners.process import ProcessRunner
 
-    async def swap(output: OutputSegment) -> None:
-        on_output(output)
-
-    async def work() -> CleanResult:
-        runner = ProcessRunner(env, niceness=0)
-        try:
-            return await runner.run(plan, on_output=swap)
-        finally:
-            await runner.close()
-
-    return asyncio.run(work())
+    return _run(lambda: ProcessRunner(env, niceness=0), plan, on_output)
 
 
 def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
@@ -147,23 +136,28 @@ def spark_engine_of(settings: SparkSettings) -> Engine:
     """Return the engine that cleans on Spark with these settings. Its failures are SparkError, without a fallback."""
 
     def engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-        import asyncio
-
         from diamant.cleaner.spark.runner.runner import SparkRunner
 
-        async def swap(output: OutputSegment) -> None:
-            on_output(output)
-
-        async def work() -> CleanResult:
-            runner = SparkRunner(env, settings, niceness=0)
-            try:
-                return await runner.run(plan, on_output=swap)
-            finally:
-                await runner.close()
-
-        return asyncio.run(work())
+        return _run(lambda: SparkRunner(env, settings, niceness=0), plan, on_output)
 
     return engine
+
+
+def _run(make: Callable[[], Runner], plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
+    """Run a plan by a runner, which is made and closed on a loop of its own."""
+    import asyncio
+
+    async def swap(output: OutputSegment) -> None:
+        on_output(output)
+
+    async def work() -> CleanResult:
+        runner = make()
+        try:
+            return await runner.run(plan, on_output=swap)
+        finally:
+            await runner.close()
+
+    return asyncio.run(work())
 
 
 ENGINES: Mapping[str, Engine] = {

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
     COMPRESSED,
     CONSUMERS,
@@ -39,19 +38,16 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     CANNOT_TELL,
     HOLDS,
     check_claims,
-    disown,
     partition_of,
     untold,
 )
-from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.certificates.verification import (
     FIELDS_BLANKED,
-    IN_CERTIFICATES,
-    IN_NAMES,
     RECORDS_GONE,
     ScanAgain,
     Verification,
     files_of,
+    scan_again,
 )
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
@@ -334,13 +330,7 @@ def check_redaction_claims(
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, frozenset([topic]), needles)
-    report = scan(subject)
-    disown(certificate, report, subject, env, directory)
-    found.was_scanned = True
-    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
-        found.notes.append(IN_CERTIFICATES)
-    if set_names_aside(report, env, directory, needles):
-        found.notes.append(IN_NAMES)
+    report = scan_again(certificate, found, subject, env, directory, scan)
     if report.in_the_way:
         files = files_of(report.in_the_way)
         found.notes.append(f"Files outside all partitions with records that match, or may match: {files}.")

@@ -58,13 +58,7 @@ class OffsetCommits:
         GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a missing group. Source: OffsetMetadataManager.commitOffset.
         """
         self._store.check_usable(group_id, may_be_empty=True)
-        group = self._store.group(group_id)
-        if group is None:
-            if generation >= 0:
-                is_known = version >= FIRST_WITH_GROUP_ID_NOT_FOUND
-                code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
-                raise KafkaError(code, f"Group {group_id} not found.")
-            group = Group(group_id)
+        group = self._group(group_id, generation, is_known=version >= FIRST_WITH_GROUP_ID_NOT_FOUND)
         _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=False)
         if group.classic is not None and member_id:
             self._seen(group.classic, member_id)
@@ -97,17 +91,11 @@ class OffsetCommits:
         the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
         """
         self._store.check_usable(group_id)
-        group = self._store.group(group_id)
-        if group is None:
-            if generation >= 0:
-                is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
-                code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
-                raise KafkaError(code, f"Group {group_id} not found.")
-            group = Group(group_id)
+        is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
+        group = self._group(group_id, generation, is_known=is_known)
         try:
             _check_member(group, topics, member_id, instance_id, generation, version, is_transactional=True)
         except KafkaError as error:
-            is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
             if error.code == ErrorCode.STALE_MEMBER_EPOCH and not is_known:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.detail) from None
             raise
@@ -128,6 +116,14 @@ class OffsetCommits:
             self.open_transaction(partition, producer_id, group_id)
             group.offsets.put_encoded_pending(producer_id, topics, encoded, log_offset)
         return too_long
+
+    def _group(self, group_id: str, generation: int, *, is_known: bool) -> Group:
+        """Return a group, a new one for a caller without membership. `is_known`: its version has GROUP_ID_NOT_FOUND."""
+        group = self._store.group(group_id)
+        if group is None and generation >= 0:
+            code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
+            raise KafkaError(code, f"Group {group_id} not found.")
+        return Group(group_id) if group is None else group
 
     def open_transaction(self, partition: int, producer_id: int, group_id: str) -> None:
         """Record that a group in a partition has pending offsets of a producer."""

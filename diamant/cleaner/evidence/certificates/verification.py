@@ -414,6 +414,20 @@ def _segment_status(env: Env, directory: str, name: str, size: int, sha256: str)
         return GONE
 
 
+def scan_again(
+    certificate: Mapping[str, Any], found: Verification, subject: Subject, env: Env, directory: str, scan: ScanAgain
+) -> ScanReport:
+    """Scan for what a certificate says is gone, and set aside what does not count. Blocks."""
+    report = scan(subject)
+    disown(certificate, report, subject, env, directory)
+    found.was_scanned = True
+    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
+        found.notes.append(IN_CERTIFICATES)
+    if set_names_aside(report, env, directory, subject.needles):
+        found.notes.append(IN_NAMES)
+    return report
+
+
 def _check_claims(
     certificate: Mapping[str, Any],
     found: Verification,
@@ -437,13 +451,7 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan(subject)
-    disown(certificate, report, subject, env, directory)
-    found.was_scanned = True
-    if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
-        found.notes.append(IN_CERTIFICATES)
-    if set_names_aside(report, env, directory, needles):
-        found.notes.append(IN_NAMES)
+    report = scan_again(certificate, found, subject, env, directory, scan)
     astray = report.astray
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
