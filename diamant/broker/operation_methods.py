@@ -15,11 +15,11 @@ from diamant.broker.perform import AnyBroker, perform
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
     from diamant.broker.erasure.redact.redact_result import Redaction
-    from diamant.broker.ghosts.ghosts import GhostReport
     from diamant.broker.operations.broker_state.broker_status import BrokerStatus
     from diamant.broker.operations.brokers.broker_reports import BrokersReport, LeaderReport, OneBroker, UncleanReport
     from diamant.broker.operations.records.count_operation import TopicRecords
     from diamant.broker.operations.records.explain_operation import Explanation
+    from diamant.broker.operations.records.ghosts import GhostReport
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
     from diamant.broker.person.person_steps import Forgotten
     from diamant.broker.person.planning import Plan

@@ -18,7 +18,15 @@ from diamant.broker.dispatch.audit_subjects import Subjects
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.guard import WithBody
 from diamant.broker.network.api import Answer, RequestContext
-from diamant.broker.security.audit.audit_log import DENIED, DONE, FAILED, VALIDATED, AuditedAction, AuditLog, Lines
+from diamant.broker.security.authorization.audit_log import (
+    DENIED,
+    DONE,
+    FAILED,
+    VALIDATED,
+    AuditedAction,
+    AuditLog,
+    Lines,
+)
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import Fields

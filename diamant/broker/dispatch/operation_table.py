@@ -85,7 +85,7 @@ _ROWS = (
         "ghosts",
         "POST /v1/ghosts",
         "broker.operations.records.record_requests:GhostsRequest",
-        "broker.ghosts.ghosts:Ghosts.of",
+        "broker.operations.records.ghosts:Ghosts.of",
         lambda services: (services.ghosts(),),
         "List deleted keys that consumer groups may still hold.",
         (permissions.READ_TOPIC,),

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.pending.pending_jobs import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.installed_faults import Faults
-    from diamant.broker.ghosts.ghosts import Ghosts
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.groups.coordinator.tombstone_holds import GroupHolds
     from diamant.broker.operations.broker_state.broker_clock import BrokerClock
@@ -50,11 +49,12 @@ if TYPE_CHECKING:
     from diamant.broker.operations.figures.segment_figures import SegmentFigures
     from diamant.broker.operations.records.count_operation import CountOperation
     from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.broker.operations.records.ghosts import Ghosts
     from diamant.broker.operations.records.produce_operation import ProduceOperation
     from diamant.broker.operations.records.records_operation import RecordsOperation
     from diamant.broker.operations.records.search_operation import SearchOperation
     from diamant.broker.person.people import People
-    from diamant.broker.security.audit.audit_log import AuditLog
+    from diamant.broker.security.authorization.audit_log import AuditLog
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.snapshots.snapshot_store import Snapshots
     from diamant.broker.transactions.coordinator import TransactionCoordinator
@@ -206,7 +206,7 @@ class Services:
         self.server.set_limits(ServerLimits.of(config))
 
     def _audit(self) -> AuditLog:
-        from diamant.broker.security.audit.audit_log import AuditLog
+        from diamant.broker.security.authorization.audit_log import AuditLog
 
         return AuditLog(self.node.config.diamant_audit_file)
 
@@ -233,7 +233,7 @@ class Services:
 
     @lazily
     def ghosts(self) -> Ghosts:
-        from diamant.broker.ghosts.ghosts import Ghosts
+        from diamant.broker.operations.records.ghosts import Ghosts
 
         return Ghosts(self.node.topics, self.groups, self.explain(), self.records())
 

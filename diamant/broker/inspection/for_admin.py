@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.clusters.for_admin import connected
-from diamant.broker.inspection import explain as from_outside
+from diamant.broker.inspection import cluster_explanation
 from diamant.broker.record_json import parse_key
 from diamant.duration import Duration, seconds_of
 
@@ -26,7 +26,7 @@ def explain(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Explain a topic, as `inspection.explain`."""
+    """Explain a topic, as `inspection.cluster_explanation.explain`."""
     if tombstones:
         raise AdminError("tombstones are listed on a Diamant only: explain a key", status=400, code="bad-argument")
     deadline_s = time.monotonic() + (admin.timeout_s if timeout is None else seconds_of(timeout))
@@ -38,4 +38,4 @@ def explain(
     if key is not None and not isinstance(key, bytes):
         key = parse_key({"text": key} if isinstance(key, str) else key)
     with connected(admin) as client:
-        return from_outside.explain(client, topic, key=key, partition=partition, offset=offset, check=check)
+        return cluster_explanation.explain(client, topic, key=key, partition=partition, offset=offset, check=check)

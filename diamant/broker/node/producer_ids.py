@@ -46,7 +46,7 @@ class ProducerIds:
         try:
             producer_id = await self.take_slowly()
         except (StorageError, OSError) as error:
-            logger.error("no producer ids: %s", error)
+            logger.error("producer ids cannot be allocated: %s", error)
             return without()
         return use(producer_id)
 

@@ -105,7 +105,7 @@ class Explainer:
             list(self._gates_at(last)) if cleanable.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
         )
         gates += [_corrupt_gate(self.view, segment.base_offset) for segment in self.view.quarantined]
-        # As long as something is dirty, what expires may be superseded, and the round over the dirty records takes it along.
+        # While records are dirty, no round is due for horizons alone: the next one covers both, and may find these superseded.
         if self.view.horizon_ms is not None and not cleanable.cleanable_bytes:
             text = "the next tombstone or marker of the clean part expires"
             gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))

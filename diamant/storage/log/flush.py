@@ -89,7 +89,7 @@ class FlushPlan:
             log.env.sync_dir(log.path)
 
     def complete(self) -> None:
-        """Record as synced what `run` has synced; for the owner.
+        """Record as synced what `run` has synced. Owner thread only.
 
         OSError if a segment was skipped because it was being removed, and its removal then failed.
         """
@@ -106,7 +106,7 @@ class FlushPlan:
         return not self._is_syncing or (isinstance(error, OSError) and error.errno in _NOT_OPENED)
 
     def give_back(self) -> None:
-        """Leave the files to the next plan; for the owner."""
+        """Leave the files to the next plan. Owner thread only."""
         self._unsynced.rolled[:0] = self._rolled
         self._unsynced.snapshots[:0] = self._snapshots
 

@@ -84,8 +84,8 @@ def _count_before_padding(file: File, count: int, entry_bytes: int) -> int:
 class IndexFile:
     """The entries of one index. Construction does no I/O; first use examines the file.
 
-    Any thread may search; `flush` and `sync` may run in another thread; all else is for the owner. Memory: the columns
-    during appends, otherwise a few numbers.
+    Any thread may search; `flush` and `sync` may run in another thread; only the owner thread may do anything else. Memory: the
+    columns during appends, otherwise a few numbers.
     """
 
     __slots__ = ("_env", "_file_bytes", "_is_unsynced", "_last", "_layout", "_lock", "_stored", "has_stand_in", "heap",

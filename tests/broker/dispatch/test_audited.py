@@ -14,7 +14,7 @@ from diamant.broker.acl import Operation
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.dispatch.api_table import TABLE
-from diamant.broker.security.audit import audit_log
+from diamant.broker.security.authorization import audit_log
 from diamant.protocol.wire.apis import API_NAMES
 from tests.broker.groups.offsets.offset_requests import find_coordinator
 from tests.broker.request_fields import SET, alteration

@@ -21,8 +21,8 @@ from diamant.duration import duration_text
 from diamant.words import counted, moment
 
 if TYPE_CHECKING:
-    from diamant.broker.inspection.audit import AuditReport
     from diamant.broker.inspection.audit_rules import AuditFinding
+    from diamant.broker.inspection.cluster_audit import AuditReport
 
 _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 
@@ -37,7 +37,7 @@ _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
     show_default=True,
     help="How long a superseded or deleted value may stay.",
 )
-@click.option("--html", "page", type=OutputFile(), help="Write the report to this file as a page.")
+@click.option("--html", "page", type=OutputFile(), help="Write the report to this file as an HTML page.")
 @json_option
 @on_cluster
 def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: str | None, as_json: bool) -> None:
@@ -47,7 +47,7 @@ def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: 
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or no such topic; 3 something was found.
     """
-    from diamant.broker.inspection.audit import audit as run
+    from diamant.broker.inspection.cluster_audit import audit as run
 
     report = run(client, topics, deadline_ms)
     if as_json:

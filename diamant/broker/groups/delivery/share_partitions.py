@@ -231,7 +231,9 @@ class SharePartitions:
                 limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:
-                logger.warning("group %s: what %s holds is not released yet: %s", group_id, member_id, error)
+                logger.warning(
+                    "group %s: the records that %s holds are not released yet: %s", group_id, member_id, error
+                )
 
     def disconnected(self, peer: str) -> None:
         """End the sessions of a closed connection."""

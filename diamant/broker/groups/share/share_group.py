@@ -70,7 +70,7 @@ class ShareGroup:
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state; a share group has no others."""
+        """Stable or Empty; of Kafka's group states these two apply to share groups."""
         return "Stable" if self.members else "Empty"
 
     def is_subscribed(self, topic: str) -> bool:

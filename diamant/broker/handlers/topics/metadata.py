@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.security.audit.audit_log import AuditLog
+    from diamant.broker.security.authorization.audit_log import AuditLog
     from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.topics.auto_creation import AutoCreation
@@ -140,7 +140,7 @@ async def _answer_settled(
 
 
 async def _audit(audit: Lazy[AuditLog], context: RequestContext, created: tuple[str, ...]) -> None:
-    from diamant.broker.security.audit.audit_log import DONE, AuditedAction
+    from diamant.broker.security.authorization.audit_log import DONE, AuditedAction
 
     connection = context.connection
     await audit().write(AuditedAction(str(connection.principal), connection.host, "Metadata", created), DONE)

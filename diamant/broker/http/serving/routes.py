@@ -35,7 +35,7 @@ from diamant.broker.http.serving.route import Call, Result, Route, permission_of
 from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.metrics.figures import offline_partitions
-from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
+from diamant.broker.security.authorization.audit_log import DENIED, AuditedAction, AuditLog
 from diamant.progress import Progress
 from diamant.version import __version__
 

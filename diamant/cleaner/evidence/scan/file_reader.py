@@ -64,7 +64,7 @@ class FileReader:
         search, _ = outcome
         for hit in named:
             search.add_raw(hit, 0)
-        # Settled here, because findings wait until the files before this one are done.
+        # Bounded now: the findings wait in memory until all earlier files have been read.
         settle(search, self.capacities)
         with self._lock:
             self._read_bytes += search.counts.bytes

@@ -83,7 +83,7 @@ class OffsetOrder:
 
         end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
         is_sound = last - self.base_offset <= MAX_RELATIVE_OFFSET and (end is None or last < end)
-        # Above `last` is a bound that may not fit 64 bits: of a file's name, or of a damaged batch.
+        # A bound above `last` may exceed 64 bits: it comes from a file's name or a damaged batch.
         if is_sound and self.next_offset <= last and are_in_order(chunk.rows, chunk.count, self.next_offset - 1):
             self.next_offset = last + 1
             return []

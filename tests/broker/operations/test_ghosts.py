@@ -13,7 +13,7 @@ from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup
-from diamant.broker.ghosts.ghosts import MAX_GHOSTS, MAX_KEY_BYTES, Ghost, GhostLedger
+from diamant.broker.operations.records.ghosts import MAX_GHOSTS, MAX_KEY_BYTES, Ghost, GhostLedger
 from tests.waiting import PATIENCE_S
 
 PARTITION = "users", 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.security.audit import audit_log
-from diamant.broker.security.audit.audit_log import DENIED, AuditedAction, AuditLog
+from diamant.broker.security.authorization import audit_log
+from diamant.broker.security.authorization.audit_log import DENIED, AuditedAction, AuditLog
 
 DEED = AuditedAction("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3")
 

@@ -1,1 +1,0 @@
-"""Ghosts: deleted keys that consumer groups may still hold."""

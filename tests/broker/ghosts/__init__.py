@@ -1,1 +1,0 @@
-"""Deletions that groups have missed."""
