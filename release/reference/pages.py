@@ -2,8 +2,7 @@
 
 python -m release.reference.pages DIRECTORY
 
-Configurations and metrics have pages of their own. These pages list only those that are Diamant's and not
-Kafka's.
+Configurations and metrics have generators of their own, in `configuration.py` and `metrics.py`.
 """
 
 from __future__ import annotations
@@ -24,23 +23,16 @@ from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.client.admin_methods import RemoteOperations
 from diamant.broker.commands.terminal.remote import asking
-from diamant.broker.config.broker_table import BROKER_CONFIGS
-from diamant.broker.config.topic_table import TOPIC_CONFIGS
-from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.token import TokenCheck
-from diamant.broker.metrics.metric_table import METRICS
 from diamant.broker.operations.calls.parameters import Param
 from diamant.cleaner.person.map_schema import people_map_schema
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services
-
-OWN = "diamant."
-"""The prefix of configurations that Kafka does not have."""
 
 _WRITTEN = "<!-- Written by `make docs` from the commands, routes and tables themselves: change those. -->"
 
@@ -193,35 +185,13 @@ The paths of the clock, of faults and of snapshots. Jobs, tokens and keys: see [
 """
 
 _PYTHON = f"""\
-# Python, configurations and metrics
+# Python
 
 {_WRITTEN}
 
-Diamant's additions to Kafka: the methods of `diamant.Admin`, and its own configurations and metrics.
-
-- [Python](#python)
-- [Configurations](#configurations)
-- [Metrics](#metrics)
-
-## Python
-
-`diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [HTTP](http.md#from-python) has an example. Every method
-returns the response of its path as a dict.
-
-"""
-
-_CONFIGURATIONS = """
-## Configurations
-
-[Configuration](configuration.md) lists all {count}. These are Diamant's own, all others are Kafka's:
-
-"""
-
-_METRICS = """
-## Metrics
-
-[Metrics](metrics.md) lists all {count}. These are Diamant's own; the others have the names of the JMX exporter or of
-kafka_exporter:
+The methods of `diamant.Admin`. `diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [HTTP](http.md#from-python)
+has an example. Every method returns the response of its path as a dict. Those of `Broker` have the same names and arguments, except
+that they return objects. Diamant's own [configurations](configuration.md) and [metrics](metrics.md) begin with `diamant`.
 
 """
 
@@ -258,16 +228,7 @@ def reference_pages() -> dict[str, str]:
         "http-paths-erase.md": "".join([_HTTP_ERASE, *pages["erase"]]),
         "http-paths-testing.md": "".join([_HTTP_TESTING, *pages["testing"]]),
         "people-map.schema.json": json.dumps(people_map_schema(), indent=2) + "\n",
-        "python.md": "".join(
-            [
-                _PYTHON,
-                *_methods(),
-                _CONFIGURATIONS.format(count=len(TOPIC_CONFIGS) + len(BROKER_CONFIGS)),
-                *_configurations(),
-                _METRICS.format(count=len(METRICS)),
-                *(f"- `{name}`: {metric.meaning}\n" for name, metric in METRICS.items() if name.startswith("diamant_")),
-            ]
-        ),
+        "python.md": "".join([_PYTHON, *_methods()]),
     }
 
 
@@ -389,16 +350,6 @@ def _parameters(method: Any) -> str:
 
 def _first_paragraph(method: Any) -> str:
     return " ".join(inspect.cleandoc(method.__doc__ or "").split("\n\n")[0].split())
-
-
-def _configurations() -> Iterator[str]:
-    for of, keys in (("broker", BROKER_CONFIGS), ("topics", TOPIC_CONFIGS)):
-        for key in keys.values():
-            if key.name.startswith(OWN):
-                yield f"- `{key.name}` ({of}): {key.documentation}\n"
-    for name, row in ROWS.items():
-        where = "topics; [in DescribeConfigs only](../how-to/compact-on-demand.md#what-describeconfigs-shows)"
-        yield f"- `{name}` ({where}): {row.documentation}\n"
 
 
 def main() -> None:
