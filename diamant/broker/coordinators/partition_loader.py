@@ -45,7 +45,7 @@ _Read = TypeVar("_Read")
 
 
 class PartitionLoader(Generic[_Read]):
-    """Loads the partitions of one `topic`, which hold `what` (for messages). Belongs to the loop thread.
+    """Loads the partitions of one `topic`, which hold `what` (for messages); without one, none. Belongs to the loop thread.
 
     `read(log)` reads a log up to its end in the turn of the loop in which it returns. `take_over(partition, read)` adopts the
     result, in any number of turns.
@@ -53,20 +53,22 @@ class PartitionLoader(Generic[_Read]):
 
     def __init__(
         self,
-        topic: Topic,
+        topic: Topic | None,
         partition_count: int,
         what: str,
         read: Callable[[Log], Awaitable[_Read]],
         take_over: Callable[[int, _Read], Awaitable[None]],
     ) -> None:
-        self._topic = topic
+        self._name = "" if topic is None else topic.name
+        self._logs = {} if topic is None else topic.logs
         self._what = what
         self._read = read
         self._take_over = take_over
         self._waiting = {
-            partition: None for partition, log in topic.logs.items() if log.log_start_offset < log.log_end_offset
+            partition: None for partition, log in self._logs.items() if log.log_start_offset < log.log_end_offset
         }
-        self._failed = {partition: NOT_OPENED for partition in range(partition_count) if partition not in topic.logs}
+        count = 0 if topic is None else partition_count
+        self._failed = {partition: NOT_OPENED for partition in range(count) if partition not in self._logs}
         self._pauses_s: dict[int, float] = {}  # of partitions to be read again
         # Changes to partitions that are not loaded yet, to be applied once they are.
         self._late: dict[int, deque[Callable[[], None]]] = {
@@ -97,11 +99,11 @@ class PartitionLoader(Generic[_Read]):
         """
         if partition in self._failed:
             raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"{self._topic.name}-{partition} could not be loaded, see the broker's log"
+                ErrorCode.NOT_COORDINATOR, f"{self._name}-{partition} could not be loaded, see the broker's log"
             )
         if partition in self._waiting:
             self._waiting = {partition: None} | self._waiting
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic.name}-{partition} is being loaded")
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._name}-{partition} is being loaded")
 
     def when_loaded(self, partition: int, apply: Callable[[], None]) -> None:
         """Call `apply` once the partition is loaded: at once if it is, never if it cannot be loaded."""
@@ -162,12 +164,12 @@ class PartitionLoader(Generic[_Read]):
             del self._waiting[partition]
             await asyncio.sleep(0)
         self._task = None
-        logger.info("%d partitions of %s loaded in %.2f s", count, self._topic.name, loop.time() - started_s)
+        logger.info("%d partitions of %s loaded in %.2f s", count, self._name, loop.time() - started_s)
 
     async def _load(self, partition: int) -> bool:
         """Load a partition; return False if the disk failed and the load will be retried."""
         try:
-            read = await self._read(self._topic.logs[partition])
+            read = await self._read(self._logs[partition])
         except _FOR_NOW as error:
             self._put_off(partition, error)
             return False
@@ -187,7 +189,7 @@ class PartitionLoader(Generic[_Read]):
         self._retries[partition] = asyncio.get_running_loop().call_later(pause_s, self._try_again, partition)
         logger.error(
             "%s-%d could not be loaded, its %s are not served; retried in %g s: %s",
-            self._topic.name,
+            self._name,
             partition,
             self._what,
             pause_s,
@@ -199,7 +201,7 @@ class PartitionLoader(Generic[_Read]):
         self._late.pop(partition, None)
         logger.error(
             "%s-%d could not be loaded, its %s are not served: %s",
-            self._topic.name,
+            self._name,
             partition,
             self._what,
             error,

@@ -136,14 +136,13 @@ class TransactionStore:
         self._open: dict[str, None] = {}
         """Ids of transactions in progress, oldest first."""
         self._in_use: Topic | None = None  # the source of `transactions`
-        self._loader: PartitionLoader[dict[str, Transaction]] | None = None  # None when every partition is loaded
+        self._loader = self._loader_of(None)
         self._is_stopped = False
 
     async def stop(self) -> None:
         """Cancel the loading in progress."""
         self._is_stopped = True
-        if self._loader is not None:
-            await self._loader.stop()
+        await self._loader.stop()
 
     # -- queries ---------------------------------------------------------------------------------------------------------
 
@@ -183,10 +182,7 @@ class TransactionStore:
             raise KafkaError(
                 ErrorCode.NOT_COORDINATOR, f"{self.topic.name}-{partition} cannot be used, see the broker's log"
             )
-        if self._loader is not None:
-            self._loader.check(partition)
-            if self._loader.is_complete:
-                self._loader = None
+        self._loader.check(partition)
         return self.transactions.get(transactional_id)
 
     # -- changes ---------------------------------------------------------------------------------------------------------
@@ -228,18 +224,17 @@ class TransactionStore:
     @property
     def is_loading(self) -> bool:
         """Whether some transactions are not in memory yet."""
-        return self._loader is not None and not self._loader.is_done
+        return not self._loader.is_done
 
     async def loaded(self) -> None:
         """Wait until every readable partition is loaded."""
-        if self._loader is not None:
-            await self._loader.done()
+        await self._loader.done()
 
     def check_all_loaded(self) -> None:
         """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if some transactions are not in memory yet. Partitions that the disk
         cannot read do not count.
         """
-        if self._loader is not None and not self._loader.is_done:
+        if not self._loader.is_done:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 f"{self._loader.waiting_count} partitions of {self.topic.name} are not loaded yet",
@@ -247,18 +242,15 @@ class TransactionStore:
 
     def use(self, topic: Topic | None) -> None:
         """Replace the transactions by those of a topic; None: there is no topic."""
-        if self._loader is not None:
-            self._loader.cancel()
-            self._loader = None
+        self._loader.cancel()
         self.transactions.clear()
         self._open.clear()
         self._in_use = topic
-        if topic is None or self._is_stopped:
-            return
-        loader = PartitionLoader(topic, self.topic.partition_count, "transactions", load, self._take_over)
-        if not loader.is_complete:
-            self._loader = loader
-            loader.start()
+        self._loader = self._loader_of(None if self._is_stopped else topic)
+        self._loader.start()
+
+    def _loader_of(self, topic: Topic | None) -> PartitionLoader[dict[str, Transaction]]:
+        return PartitionLoader(topic, self.topic.partition_count, "transactions", load, self._take_over)
 
     async def _take_over(self, partition: int, loaded: dict[str, Transaction]) -> None:
         """Adopt the transactions of a loaded partition, and finish those in Prepare*."""

@@ -349,7 +349,6 @@ async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixt
         first, second = TxnProducer(wire, names[0]), TxnProducer(wire, names[1])
         await broker.services.transactions().loaded()
         loader = broker.services.transactions().store._loader
-        assert loader is not None
         loader._retries[0].cancel()  # the pause ends when it is told to
         for _ in range(3):
             assert set(await second.list()) == {names[1]}

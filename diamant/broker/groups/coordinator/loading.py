@@ -54,31 +54,28 @@ class GroupLoading:
         self._removal = removal
         self._restore = restore
         self._in_use: Topic | None = None
-        self._loader: PartitionLoader[PartitionScan] | None = None  # None when every partition is loaded
+        self._loader = self._loader_of(None)
         self._topic_ids: dict[str, UUID] = {}  # topics that existed when loading began
 
     def use(self, topic: Topic | None) -> None:
         """Load the groups of a topic; None: there is no topic."""
-        if self._loader is not None:
-            self._loader.cancel()
-            self._loader = None
+        self._loader.cancel()
         self._in_use = topic
-        if topic is None:
-            return
-        buffer_size = self._node.config.offsets_load_buffer_size
-        loader = PartitionLoader(
-            topic, self._log.topic.partition_count, "groups", lambda log: scanned(log, buffer_size), self._take_over
-        )
-        if not loader.is_complete:
-            self._loader = loader
+        self._loader = self._loader_of(topic)
+        if not self._loader.is_complete:
             # The present ids suffice: a partition that is not loaded has no commits for later topics.
             self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
-            loader.start()
+            self._loader.start()
+
+    def _loader_of(self, topic: Topic | None) -> PartitionLoader[PartitionScan]:
+        buffer_size = self._node.config.offsets_load_buffer_size
+        return PartitionLoader(
+            topic, self._log.topic.partition_count, "groups", lambda log: scanned(log, buffer_size), self._take_over
+        )
 
     async def stop(self) -> None:
         """Stop loading."""
-        if self._loader is not None:
-            await self._loader.stop()
+        await self._loader.stop()
 
     def check(self, group_id: str) -> None:
         """Raise KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
@@ -86,38 +83,32 @@ class GroupLoading:
         """
         if self._in_use is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._log.topic.name} does not exist yet")
-        if self._loader is not None:
+        if not self._loader.is_complete:
             self._loader.check(self._log.partition_of(group_id))
-            if self._loader.is_complete:
-                self._loader = None
-                self._topic_ids = {}
+        elif self._topic_ids:
+            self._topic_ids = {}
 
     async def loaded(self) -> None:
         """Wait until every readable partition is loaded."""
-        if self._loader is not None:
-            await self._loader.done()
+        await self._loader.done()
 
     @property
     def is_loading(self) -> bool:
         """Whether partitions are left that are neither loaded nor failed."""
-        return self._loader is not None and not self._loader.is_done
+        return not self._loader.is_done
 
     def not_loaded(self) -> dict[int, str]:
         """Return the partitions whose groups are not known at present, with the reasons."""
-        return {} if self._loader is None else self._loader.not_loaded()
+        return self._loader.not_loaded()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
         """Call `apply` for a record just appended, unless its partition is not read yet: the scan will read the record."""
-        if self._loader is None:
-            apply()
-        else:
-            self._loader.when_read(partition, apply)
+        self._loader.when_read(partition, apply)
 
     def when_loaded(self, apply: Callable[[], None]) -> None:
         """Call `apply` once for each partition not loaded yet, when it is loaded."""
-        if self._loader is not None:
-            for partition in self._loader.missing_partitions():
-                self._loader.when_loaded(partition, apply)
+        for partition in self._loader.missing_partitions():
+            self._loader.when_loaded(partition, apply)
 
     async def _take_over(self, partition: int, scan: PartitionScan) -> None:
         loaded = await finished(scan)

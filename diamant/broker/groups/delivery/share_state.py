@@ -132,38 +132,32 @@ class ShareState:
             base_sequence=0,
         )
         self.states: dict[SharePartitionKey, StoredState] = {}
-        self._loader: PartitionLoader[dict[SharePartitionKey, StoredState]] | None = None
+        self._loader = self._loader_of(None)
         node.scheduler.every("pruning of share group states", PRUNE_INTERVAL_MS, self.prune)
         self.use(node.topics.by_name.get(SHARE_GROUP_STATE_TOPIC))
 
     def use(self, topic: Topic | None) -> None:
         """Load the states of a topic; None: there is none any more."""
-        if self._loader is not None:
-            self._loader.cancel()
-            self._loader = None
+        self._loader.cancel()
         self.states.clear()
-        if topic is not None:
-            loader = PartitionLoader(topic, self.topic.partition_count, "share partitions", _read, self._take_over)
-            if not loader.is_complete:
-                self._loader = loader
-                loader.start()
+        self._loader = self._loader_of(topic)
+        self._loader.start()
+
+    def _loader_of(self, topic: Topic | None) -> PartitionLoader[dict[SharePartitionKey, StoredState]]:
+        return PartitionLoader(topic, self.topic.partition_count, "share partitions", _read, self._take_over)
 
     async def loaded(self) -> None:
         """Wait until every readable partition is loaded."""
-        if self._loader is not None:
-            await self._loader.done()
+        await self._loader.done()
 
     async def stop(self) -> None:
         """Stop loading."""
-        if self._loader is not None:
-            await self._loader.stop()
+        await self._loader.stop()
 
     def check(self, key: SharePartitionKey) -> None:
         """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR while the state of a share partition is not known."""
-        if self._loader is not None:
+        if not self._loader.is_complete:
             self._loader.check(self.partition_of(key))
-            if self._loader.is_complete:
-                self._loader = None
 
     def partition_of(self, key: SharePartitionKey) -> int:
         """Return the partition of the topic with the records of a share partition."""
@@ -234,7 +228,7 @@ class ShareState:
 
     async def prune(self) -> None:
         """Move the start of each log up to the oldest record that is needed."""
-        if not self.topic.exists or self._loader is not None:
+        if not self.topic.exists or not self._loader.is_complete:
             return
         needed: dict[int, int] = {}
         for key, state in self.states.items():
