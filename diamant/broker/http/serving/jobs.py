@@ -19,7 +19,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from diamant.broker.errors import NotFound, NotPossible, OperationError, TooMany
 from diamant.broker.http.serving.json_body import JsonError
@@ -38,8 +38,16 @@ RUNNING, DONE, FAILED = "running", "done", "failed"
 _real_clock = SystemClock()
 
 
-def error_fields(error: BaseException) -> dict[str, Any]:
-    """Return a failure for JSON: a sentence, a code and the status. An unexpected failure has no details."""
+class ErrorFields(TypedDict):
+    """A failure for JSON. `error`: a sentence. `status`: that of HTTP."""
+
+    error: str
+    code: str
+    status: int
+
+
+def error_fields(error: BaseException) -> ErrorFields:
+    """Return a failure for JSON. An unexpected one has no details."""
     if isinstance(error, OperationError | JsonError):
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, KernelsMissing):
@@ -66,7 +74,7 @@ class HttpJob:
         self.ended_ms: int | None = None
         self.result: Mapping[str, Any] | None = None
         """The result of a finished job, as long as it is kept."""
-        self.error: dict[str, Any] | None = None
+        self.error: ErrorFields | None = None
         self.result_bytes = 0
         self.task: asyncio.Task[None] | None = None
 

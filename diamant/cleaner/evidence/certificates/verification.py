@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
@@ -126,6 +126,13 @@ RedactionCheck: TypeAlias = Callable[
 """Checks the claims of a redaction's certificate, and records the results: `redaction.claims.check_redaction_claims`."""
 
 
+class SegmentStatus(TypedDict):
+    """A segment of a certificate, and whether the file is still the recorded one."""
+
+    file: str
+    status: str
+
+
 @dataclass(slots=True)
 class Verification:
     """The result of a verification."""
@@ -136,7 +143,7 @@ class Verification:
     state: str
     """State of the certificate: its claim."""
     is_evidence: bool
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[SegmentStatus] = field(default_factory=list)
     roots_fit: bool = True
     coverage_adds_up: bool = True
     """True if the certificate's account of the scan is complete and supports its claims (`coverage`)."""
