@@ -190,8 +190,8 @@ _PYTHON = f"""\
 {_WRITTEN}
 
 The methods of `diamant.Admin`. `diamant.Admin("127.0.0.1:9092")` finds the HTTP address by itself; [HTTP](http.md#from-python)
-has an example. Every method returns the response of its path as a dict. Those of `Broker` have the same names and arguments, except
-that they return objects. Diamant's own [configurations](configuration.md) and [metrics](metrics.md) begin with `diamant`.
+has an example. Every method returns the response of its path as a dict. Those of `Broker` have the same names and arguments, but
+return objects. Diamant's own [configurations](configuration.md) and [metrics](metrics.md) begin with `diamant`.
 
 """
 
