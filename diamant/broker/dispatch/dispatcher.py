@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeAlias
 
 from diamant.broker.network.api import (
@@ -30,6 +30,12 @@ Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
 """A handler with its dependencies bound."""
 
 API_VERSIONS_KEY = 18
+
+LARGE_BODY_BYTES = 128 * 1024
+"""A larger request takes the processor for ten milliseconds or more to be decoded."""
+
+_QUICK_TO_DECODE = (apis.PRODUCE, apis.FETCH, 78)  # and ShareFetch
+"""Their own decoders copy no records; a fetch that waits goes with its connection."""
 
 _new = tuple.__new__  # as in `protocol/messages/fetch.py`
 
@@ -61,6 +67,8 @@ class Dispatcher:
                 f"{apis.API_NAMES[key]} v{version} is not served, v{min_version} to v{max_version} are"
             )
         context = _new(RequestContext, (version, request.client_id, connection, OPEN))
+        if len(request.body) > LARGE_BODY_BYTES and key not in _QUICK_TO_DECODE:
+            return self._handle_large(decode, handle, context, request.body)
         flusher = self._flusher
         if flusher.owed:
             flusher.owed = set()  # no answer depends on appends by timers
@@ -71,6 +79,15 @@ class Dispatcher:
             flusher.owed = set()  # a parked request: its later answer awaits its own flush
             return answer
         return after_flush(flusher, answer)
+
+    async def _handle_large(self, decode: Decode, handle: Handler, context: RequestContext, body: memoryview) -> Any:
+        """Answer a request that takes long to decode: a thread decodes it, so that others are answered meanwhile."""
+        decoded = await asyncio.get_running_loop().run_in_executor(None, decode, context.api_version, body)
+        self._flusher.owed = set()
+        answer = handle(context, decoded)
+        if self._flusher.owed and not isinstance(answer, asyncio.Future | PendingAnswer):
+            answer = after_flush(self._flusher, answer)
+        return await answer if isinstance(answer, Awaitable) else answer
 
     def _first_use(self, key: int) -> tuple[Decode, Handler, int, int]:
         if key not in self._keys:

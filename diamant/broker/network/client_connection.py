@@ -33,7 +33,15 @@ from diamant.broker.network.pending_answer import Body, PendingAnswer
 from diamant.broker.network.refused_peers import RefusedPeers
 from diamant.broker.network.request_memory import RequestMemory, RequestQueue
 from diamant.broker.network.request_metrics import RequestMetrics
-from diamant.broker.network.response_writer import MAX_BYTES, AnswerWriter, Buffer, Outbox, Part, read_small
+from diamant.broker.network.response_writer import (
+    LARGE_BYTES,
+    MAX_BYTES,
+    AnswerWriter,
+    Buffer,
+    Outbox,
+    Part,
+    read_small,
+)
 from diamant.broker.network.server_limits import ServerLimits
 from diamant.broker.network.turns import COUNTED_S, SLICE_S, Turns
 from diamant.protocol.errors import ProtocolError
@@ -271,8 +279,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reply(request, answer)
             return
         if answer is None:
-            self._count(request, None, 0)
-            return
+            return self._count(request, None, 0)
         if isinstance(answer, PendingAnswer):
             self._waiting = answer
             answer.taker = partial(self._given, request)
@@ -284,10 +291,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answered(self, request: Request, future: asyncio.Future[Any]) -> None:
         if self._waiting is not future:
-            if not future.cancelled() and future.exception() is not None and self._transport is not None:
-                logger.error(
-                    "%s: request failed after its response was given up", self.info.peer, exc_info=future.exception()
-                )
+            late = None if future.cancelled() or self._transport is None else future.exception()
+            if late is not None:
+                logger.error("%s: request failed after its response was given up", self.info.peer, exc_info=late)
             return
         if future.cancelled():
             self._waiting = None
@@ -340,7 +346,7 @@ class Connection(asyncio.BufferedProtocol):
             body = cast(Body, self._client_wait.answer(self._server.quotas, self.info, request, body, self._drain))
         if type(body) is list and len(body) == 1 and type(body[0]) is not FileSlice:
             body = body[0]
-        if type(body) is bytes or isinstance(body, _BUFFERS):
+        if len(body) < LARGE_BYTES and (type(body) is bytes or isinstance(body, _BUFFERS)):
             header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, len(body))
             frame = header + body
             size = len(frame)
@@ -354,9 +360,11 @@ class Connection(asyncio.BufferedProtocol):
             self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
             return
         self._outbox.flush()
+        counted = body if isinstance(body, _BUFFERS) else None
+        body = [body] if isinstance(body, _BUFFERS) else body
         body_size = count_bytes(body)
         header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, body_size)
-        small = read_small(body)
+        small = read_small(body) if body_size < LARGE_BYTES else None
         if small is not None:
             transport.write(b"".join((header, *small)))
             self._count(request, body, len(header) + body_size)
@@ -364,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._answers is None:
             self._answers = answer_writer(transport)
         self._waiting = writing = self._answers.write([header, *body])
-        writing.add_done_callback(partial(self._written, request, len(header) + body_size))
+        writing.add_done_callback(partial(self._written, request, counted, len(header) + body_size))
 
     def _count(self, request: Request, body: Buffer | Sequence[Part] | None, size: int) -> None:
         if body is None and not size and self._server.quotas is not None:  # acks=0
@@ -372,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         latency_s = monotonic() - self._handled_since_s
         self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
 
-    def _written(self, request: Request, size: int, writing: asyncio.Future[None]) -> None:
+    def _written(self, request: Request, counted: Buffer | None, size: int, writing: asyncio.Future[None]) -> None:
         if self._waiting is writing:
             self._waiting = None
         if writing.cancelled():
@@ -380,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         error = writing.exception()
         if error is None:
             self.last_active_s = monotonic()
-            self._count(request, None, size)
+            self._count(request, counted, size)
             self.queue.end_answer()
             self._drain()
             return

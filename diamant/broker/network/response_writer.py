@@ -32,6 +32,9 @@ Part: TypeAlias = Buffer | FileSlice
 SENDFILE_MIN_BYTES = 64 * 1024
 """Slices below this size are read into memory: a copy is cheaper than another system call and wake-up."""
 
+LARGE_BYTES = 256 * 1024
+"""A response of this size is not handed to the transport, which would copy what its peer does not read at once."""
+
 TURN_MAX_BYTES = 1024 * 1024
 """The most bytes that one connection sends per turn of the loop, and the range of one page cache check."""
 

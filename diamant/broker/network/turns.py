@@ -11,8 +11,12 @@ served last, so no connection saves time up.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
 from heapq import heappop, heappush
-from typing import Protocol
+from time import monotonic
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 TURN_S = 0.005
 """The time for requests in a turn of the loop. If a single one takes longer, the next turns have none: accepting a connection and
@@ -24,6 +28,20 @@ SLICE_S = 0.002
 
 COUNTED_S = 0.0002
 """What takes less is not counted, which would cost more than it saves."""
+
+
+MAX_AT_ONCE = 2000
+"""The topics, partitions or the like up to which a request is answered in one turn of the loop; more of them `in_slices`."""
+
+
+async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield items, and let others have their turn in between. What is true of the broker may change meanwhile."""
+    since_s = monotonic()
+    for item in items:
+        yield item
+        if monotonic() - since_s > SLICE_S:
+            await asyncio.sleep(0)
+            since_s = monotonic()
 
 
 class TakingTurns(Protocol):

@@ -30,7 +30,7 @@ class ListOffsetsPartitionResult(NamedTuple):
 
 class ListOffsetsTopicResult(NamedTuple):
     name: str
-    partitions: Sequence[ListOffsetsPartitionResult]
+    partitions: list[ListOffsetsPartitionResult]
 
 
 _PARTITION_1 = Struct(">ihqq")

@@ -53,6 +53,7 @@ class _RequestDecoder(NamedTuple):
 
 _request_decoders: dict[tuple[int, int], _RequestDecoder] = {}
 _encoders: dict[tuple[int, int, Kind], Callable[[Any], bytes]] = {}
+_element_encoders: dict[tuple[int, int, str], Callable[[Any], bytes]] = {}
 
 
 def request_class(api_key: int, version: int) -> type:
@@ -97,6 +98,16 @@ def _load_request_decoder(api_key: int, version: int) -> _RequestDecoder:
 def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
     """Encode a response from the form in the module docstring, without header."""
     return _encode_fields(api_key, version, "response", fields)
+
+
+def element_encoder(api_key: int, version: int, name: str) -> Callable[[Any], bytes]:
+    """Return the encoder of one element of an array of structures in a response; the array takes its results, too."""
+    encode = _element_encoders.get((api_key, version, name))
+    if encode is None:
+        (field,) = (one for one in schema_fields(response_class(api_key, version)) if one.name == name)
+        assert field.struct is not None
+        encode = _element_encoders[api_key, version, name] = _struct_encoder(field.struct)
+    return encode
 
 
 def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
@@ -149,7 +160,10 @@ def _struct_encoder(struct: type) -> _Encode:
         else:
             tagged.append((names[0], names[-1], encode, default, encode_uvarint(field.tag)))
 
-    def encode_struct(fields: Mapping[str, Any]) -> bytes:
+    def encode_struct(fields: Mapping[str, Any] | bytes) -> bytes:
+        if type(fields) is bytes:
+            return fields  # by `element_encoder`
+        assert not isinstance(fields, bytes)
         parts = []
         name = ""
         try:

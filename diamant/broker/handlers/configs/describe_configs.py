@@ -16,10 +16,11 @@ from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.handlers.configs.changes import describe_configs
 from diamant.broker.handlers.configs.config_access import TO_READ, check_resource_access
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.turns import in_slices
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.protocol.wire.schemas import element_encoder, encode_response_fields
 from diamant.storage.config_key import DescribedConfig
 
 if TYPE_CHECKING:
@@ -28,16 +29,21 @@ if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.operations.compactions.compactions import Compactions
+    from diamant.broker.operations.compactions.topic_figures import TopicFigures
 
 KEY = 32
+MAX_AT_ONCE = 8
+"""The resources that are described in one turn of the loop: one takes up to three milliseconds."""
 
 
 def handle(
     node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> Answer:
-    """Describe every resource separately."""
-    if any(_shows_figures(node, context.access, resource) for resource in request.resources):
-        return _with_figures(node, compactions(), context, request)
+    """Describe every resource separately; many of them in slices of the loop's time, one encoded after the other."""
+    if len(request.resources) > MAX_AT_ONCE or any(
+        _shows_figures(node, context.access, resource) for resource in request.resources
+    ):
+        return _in_slices(node, compactions, context, request)
     results = [_describe(node, context, request, resource) for resource in request.resources]
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
@@ -54,15 +60,19 @@ def _shows_figures(node: Node, access: Access, resource: Any) -> bool:
     return topic is not None and any(log.config.is_compacted for log in topic.logs.values())
 
 
-async def _with_figures(
-    node: Node, compactions: Compactions, context: RequestContext, request: DescribeConfigsRequest
+async def _in_slices(
+    node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> bytes:
     access = context.access
-    figures = await compactions.figures()
+    figures: TopicFigures | None = None
     results = []
-    for resource in request.resources:
-        shown = await figures.describe(resource.resource_name) if _shows_figures(node, access, resource) else []
-        results.append(_describe(node, context, request, resource, shown))
+    encode = element_encoder(KEY, context.api_version, "results")
+    async for resource in in_slices(request.resources):
+        shown: list[DescribedConfig] = []
+        if _shows_figures(node, access, resource):
+            figures = figures or await compactions().figures()
+            shown = await figures.describe(resource.resource_name)
+        results.append(encode(_describe(node, context, request, resource, shown)))
     return encode_response_fields(KEY, context.api_version, {"results": results})
 
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.turns import MAX_AT_ONCE, in_slices
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_check import check_leader
@@ -48,56 +50,86 @@ FIRST_VERSION = {
 
 
 def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> Answer:
-    """Handle every partition separately, at once unless a large batch has to be searched."""
-    version = context.api_version
-    isolation_level = getattr(request, "isolation_level", 0)
-    seen: set[tuple[str, int]] = set()
-    twice: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for partition in topic.partitions:
-            key = (topic.name, partition.partition_index)
-            (twice if key in seen else seen).add(key)
-    answered = []
-    large: list[LargeSearch] = []
-    for topic in request.topics:
-        name = str(topic.name)
-        results: list[ListOffsetsPartitionResult] = []
-        for partition in topic.partitions:
-            index = int(partition.partition_index)
+    """Handle every partition separately, at once unless there are many or a large batch has to be searched."""
+    listing = _Listing(topics, context, request)
+    if len(listing.asked) > MAX_AT_ONCE:
+        return listing.answer_in_slices()
+    for part in listing.asked:
+        listing.add(*part)
+    return listing.answer()
+
+
+class _Listing:
+    """The partitions of a request, and their results."""
+
+    def __init__(self, topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> None:
+        self._topics = topics
+        self._context = context
+        self._isolation_level = getattr(request, "isolation_level", 0)
+        self._answered = [ListOffsetsTopicResult(str(topic.name), []) for topic in request.topics]
+        self.asked = [
+            (answered, partition)
+            for answered, topic in zip(self._answered, request.topics, strict=True)
+            for partition in topic.partitions
+        ]
+        self._times = Counter((answered.name, int(partition.partition_index)) for answered, partition in self.asked)
+        self._large: list[LargeSearch] = []
+
+    async def answer_in_slices(self) -> bytes:
+        """Find all offsets, and let others have their turn in between."""
+        async for part in in_slices(self.asked):
+            self.add(*part)
+        answer = self.answer()
+        return answer if isinstance(answer, bytes) else await answer
+
+    def answer(self) -> bytes | Coroutine[Any, Any, bytes]:
+        """Return the answer; later if a large batch has to be searched."""
+        version = self._context.api_version
+        if self._large:
+            return _answer_later(version, self._answered, self._large)
+        return encode_list_offsets_response(version, self._answered)
+
+    def add(self, answered: ListOffsetsTopicResult, partition: Any) -> None:
+        """Find the offset of a partition."""
+        index = int(partition.partition_index)
+        try:
+            answered.partitions.append(self._found(answered, index, partition))
+        except REQUEST_ERRORS as error:
+            answered.partitions.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
+
+    def _found(self, answered: ListOffsetsTopicResult, index: int, partition: Any) -> ListOffsetsPartitionResult:
+        name, results = answered
+        context, version = self._context, self._context.api_version
+        if self._times[name, index] > 1 and context.access.allows(permissions.DESCRIBE_TOPIC, name):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
+        check(context.access, permissions.DESCRIBE_TOPIC, name)
+        log = self._topics.log(name, index)
+        epoch = getattr(partition, "current_leader_epoch", -1)
+        brokers = self._topics.brokers
+        check_leader(brokers, log, context.connection.broker_id, epoch)
+        timestamp = int(partition.timestamp)
+        if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
+            )
+        end = log.last_stable_offset if self._isolation_level == READ_COMMITTED else log.high_watermark
+        held = None if brokers is None else brokers.end_at(context.connection.broker_id, log)
+        end = end if held is None else min(end, held)
+        result = _without_records(log, index, timestamp, end)
+        if result is not None:
+            return result
+        is_largest = timestamp == MAX_TIMESTAMP
+        steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
+        offset = None
+        for step in steps:
             try:
-                if (name, index) in twice and context.access.allows(permissions.DESCRIBE_TOPIC, name):
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
-                check(context.access, permissions.DESCRIBE_TOPIC, name)
-                log = topics.log(name, index)
-                epoch = getattr(partition, "current_leader_epoch", -1)
-                check_leader(topics.brokers, log, context.connection.broker_id, epoch)
-                timestamp = int(partition.timestamp)
-                if timestamp < 0 and version < FIRST_VERSION.get(timestamp, 1 << 15):
-                    raise KafkaError(
-                        ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} has no meaning in version {version}"
-                    )
-                end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
-                held = None if topics.brokers is None else topics.brokers.end_at(context.connection.broker_id, log)
-                end = end if held is None else min(end, held)
-                result = _without_records(log, index, timestamp, end)
-                if result is None:
-                    is_largest = timestamp == MAX_TIMESTAMP
-                    steps = with_largest_timestamp(log) if is_largest else at_or_after(log, timestamp)
-                    offset = None
-                    for step in steps:
-                        try:
-                            if (offset := step.run(is_light=True)) is not None:
-                                break
-                        except HeavySearch:
-                            rest = itertools.chain((step,), steps)
-                            large.append(LargeSearch(results, len(results), log, index, end, rest))
-                            break
-                    result = _found(log, index, offset, end)
-                results.append(result)
-            except REQUEST_ERRORS as error:
-                results.append(ListOffsetsPartitionResult(index, error_of(error)[0]))
-        answered.append(ListOffsetsTopicResult(name, results))
-    return _answer_later(version, answered, large) if large else encode_list_offsets_response(version, answered)
+                if (offset := step.run(is_light=True)) is not None:
+                    break
+            except HeavySearch:
+                rest = itertools.chain((step,), steps)
+                self._large.append(LargeSearch(results, len(results), log, index, end, rest))
+                break
+        return _found(log, index, offset, end)
 
 
 class LargeSearch(NamedTuple):

@@ -13,14 +13,15 @@ Source: KafkaApis.handleTopicMetadataRequest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.turns import MAX_AT_ONCE, in_slices
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -32,6 +33,7 @@ from diamant.protocol.messages.metadata import (
     MetadataPartition,
     MetadataTopic,
     encode_metadata_response,
+    encode_metadata_topic,
 )
 from diamant.protocol.wire.apis import NOT_REQUESTED
 from diamant.protocol.wire.schemas import decode_request
@@ -80,7 +82,7 @@ class MetadataCache:
 
     def put(self, generation: int, key: _Key, answer: bytes) -> None:
         size = len(answer) + len(key[3]) + 256
-        if generation != self._generation or size > MAX_CACHED_BYTES // 4:
+        if generation != self._generation or size > MAX_CACHED_BYTES:
             return
         if self._size + size > MAX_CACHED_BYTES:
             self._answers.clear()
@@ -108,9 +110,7 @@ def handle(
     request = decode_request(KEY, context.api_version, body)
     names = _names_to_create(node, creation, context, request)
     if not names:
-        answer = _answer(node, context, request)
-        cache.put(generation, key, answer)
-        return answer
+        return _Asked(node, context, request).answer(partial(cache.put, generation, key))
     pending = [name for name in names if creation.is_pending(name)]
     new = frozenset(names).difference(pending)
     if new:
@@ -123,7 +123,9 @@ def handle(
     if node.config[CREATE_ANSWER] == READY:
         pending, new = names, frozenset()
     return (
-        _answer_settled(node, creation, context, request, pending, new) if pending else _answer(node, context, request)
+        _answer_settled(node, creation, context, request, pending, new)
+        if pending
+        else _Asked(node, context, request).answer()
     )
 
 
@@ -136,7 +138,7 @@ async def _answer_settled(
     new: Collection[str],
 ) -> bytes:
     await creation.settled(pending)
-    return _answer(node, context, request, new)
+    return await _Asked(node, context, request, new).answer_in_slices()
 
 
 async def _audit(audit: Lazy[AuditLog], context: RequestContext, created: tuple[str, ...]) -> None:
@@ -193,33 +195,68 @@ def _error_of_name(name: str) -> ErrorCode | None:
     return None
 
 
-def _answer(node: Node, context: RequestContext, request: MetadataRequest, new: Collection[str] = ()) -> bytes:
-    """`new`: topics of which this request was the first, unknown to its answer even if they exist by now."""
-    version = context.api_version
-    view = _View(node, context, request, new)
-    if _is_for_all(version, request):
-        visible = allowed_names(context.access, permissions.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
-        topics = [view.describe(topic) for topic in node.topics.by_name.values() if topic.name in visible]
-    else:
-        topics = [
-            view.wanted(name, topic_id)
-            for name, topic_id in dict.fromkeys(
+class _Asked:
+    """The topics that a request asks for, and the answer.
+
+    `new`: topics of which this request was the first, unknown to its answer even if they exist by now.
+    """
+
+    def __init__(
+        self, node: Node, context: RequestContext, request: MetadataRequest, new: Collection[str] = ()
+    ) -> None:
+        self._node = node
+        self._context = context
+        self._request = request
+        self._view = _View(node, context, request, new)
+        self.topics: Sequence[Topic | tuple[str | None, UUID | None]]
+        if _is_for_all(context.api_version, request):
+            visible = allowed_names(context.access, permissions.DESCRIBE_TOPIC, node.topics.by_name, is_asked=False)
+            self.topics = [topic for topic in node.topics.by_name.values() if topic.name in visible]
+        else:
+            asked = (
                 (topic.name if topic.name is None else str(topic.name), getattr(topic, "topic_id", None))
                 for topic in request.topics or ()
             )
+            self.topics = [*dict.fromkeys(asked)]
+
+    def answer(self, take: Callable[[bytes], None] = lambda _: None) -> bytes | Coroutine[Any, Any, bytes]:
+        """Return the answer, which `take` gets, too; one with many topics later."""
+        if len(self.topics) > MAX_AT_ONCE:
+            return self.answer_in_slices(take)
+        answer = self._encode([self._topic(topic) for topic in self.topics])
+        take(answer)
+        return answer
+
+    async def answer_in_slices(self, take: Callable[[bytes], None] = lambda _: None) -> bytes:
+        """Return the answer. Topics that are deleted meanwhile are left out."""
+        by_name = self._node.topics.by_name
+        encoded = [
+            self._topic(topic)
+            async for topic in in_slices(self.topics)
+            if isinstance(topic, tuple) or by_name.get(topic.name) is topic
         ]
-    return encode_metadata_response(
-        version,
-        brokers=[MetadataBroker(*broker) for broker in node.brokers_for(context.connection)],
-        cluster_id=node.cluster_id,
-        controller_id=node.controller_id,
-        topics=topics,
-        cluster_authorized_operations=(
-            _cluster_operations(context.access)
-            if getattr(request, "include_cluster_authorized_operations", False)
-            else NOT_REQUESTED
-        ),
-    )
+        answer = self._encode(encoded)
+        take(answer)
+        return answer
+
+    def _topic(self, topic: Topic | tuple[str | None, UUID | None]) -> bytes:
+        found = self._view.wanted(*topic) if isinstance(topic, tuple) else self._view.describe(topic)
+        return encode_metadata_topic(self._context.api_version, found)
+
+    def _encode(self, topics: list[bytes]) -> bytes:
+        node, access = self._node, self._context.access
+        return encode_metadata_response(
+            self._context.api_version,
+            brokers=[MetadataBroker(*broker) for broker in node.brokers_for(self._context.connection)],
+            cluster_id=node.cluster_id,
+            controller_id=node.controller_id,
+            topics=topics,
+            cluster_authorized_operations=(
+                _cluster_operations(access)
+                if getattr(self._request, "include_cluster_authorized_operations", False)
+                else NOT_REQUESTED
+            ),
+        )
 
 
 def _cluster_operations(access: Access) -> int:
