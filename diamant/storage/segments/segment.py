@@ -440,7 +440,7 @@ class Segment:
         self.offset_index.file.discard()
         if is_synced:
             self._env.sync_dir(self.directory)
-        self.time_index.truncate_to(self.base_offset)
+        self.time_index.file.truncate(0)  # entries of a damaged one may be anywhere
         self.txn_index.reset()
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP, self.base_offset
         self.bytes_since_index_entry = 0

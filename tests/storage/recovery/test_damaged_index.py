@@ -95,6 +95,23 @@ def test_a_position_of_another_batch(log: Log, segment: int) -> None:
         check_reads(log)
 
 
+@pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
+def test_a_rebuilt_time_index_keeps_nothing_of_a_damaged_one(log: Log, segment: int) -> None:
+    """After a crash indexes are made again, whatever is in their files: an entry before the segment is gone, too."""
+    log.close()
+    file = Path(log.segments[segment].time_index.file.path)
+    file.write_bytes((2**60).to_bytes(8, "big") + (-5).to_bytes(4, "big", signed=True))
+    log = test_loader.load(log)[0]
+    check_reads(log)
+    timestamps, offsets = [], []
+    for entry in range(log.segments[segment].time_index.file.entries):
+        timestamp, offset = log.segments[segment].time_index.entry(entry)
+        timestamps.append(timestamp)
+        offsets.append(offset)
+    assert offsets[0] >= log.segments[segment].base_offset
+    assert max(timestamps) < 2**60
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_any_bytes(log: Log, seed: int) -> None:
     """Reads are right even if the whole index is garbage."""
