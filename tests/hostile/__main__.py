@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.hostile.cases import CASES
-from tests.hostile.measuring import MAX_GROWTH_BYTES, Measured, prepare, target
+from tests.hostile.measuring import measured, prepare, target
 
 
 def main() -> int:
@@ -37,8 +37,8 @@ def main() -> int:
         for name in chosen:
             case = CASES[name]
             size = case.small if given.small else case.full
-            figures = asyncio.run(Measured(attacked, name).run(partial(_sized, case.attack, size)))
-            bounds = figures.broken(MAX_GROWTH_BYTES)
+            figures = asyncio.run(measured(attacked, name, partial(case.attack, size=size)))
+            bounds = figures.broken()
             broken += bool(bounds)
             print(
                 f"{name:32} p99 {figures.p99_ms:7.1f} ms, of the broker {figures.computed_ms:6.1f} ms, "
@@ -53,10 +53,6 @@ def main() -> int:
             at = attacked.process.log.index("Traceback")
             print(f"{tracebacks} tracebacks: {attacked.process.log[max(0, at - 500) : at + 3000]}")
     return 1 if broken or tracebacks else 0
-
-
-async def _sized(attack, size, attacked):  # type: ignore[no-untyped-def]
-    return await attack(attacked, size)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """The second client: asks a hundred times a second, and prints its latencies in milliseconds, as JSON, when its input ends.
 
 It runs as a program that imports nothing of the project. A latency is measured twice: on the clock, and in processor time
-that the broker has taken meanwhile, which other work on the machine does not change. A client that nothing delays would have
-asked again and again during a long wait, so a wait of a second counts as those hundred requests (Gil Tene's correction for
-coordinated omission).
+that the broker has taken until the answer, which other work on the machine does not change. A client that nothing delays
+would have asked again and again during a long wait, so a wait of a second counts as those hundred requests (Gil Tene's
+correction for coordinated omission).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Dispatcher:
         return after_flush(flusher, answer)
 
     async def _handle_large(self, decode: Decode, handle: Handler, context: RequestContext, body: memoryview) -> Any:
-        """Answer a request that takes long to decode: a thread decodes it, so that others are answered meanwhile."""
+        """Answer a request that takes long to decode: a thread decodes it, so that others do not wait."""
         decoded = await asyncio.get_running_loop().run_in_executor(None, decode, context.api_version, body)
         self._flusher.owed = set()
         answer = handle(context, decoded)

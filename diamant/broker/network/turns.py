@@ -35,7 +35,7 @@ MAX_AT_ONCE = 2000
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items, and let others have their turn in between. What is true of the broker may change meanwhile."""
+    """Yield items, and let others have their turn in between. The broker may change in between."""
     since_s = monotonic()
     for item in items:
         yield item

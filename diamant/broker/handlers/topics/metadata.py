@@ -228,7 +228,7 @@ class _Asked:
         return answer
 
     async def answer_in_slices(self, take: Callable[[bytes], None] = lambda _: None) -> bytes:
-        """Return the answer. Topics that are deleted meanwhile are left out."""
+        """Return the answer. Topics that are deleted in between are left out."""
         by_name = self._node.topics.by_name
         encoded = [
             self._topic(topic)

@@ -1,0 +1,1 @@
+"""Fuzzing: requests, files and documents that are nearly right, against whole brokers and parsers."""
