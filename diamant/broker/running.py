@@ -19,7 +19,7 @@ from diamant.broker.brokers.ports import BrokerPorts
 from diamant.broker.cannot_start import CannotStart, as_cannot_start
 from diamant.broker.config.authorization_table import ACLS, acls_of
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses
+from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addresses, Listener
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
@@ -219,7 +219,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
         sasl = await asyncio.to_thread(open_sasl, config)
         sockets = []
         for listener in config.all_listeners:
-            with as_cannot_start(listener.address):
+            with as_cannot_start(_place(config, listener)):
                 sockets.append((listener, undo.enter_context(kept.bound(listener))))
         addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
         directory = await asyncio.to_thread(
@@ -259,7 +259,8 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
                 tls=None if tls is None else tls.by_name.get(actual.name),
                 broker_id=broker_id,
             )
-            ports.add(broker_id, sock, actual, listen)
+            with as_cannot_start(_place(config, actual)):
+                ports.add(broker_id, sock, actual, listen)
         services.ports = ports
         _follow_table(services)
         # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
@@ -397,6 +398,13 @@ def _tidy_up(directory: LogDirectory) -> None:
         directory.was_clean = True
         env.remove(files.mark)
     files.sweep()
+
+
+def _place(config: BrokerConfig, listener: Listener) -> str:
+    """An address in an error; of several brokers with the configuration that chooses its port."""
+    if config.diamant_brokers == 1:
+        return listener.address
+    return f"{listener.address}, for broker {config.node_id + listener.broker} (diamant.brokers.ports, --ports)"
 
 
 def open_sasl(config: BrokerConfig) -> SaslListeners | None:

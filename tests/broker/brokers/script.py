@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.broker.brokers.step_run import Answered, Ask, Change, Step, Until, UntilAnswered
-from tests.broker.request_fields import list_offsets, offset_commit
+from tests.broker.request_fields import alteration, list_offsets, offset_commit
 from tests.broker.wire import (
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -18,6 +18,7 @@ from tests.broker.wire import (
     DESCRIBE_CONFIGS,
     FETCH,
     FIND_COORDINATOR,
+    INCREMENTAL_ALTER_CONFIGS,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
@@ -32,7 +33,10 @@ OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, HEARTBEAT, DESCRIBE_GROUPS, DELETE_GROU
 ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT = 24, 25, 26, 27, 28
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 43, 45, 46
 DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, GROUP_HEARTBEAT, GROUP_DESCRIBE = 61, 65, 68, 69
-DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 35, 75
+ALTER_CONFIGS, DESCRIBE_LOG_DIRS, DESCRIBE_TOPIC_PARTITIONS = 33, 35, 75
+BROKER, BROKER_LOGGER = 4, 8
+"""Types of resources."""
+SET, DELETE = 0, 1
 
 EACH = ([1, 2, 3], [2, 3, 1], [3, 1, 2])
 """Replicas of three partitions: each broker leads one."""
@@ -424,6 +428,48 @@ def _without_answers() -> Iterator[Step]:
     yield metadata("all answer again", 2, "t", "pair", "lone")
 
 
+def _configs_of_brokers() -> Iterator[Step]:
+    """Configurations of one broker and of all, at that broker and at another one, and of brokers that there are not."""
+    keys = ["broker.rack", "node.id", "log.cleaner.threads", "message.max.bytes"]
+
+    def described(when: str, name: str, broker: int, kind: int = BROKER) -> Ask:
+        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+        fields = {"resources": [resource], "include_synonyms": True}
+        return Ask(f"{when}: configs of {kind} {name!r} at {broker}", broker, DESCRIBE_CONFIGS, 4, fields)
+
+    def altered(
+        what: str, name: str, broker: int, key: str, value: str | None, kind: int = BROKER, **more: bool
+    ) -> Ask:
+        fields = alteration(kind, name, (key, DELETE if value is None else SET, value), **more)
+        return Ask(
+            f"alter configs: {what} of {kind} {name!r} at {broker}", broker, INCREMENTAL_ALTER_CONFIGS, 1, fields
+        )
+
+    for broker in (1, 3):
+        for name in ("0", "1", "2", "7", "-1", "x", ""):
+            yield described("new", name, broker)
+            for kind in (BROKER, BROKER_LOGGER):
+                key, value = ("log.cleaner.threads", "2") if kind == BROKER else ("kafka.server", "DEBUG")
+                yield altered("checked", name, broker, key, value, kind, validate_only=True)
+        yield described("new", "2", broker, BROKER_LOGGER)
+    yield altered("own", "2", 2, "log.cleaner.threads", "2")
+    yield altered("all", "", 3, "message.max.bytes", "2000000")
+    yield altered("read-only", "2", 2, "broker.rack", "elsewhere")
+    yield altered("read-only", "", 2, "node.id", "5")
+    yield altered("unknown", "2", 2, "my.own", "value")
+    whole = {"resource_type": BROKER, "resource_name": "2", "configs": [{"name": "log.cleaner.threads", "value": "3"}]}
+    for broker in (1, 2):
+        fields = {"resources": [whole], "validate_only": True}
+        yield Ask(f"alter configs: whole of '2' at {broker}", broker, ALTER_CONFIGS, 2, fields)
+    for broker in (1, 2, 3):
+        yield described("altered", str(broker), broker)
+        yield described("altered", "", broker)
+    yield altered("own, back", "2", 2, "log.cleaner.threads", None)
+    yield altered("all, back", "", 1, "message.max.bytes", None)
+    yield described("back", "2", 2)
+    yield described("back", "", 2)
+
+
 STEPS: tuple[Step, ...] = (
     *_new_topics(),
     *_wrong_brokers(),
@@ -434,4 +480,5 @@ STEPS: tuple[Step, ...] = (
     *_elections(),
     *_all_replicas_down(),
     *_without_answers(),
+    *_configs_of_brokers(),
 )

@@ -223,7 +223,7 @@ class Run:
         self.cluster.wait_settled()
 
 
-CHANGING = frozenset({19, 20, 37, 43, 45})
+CHANGING = frozenset({19, 20, 33, 37, 43, 44, 45})
 """APIs of the controller, whose changes the brokers learn a moment later."""
 
 

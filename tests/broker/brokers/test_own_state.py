@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,16 @@ import pytest
 
 from diamant import Admin
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.metrics.metric_table import METRICS
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.config_key import ConfigError
-from tests.broker.brokers.several import create, several, take_down
+from tests.broker.brokers.several import create, metadata, several, table, take_down
 from tests.broker.running import running
 from tests.broker.wire import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, INCREMENTAL_ALTER_CONFIGS, WireClient
 from tests.memory_env import MemoryEnv
+from tests.ports import reserved_row
 
 BROKER = 4
 DESCRIBE_QUORUM, UNREGISTER = 55, 64
@@ -126,6 +130,38 @@ def test_ports_follow_one_another_or_are_listed() -> None:
     assert ports(listen="127.0.0.1:9092") == [9092, 9093, 9094]
     assert ports(listen="127.0.0.1:0") == [0, 0, 0]
     assert ports(listen="127.0.0.1:9092", diamant_brokers_ports="1092,2092,3092") == [1092, 2092, 3092]
+
+
+@pytest.mark.parametrize("taken", range(3))
+@pytest.mark.parametrize("are_listed", [False, True], ids=["consecutive", "listed"])
+async def test_a_port_that_is_taken_is_named_and_nothing_starts(taken: int, are_listed: bool, tmp_path: Path) -> None:
+    """The error names the address, the broker and the configuration; no other port is open, and there is no directory."""
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(one).number for one in reserved_row(3)]
+        config: dict[str, Any] = {"diamant_brokers_ports": ",".join(map(str, ports))} if are_listed else {}
+        config |= {"listen": f"127.0.0.1:{ports[0]}", "data_dir": tmp_path / "d", "brokers": 3}
+        with socket.create_server(("127.0.0.1", ports[taken])), pytest.raises(CannotStart) as caught:
+            await Broker(BrokerConfig(**config)).start()
+        place = f"127.0.0.1:{ports[taken]}, for broker {taken + 1} (diamant.brokers.ports, --ports)"
+        assert str(caught.value).startswith(f"{place}: Address already in use")
+        assert not (tmp_path / "d").exists()
+        async with Broker(BrokerConfig(**config)) as broker:
+            assert [one.port for one in broker.addresses.kafka] == ports
+
+
+async def test_a_hundred_brokers_answer() -> None:
+    """Each has a port, names all the others, and leads its partition; one that goes down is left out."""
+    async with several(100) as (broker, wires):
+        assert not (await create(wires[0], partitions=100, factor=3)).error_code
+        for wire in wires:
+            assert len((await metadata(wire)).brokers) == 100
+        for _, one in table(broker).partitions("t"):
+            answer = await wires[one.leader - 1].produce("t", [b"v"], partition=one.partition_id)
+            assert answer.error_code == 0
+        assert len({one.leader for _, one in table(broker).partitions("t")}) == 100
+        assert (await broker.brokers.down(7)).changed_isr_count == 3
+        assert len((await metadata(wires[99])).brokers) == 99
+        assert len((await broker.brokers.list()).brokers) == 100
 
 
 async def test_free_ports_are_kept_for_the_next_start() -> None:

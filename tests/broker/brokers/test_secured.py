@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.config.broker_config import BrokerConfig
 from tests.broker.brokers.several import bring_up, take_down
+from tests.broker.security import altering
+from tests.broker.security.tls.certificates import authority
+from tests.broker.security.tls.test_new_stores import HOSTS, LOCATION, shown, write
 
 pytestmark = pytest.mark.slow
 
@@ -35,3 +40,22 @@ async def test_every_port_has_the_same_security() -> None:
         config = broker.client_config("alice").confluent()
         assert await asyncio.to_thread(produce_to_all, config, 3) == [1, 2, 3]
         assert [log.log_end_offset for log in broker.node.topics.by_name["t"].logs.values()] == [1, 1, 1]
+
+
+async def test_a_new_certificate_is_shown_at_every_port(tmp_path: Path) -> None:
+    """Set at one broker, it is that of all: also of a broker that is down in the meantime. Clients verify it at each."""
+    file = tmp_path / "key.pem"
+    first = write(file, authority().issue("broker", hosts=HOSTS))
+    properties = {"ssl.keystore.location": str(file)}
+    config = BrokerConfig(listen="SSL://127.0.0.1:0", data_dir=tmp_path / "data", brokers=3, properties=properties)
+    async with Broker(config) as broker:
+        addresses = [one.address for one in broker.addresses.kafka]
+        assert [await shown(broker, address) for address in addresses] == [first] * 3
+        take_down(broker, 3)
+        second = write(file, authority().issue("broker", hosts=[*HOSTS, "more"]))
+        client = {"security_protocol": "SSL", "ssl_ca_pem": authority().certificate}
+        await altering.alter(addresses[0], LOCATION, str(file), **client)
+        bring_up(broker, 3)
+        assert [await shown(broker, address) for address in addresses] == [second] * 3
+        found = {"bootstrap.servers": addresses[2], "security.protocol": "SSL", "ssl.ca.pem": authority().certificate}
+        assert await asyncio.to_thread(produce_to_all, found, 3) == [1, 2, 3]

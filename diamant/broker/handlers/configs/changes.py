@@ -292,7 +292,8 @@ def _validate(
                 _check_place(resource_name, key)
             validate_dynamic_config(key, value)
         try:
-            _check_outcome(node.config, node.config_with(resource_name, outcome))
+            now = node.config_of(int(resource_name)) if resource_name else node.config
+            _check_outcome(now, node.config_with(resource_name, outcome))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         return

@@ -13,7 +13,7 @@ from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.broker.config.security_table import setting_of_listener
 from diamant.storage.config_key import ConfigKey, ConfigSource, ConfigSynonym, ConfigType, DescribedConfig
 
-ADVERTISED = "advertised.listeners"
+ADVERTISED, NODE_ID = "advertised.listeners", "node.id"
 
 
 def describe_broker(
@@ -43,6 +43,8 @@ def _rows(config: BrokerConfig, advertised: str) -> Iterator[DescribedConfig]:
         if key.is_internal and source is ConfigSource.DEFAULT_CONFIG:
             continue
         value = key.shown(config[key.name])
+        if key.name == NODE_ID:
+            synonyms = synonyms[:1]  # in Kafka it has no default
         if key.name == ADVERTISED and value is None:
             value, synonyms = advertised, [ConfigSynonym(ADVERTISED, advertised, source)]
         yield _described(key.name, value, source, key, synonyms, is_read_only=not key.is_dynamic)
