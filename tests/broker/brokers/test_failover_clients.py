@@ -1,17 +1,23 @@
-"""Real clients on three brokers: leaders move and brokers come and go while records are produced and read by groups."""
+"""Real clients on three brokers: leaders move and brokers come and go while records are produced and read by groups.
+
+The brokers have a process of their own: librdkafka holds Python's lock while it closes, and then waits for an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diamant.broker.broker import Broker
-from tests.broker.brokers.several import bring_up, create, several, table, take_down
+from diamant import Admin
+from tests.broker.broker_process import BrokerProcess
+from tests.broker.brokers.several import create
+from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -130,23 +136,13 @@ class Aiokafka:
             await consumer.stop()
 
 
-def move_all(broker: Broker) -> None:
-    """Move every leader to the next replica."""
-    brokers = table(broker)
-    moves = []
-    for index in range(PARTITIONS):
-        replicas = brokers.partition("t", index).replicas
-        moves.append(("t", index, replicas[(replicas.index(brokers.leader("t", index)) + 1) % 3]))
-    brokers.move_leaders(moves)
-
-
 async def produce_during(
     step: Callable[[], object], client: ConfluentKafka | KafkaPython | Aiokafka, numbers: range, found: list[int]
 ) -> None:
     """Produce the numbers; take the step when the first of them are read."""
     producing = asyncio.create_task(asyncio.to_thread(client.produce, numbers))
     await wait_until(lambda: len(found) > numbers.start or producing.done())
-    step()
+    await asyncio.to_thread(step)
     await producing
 
 
@@ -154,27 +150,40 @@ async def produce_during(
     "library",
     [ConfluentKafka, pytest.param(KafkaPython, marks=pytest.mark.long), pytest.param(Aiokafka, marks=pytest.mark.long)],
 )
-async def test_nothing_is_lost_and_nothing_comes_twice(library: type[ConfluentKafka | KafkaPython | Aiokafka]) -> None:
+async def test_nothing_is_lost_and_nothing_comes_twice(
+    library: type[ConfluentKafka | KafkaPython | Aiokafka], tmp_path: Path
+) -> None:
     """All leaders move, the broker of the group's coordinator goes down and comes back, then another one."""
-    async with several(offsets_topic_num_partitions=3) as (broker, wires):
-        await create(wires[0], partitions=PARTITIONS, factor=3, min_insync_replicas="2")
-        client = library(broker.bootstrap_servers)
-        found: list[int] = []
-        over = threading.Event()
-        reading = asyncio.create_task(asyncio.to_thread(client.read, found, over.is_set))
+    settings = ("diamant.brokers=3", "offsets.topic.num.partitions=3", "diamant.http.listen=127.0.0.1:0")
+    process = BrokerProcess(tmp_path / "data", tmp_path / "log", settings=settings)
+    try:
+        servers = await asyncio.to_thread(process.wait_for_address)
+        async with WireClient(servers.split(",")[0]) as wire:
+            await create(wire, partitions=PARTITIONS, factor=3, min_insync_replicas="2")
+        brokers = (await asyncio.to_thread(Admin, servers)).brokers
         steps: list[Callable[[], object]] = [
-            lambda: move_all(broker),
-            lambda: take_down(broker, 1),
-            lambda: bring_up(broker, 1),
-            lambda: take_down(broker, 2),
+            lambda: brokers.shuffle("t"),
+            lambda: brokers.down(1),
+            lambda: brokers.up(1),
+            lambda: brokers.down(2),
         ]
-        first = COUNT * len(steps)
-        try:
-            for number, step in enumerate(steps):
-                await produce_during(step, client, range(COUNT * number, COUNT * (number + 1)), found)
-            await wait_until(lambda: len(found) >= first)
-        finally:
-            over.set()
-            await reading
-        assert sorted(client.acknowledged) == list(range(first))
-        assert sorted(found) == list(range(first))
+        await read_during(library(servers), steps)
+    finally:
+        process.kill()
+
+
+async def read_during(client: ConfluentKafka | KafkaPython | Aiokafka, steps: Sequence[Callable[[], object]]) -> None:
+    """Take the steps, each while records are produced; assert that a group reads each of them once."""
+    found: list[int] = []
+    over = threading.Event()
+    reading = asyncio.create_task(asyncio.to_thread(client.read, found, over.is_set))
+    count = COUNT * len(steps)
+    try:
+        for number, step in enumerate(steps):
+            await produce_during(step, client, range(COUNT * number, COUNT * (number + 1)), found)
+        await wait_until(lambda: len(found) >= count)
+    finally:
+        over.set()
+        await reading
+    assert sorted(client.acknowledged) == list(range(count))
+    assert sorted(found) == list(range(count))
