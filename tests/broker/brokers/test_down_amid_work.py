@@ -1,8 +1,11 @@
-"""A broker goes down during work that it takes part in: a transaction, a snapshot, a compaction, an erasure."""
+"""A broker goes down during work that it takes part in: a long fetch, a rebalance, a transaction, a snapshot, a compaction, an
+erasure.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +20,99 @@ from tests.broker.erasure.issued import verify
 from tests.broker.erasure.obstacles import SCANNING, at_stage
 from tests.broker.erasure.records import create_with_key, values_left
 from tests.broker.held_rounds import Gate, gate
+from tests.broker.request_fields import join_group
 from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import FETCH, FIND_COORDINATOR, WireClient, fetch_fields
 from tests.memory_env import MemoryEnv
+from tests.waiting import wait_until
 
 __all__ = ["gate"]
+JOIN_GROUP, SYNC_GROUP = 11, 14
 READ_COMMITTED = 1
 THREE: dict[str, Any] = {"diamant.brokers": "3", "default.replication.factor": "3"}
 
 
-async def coordinator(wire: WireClient) -> int:
-    """The coordinator of the transactional id `id`."""
-    answer = await wire.call(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["id"]})
+async def coordinator(wire: WireClient, key: str = "id", kind: int = 1) -> int:
+    """The coordinator of a transactional id, or of a group (0)."""
+    answer = await wire.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [key]})
     assert not answer.coordinators[0].error_code
     return int(answer.coordinators[0].node_id)
+
+
+async def test_a_long_fetch_is_cut_off_with_its_broker_and_waits_on_elsewhere() -> None:
+    """The fetch at the leader that goes down ends at once, and nothing is kept for it. One at a follower waits for the record
+    that the new leader accepts.
+    """
+    async with several() as (broker, wires):
+        await create(wires[0], replicas=[[1, 2, 3]])
+        fields = fetch_fields("t", 0, max_wait_ms=60_000, min_bytes=1)
+        at_leader, at_next, at_last = (asyncio.create_task(wire.call(FETCH, 11, fields)) for wire in wires)
+        await wait_until(lambda: len(broker.node.purgatory) == 3)
+        take_down(broker, 1)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await at_leader
+        await wait_until(lambda: len(broker.node.purgatory) == 2)
+        async with WireClient(broker.addresses.kafka[1].address) as producer:
+            await producer.produce("t", [b"value"])
+        for waiting in (at_next, at_last):
+            partition = (await waiting).responses[0].partitions[0]
+            assert (partition.error_code, partition.high_watermark, bool(partition.records)) == (0, 1, True)
+
+
+async def joined(wire: WireClient, member_id: str) -> Any:
+    """Join the group `g`."""
+    return await wire.call(JOIN_GROUP, 9, join_group("g", member_id=member_id, group_instance_id=None))
+
+
+async def synced(wire: WireClient, join: Any, *assigned: str) -> tuple[int, bytes]:
+    """Sync; the leader gives each of these members its own name as assignment. The error code and the assignment."""
+    assignments = [{"member_id": one, "assignment": one.encode()} for one in assigned]
+    fields = {
+        "group_id": "g",
+        "generation_id": join.generation_id,
+        "member_id": join.member_id,
+        "assignments": assignments,
+    }
+    answer = await wire.call(SYNC_GROUP, 5, {**fields, "protocol_type": "consumer", "protocol_name": "range"})
+    return answer.error_code, bytes(answer.assignment)
+
+
+@pytest.mark.parametrize("parked", ["join", "sync"])
+async def test_a_rebalance_is_completed_at_the_new_coordinator(parked: str) -> None:
+    """The coordinator goes down while a member waits in JoinGroup for the other, or in SyncGroup for its leader. Both continue at
+    the next coordinator, which knows them.
+    """
+    async with several(group_initial_rebalance_delay_ms=0) as (broker, wires), AsyncExitStack() as stack:
+        old = await coordinator(wires[0], "g", 0)
+
+        async def members(broker_id: int) -> list[WireClient]:
+            address = broker.addresses.kafka[broker_id - 1].address
+            return [await stack.enter_async_context(WireClient(address)) for _ in range(2)]
+
+        leader, follower = await members(old)
+        first, second = [(await joined(wire, "")).member_id for wire in (leader, follower)]
+        assert (await joined(leader, first)).leader == first
+        waiting: asyncio.Task[Any] = asyncio.create_task(joined(follower, second))
+        group = broker.services.groups().group("g")
+        assert group is not None
+        assert group.classic is not None
+        await wait_until(lambda: second in group.classic.members)
+        if parked == "sync":
+            assert (await joined(leader, first)).leader == first
+            waiting = asyncio.create_task(synced(follower, await waiting))
+            await asyncio.sleep(0)
+        take_down(broker, old)
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await waiting
+        new = await coordinator(wires[table(broker).live[0] - 1], "g", 0)
+        assert new != old
+        leader, follower = await members(new)
+        joins = await asyncio.gather(joined(leader, first), joined(follower, second))
+        assert {(one.error_code, one.leader, one.generation_id) for one in joins} == {
+            (0, first, joins[0].generation_id)
+        }
+        ends = await asyncio.gather(synced(leader, joins[0], first, second), synced(follower, joins[1]))
+        assert ends == [(0, first.encode()), (0, second.encode())]
 
 
 @pytest.mark.parametrize("is_back", [False, True])

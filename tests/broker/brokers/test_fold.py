@@ -51,13 +51,19 @@ async def test_more_brokers_open_it() -> None:
 
 
 async def test_a_directory_of_one_broker_keeps_one_replica_of_each_partition() -> None:
-    """Opened with three, its partitions stay where they are."""
+    """Opened with three, its partitions stay where they are until they are reassigned; new topics have three replicas."""
     env = MemoryEnv()
     async with running(env) as (_, wire):
         await create(wire, partitions=2)
+        await wire.produce("t", [b"of one"])
     async with several(env=env) as (broker, wires):
         assert await leaders(wires[1]) == [(1, 0, [1]), (1, 0, [1])]
         assert table(broker).live == [1, 2, 3]
+        assert (await create(wires[1], "u", factor=3)).replication_factor == 3
+        table(broker).set_replicas("t", 0, [3, 2, 1])
+        take_down(broker, 1)
+        assert await leaders(wires[1]) == [(3, 1, [3, 2]), (-1, 1, [])]
+        assert (await fetch(wires[2], "t", 0)).high_watermark == 1
 
 
 async def test_a_crash_raises_every_leader_epoch() -> None:
