@@ -1,11 +1,12 @@
 """The clients of a random schedule of brokers: what they wrote, what they were told of it, and what they read.
 
-They live with two faults of librdkafka, whose answers here are Kafka's:
+They live with three faults of librdkafka; the answers that it gets are Kafka's:
 
 - A group member that asks a former coordinator for its offsets never asks again (librdkafka #5586). So members start over in
   the end.
 - An abort whose partitions were refused by a former coordinator is sent to the present one, for which nothing is open:
   INVALID_TXN_STATE, fatal to the producer. So there is another producer, which fences it.
+- A member that is assigned partitions while it closes never ends (librdkafka #4884). So members unsubscribe first.
 """
 
 from __future__ import annotations
@@ -142,6 +143,11 @@ class Clients:
 
     def close(self) -> None:
         """Let the members leave their groups."""
+        for _, consumer in self._members:
+            consumer.unsubscribe()
+        until = time.monotonic() + PATIENCE_S
+        while any(consumer.assignment() for _, consumer in self._members) and time.monotonic() < until:
+            self.poll(0.01)
         for _, consumer in self._members:
             consumer.close()
 
