@@ -21,7 +21,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 PARTITIONS = 3
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
+"""A busy machine needs most of it: requests then take seconds."""
 GROUPS = (("classic", 2), ("consumer", 1))
 """The protocol and the members of each group."""
 
@@ -37,7 +38,7 @@ class Clients:
             "reconnect.backoff.ms": 10,
             "reconnect.backoff.max.ms": 100,
             "retry.backoff.ms": 20,
-            "socket.timeout.ms": 1000,  # that long a client waits for a broker that is silent
+            "socket.timeout.ms": 3000,  # that long a client waits for a broker that is silent
         }
         self.stored: set[str] = set()
         """Acknowledged or committed."""
