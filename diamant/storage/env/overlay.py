@@ -220,7 +220,7 @@ class OverlayEnv:
         return entry.mtime_ms
 
     def changed_ms(self, path: str) -> int:
-        return self.mtime_ms(path)
+        return self.mtime_ms(path) if path in self._entries else 0
 
     def birth_ms(self, path: str) -> int | None:
         entry = self._entry(path)
