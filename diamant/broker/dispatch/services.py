@@ -72,7 +72,7 @@ def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
         await (await services.groups.loaded()).log.topic.ensure()
 
     async def create_share_state() -> None:
-        await (await services.groups.loaded()).share.partitions.state.topic.ensure()
+        await (await services.groups.loaded()).share.delivery.state.topic.ensure()
 
     async def create_transactions() -> None:
         await (await services.transactions.loaded()).store.topic.ensure()

@@ -172,7 +172,7 @@ def _share(name: str, mbean: str, meaning: str, unit: str, value: Callable[[Shar
 def _share_sessions(name: str, mbean: str, meaning: str, unit: str, value: Callable[[ShareSessions], int]) -> Metric:
     def now(services: Services) -> Iterator[Sample]:
         made = services.groups.made
-        yield (), 0 if made is None else value(made.share.partitions.sessions)
+        yield (), 0 if made is None else value(made.share.delivery.sessions)
 
     mbean = f"kafka.server:type=ShareSessionCache,name={mbean}:Value"
     return Metric(f"kafka_server_sharesessioncache_{name}", GAUGE, meaning, unit, now=now, mbean=mbean)
@@ -181,7 +181,7 @@ def _share_sessions(name: str, mbean: str, meaning: str, unit: str, value: Calla
 def _acknowledged(services: Services) -> Iterator[Sample]:
     made = services.groups.made
     for kind in ("Accept", "Release", "Reject", "Renew"):
-        counts = {} if made is None else {one.name: n for one, n in made.share.partitions.acknowledged.items()}
+        counts = {} if made is None else {one.name: n for one, n in made.share.delivery.acknowledged.items()}
         yield (kind,), counts.get(kind.upper(), 0)
 
 

@@ -59,7 +59,7 @@ async def test_records_in_flight_outlive_the_broker_that_gave_them() -> None:
         assert acquired(await one.fetch()) == [[0, 3, 1]]
         assert code(await one.acknowledge([(1, 1, [ACCEPT])])) == 0
         take_down(broker, leader)
-        sessions = broker.services.groups().share.partitions.sessions
+        sessions = broker.services.groups().share.delivery.sessions
         await wait_until(lambda: leader_of(broker) != leader and not sessions.by_key.keys() & {("g", FIRST)})
         now = wires[leader_of(broker) - 1]
         two = ShareMemberClient(now, "g", "t", topic_id, SECOND)

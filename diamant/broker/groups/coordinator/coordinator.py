@@ -73,11 +73,11 @@ class GroupCoordinator:
     @cached_property
     def share(self) -> ShareGroups:
         """The service of share groups (KIP-932), created with the first of them."""
-        from diamant.broker.groups.delivery.share_partitions import SharePartitions
+        from diamant.broker.groups.delivery.share_delivery import ShareDelivery
         from diamant.broker.groups.delivery.share_state import ShareState
         from diamant.broker.groups.membership.share_service import ShareGroups
 
-        return ShareGroups(self._node, self, self.log, SharePartitions(self._node, ShareState(self._node)))
+        return ShareGroups(self._node, self, self.log, ShareDelivery(self._node, ShareState(self._node)))
 
     @cached_property
     def share_offsets(self) -> ShareOffsets:
@@ -96,8 +96,8 @@ class GroupCoordinator:
             self.consumer.runner.stop()
         if "share" in self.__dict__:
             self.share.timers.close()
-            await self.share.partitions.starts.stop()
-            await self.share.partitions.state.stop()
+            await self.share.delivery.starts.stop()
+            await self.share.delivery.state.stop()
 
     async def loaded(self) -> None:
         """Wait until every readable partition is loaded."""
@@ -191,7 +191,7 @@ class GroupCoordinator:
     def disconnected(self, peer: str) -> None:
         """End the share sessions of a closed connection (`ConnectionInfo.peer`)."""
         if "share" in self.__dict__:
-            self.share.partitions.disconnected(peer)
+            self.share.delivery.disconnected(peer)
 
     # -- events of topics ----------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class GroupCoordinator:
         if topic.name == GROUP_OFFSETS_TOPIC:
             self._use(topic)
         elif topic.name == SHARE_GROUP_STATE_TOPIC and "share" in self.__dict__:
-            self.share.partitions.state.use(topic)
+            self.share.delivery.state.use(topic)
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
         """Remove the offsets of a deleted topic; without `__consumer_offsets`, drop all groups (`Topics.listeners`)."""

@@ -96,7 +96,7 @@ def held_of(groups: GroupCoordinator | None, topics: Topics, topic: str, partiti
 
 
 def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, SharePartition, int]]:
-    states = {} if groups is None else groups.share.partitions.state.states
+    states = {} if groups is None else groups.share.delivery.state.states
     return ((key, one.live, one.lock_timeouts) for key, one in states.items() if one.live is not None)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from diamant.broker.groups.delivery.share_partitions import SharePartitions
+from diamant.broker.groups.delivery.share_delivery import ShareDelivery
 from diamant.broker.groups.membership.share_service import ShareGroups
 from diamant.broker.groups.share.share_group import ShareGroup
 from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
@@ -40,8 +40,8 @@ class ShareOffsets:
         self._store = store
 
     @property
-    def _partitions(self) -> SharePartitions:
-        return self._groups.partitions
+    def _delivery(self) -> ShareDelivery:
+        return self._groups.delivery
 
     def initialized(self, group_id: str) -> Sequence[NamedPartitions]:
         """Return the topics of a group with a state; none if there is no such share group."""
@@ -53,7 +53,7 @@ class ShareOffsets:
     def of(self, group_id: str, topic_id: UUID, partition: int, log: Log | None) -> StartOffset:
         """Return the start offset of a share partition."""
         key = SharePartitionKey(group_id, topic_id, partition)
-        state = self._partitions.state.states.get(key)
+        state = self._delivery.state.states.get(key)
         if state is None or state.start_offset == UNKNOWN_OFFSET:
             return StartOffset(partition)
         if state.live is None:
@@ -78,7 +78,7 @@ class ShareOffsets:
         """Move the start offsets of partitions, by number. KafkaError as of `ShareState.initialize`."""
         epoch = group.group_epoch + 1
         for partition, offset in offsets.items():
-            self._partitions.state.initialize(SharePartitionKey(group.group_id, topic_id, partition), epoch, offset)
+            self._delivery.state.initialize(SharePartitionKey(group.group_id, topic_id, partition), epoch, offset)
         known = group.initialized.get(topic_id, NamedPartitions(topic_id, name, ()))
         numbers = tuple(sorted({*known.partitions, *offsets}))
         topics = {**group.initialized, topic_id: known._replace(partitions=numbers)}
@@ -89,7 +89,7 @@ class ShareOffsets:
     def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
         """Erase the states of topics. KafkaError as of `ShareState.remove`."""
         gone = set(topic_ids)
-        self._partitions.state.remove(
+        self._delivery.state.remove(
             SharePartitionKey(group.group_id, *place) for place in group.places() if place[0] in gone
         )
         rest = [topic for topic_id, topic in group.initialized.items() if topic_id not in gone]

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
-from diamant.broker.groups.delivery.share_partitions import SharePartitions
+from diamant.broker.groups.delivery.share_delivery import ShareDelivery
 from diamant.broker.groups.delivery.state_requests import StateRequests
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.share.share_group import LEAVE_EPOCH, ShareGroup, ShareMember, ShareRecord
@@ -69,13 +69,13 @@ class ShareHeartbeat(NamedTuple):
 class ShareGroups:
     """All share groups of the broker. Belongs to the loop thread, which must create it."""
 
-    def __init__(self, node: Node, store: GroupStore, log: GroupLog, partitions: SharePartitions) -> None:
+    def __init__(self, node: Node, store: GroupStore, log: GroupLog, delivery: ShareDelivery) -> None:
         self._node = node
         self._store = store
         self._log = log
-        self.partitions = partitions
+        self.delivery = delivery
         self.timers = Timers(asyncio.get_running_loop())
-        self.state_requests = StateRequests(partitions.state, node.topics)
+        self.state_requests = StateRequests(delivery.state, node.topics)
 
     @property
     def is_enabled(self) -> bool:
@@ -120,7 +120,7 @@ class ShareGroups:
         answer: dict[str, object] = {
             "member_id": member_id,
             "member_epoch": member.member_epoch,
-            "heartbeat_interval_ms": self.partitions.value_of(group_id, HEARTBEAT_INTERVAL_MS),
+            "heartbeat_interval_ms": self.delivery.value_of(group_id, HEARTBEAT_INTERVAL_MS),
         }
         if (
             request.member_epoch == 0
@@ -203,7 +203,7 @@ class ShareGroups:
         now_ms = self._node.env.clock.now_ms()
         target = {name: tuple(places) for name, places in group.target.items()}
         assignment_epoch = group.assignment_epoch
-        interval_ms = self.partitions.value_of(group.group_id, ASSIGNMENT_INTERVAL_MS)
+        interval_ms = self.delivery.value_of(group.group_id, ASSIGNMENT_INTERVAL_MS)
         if epoch > assignment_epoch and now_ms >= group.assignment_timestamp_ms + interval_ms:
             places = [
                 (topic.topic_id, number)
@@ -243,8 +243,8 @@ class ShareGroups:
             missing = [number for number in sorted(topic.partitions) if number not in known.partitions]
             for number in missing:
                 key = SharePartitionKey(group.group_id, topic.topic_id, number)
-                if key not in self.partitions.state.states:
-                    self.partitions.state.initialize(key, epoch)
+                if key not in self.delivery.state.states:
+                    self.delivery.state.initialize(key, epoch)
             if missing:
                 numbers = tuple(sorted([*known.partitions, *missing]))
                 topics[topic.topic_id] = known._replace(partitions=numbers)
@@ -276,7 +276,7 @@ class ShareGroups:
     # -- sessions of members -------------------------------------------------------------------------------------------
 
     def _start_session(self, group_id: str, member_id: str) -> None:
-        timeout_ms = self.partitions.value_of(group_id, SESSION_TIMEOUT_MS)
+        timeout_ms = self.delivery.value_of(group_id, SESSION_TIMEOUT_MS)
         self.timers.set((group_id, member_id), timeout_ms, partial(self._expired, group_id, member_id))
 
     def _expired(self, group_id: str, member_id: str) -> None:
@@ -286,7 +286,7 @@ class ShareGroups:
         logger.info("group %s: member %s is removed: the member session expired", group_id, member_id)
         try:
             self._remove(group.share, [member_id])
-            self.partitions.end_session((group_id, member_id))
+            self.delivery.end_session((group_id, member_id))
         except REQUEST_ERRORS as error:
             logger.warning("group %s: %s could not be removed: %s", group_id, member_id, error)
             self.timers.set((group_id, member_id), RETRY_MS, partial(self._expired, group_id, member_id))
@@ -308,14 +308,14 @@ class ShareGroups:
 
     def forget(self, group: ShareGroup) -> None:
         """Erase the states of the partitions of a group that is about to be deleted. KafkaError as of `ShareState`."""
-        self.partitions.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
+        self.delivery.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
 
     def topic_deleted(self, topic: Topic) -> None:
         """Erase the states of a deleted topic's partitions; without the state topic, there is none."""
         if topic.name == SHARE_GROUP_STATE_TOPIC:
-            self.partitions.state.use(None)
+            self.delivery.state.use(None)
         else:
-            self.partitions.topic_deleted(topic)
+            self.delivery.topic_deleted(topic)
 
     # -- other requests ------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from diamant.broker.groups.delivery.share_partitions import NOT_HOSTED, RENEW, SharePartitions
+from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, RENEW, ShareDelivery
 from diamant.broker.groups.delivery.share_sessions import SessionKey
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
 from diamant.broker.groups.share.simple_assignor import Place
@@ -47,7 +47,7 @@ def check_readable(topics: Topics, context: RequestContext, place: Place) -> Non
 
 
 def acknowledged(
-    partitions: SharePartitions,
+    delivery: ShareDelivery,
     topics: Topics,
     context: RequestContext,
     key: SessionKey,
@@ -57,9 +57,7 @@ def acknowledged(
 ) -> dict[Place, Outcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
     group_id, member_id = key
-    may_renew = (
-        context.api_version >= FIRST_WITH_RENEW and is_renewing and partitions.text_of(group_id, RENEW) == "true"
-    )
+    may_renew = context.api_version >= FIRST_WITH_RENEW and is_renewing and delivery.text_of(group_id, RENEW) == "true"
     outcome: dict[Place, Outcome] = {}
     for place, partition in places_of(asked_topics):
         batches = [
@@ -73,7 +71,7 @@ def acknowledged(
         try:
             check_readable(topics, context, place)
             check_form(batches, may_renew=may_renew)
-            partitions.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
+            delivery.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
             outcome[place] = DONE
         except REQUEST_ERRORS as error:
             outcome[place] = failed(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.delivery.share_partitions import NOT_HOSTED
+from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ def handle(
     except REQUEST_ERRORS as error:
         code, text = error_of(error)
         return encode_response_fields(KEY, context.api_version, {"error_code": code, "error_message": text})
-    if not groups.share.partitions.state.topic.exists:
+    if not groups.share.delivery.state.topic.exists:
         return _with_topic(groups, topics, context, request)
     return _answer(groups, topics, context, request)
 
@@ -42,7 +42,7 @@ def handle(
 async def _with_topic(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> bytes:
-    await groups.share.partitions.state.topic.ensure()
+    await groups.share.delivery.state.topic.ensure()
     return _answer(groups, topics, context, request)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.delivery.share_partitions import NOT_HOSTED
+from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.groups.delivery.share_partitions import LOCK_DURATION_MS
+from diamant.broker.groups.delivery.share_delivery import LOCK_DURATION_MS
 from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH, RequestedSession
 from diamant.broker.handlers.share.acknowledgements import acknowledged, failed
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
@@ -32,7 +32,7 @@ def handle(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> Answer:
     """Acknowledge each partition separately."""
-    partitions = groups.share.partitions
+    delivery = groups.share.delivery
     version = context.api_version
     asked = RequestedSession(
         str(request.group_id or ""),
@@ -42,14 +42,14 @@ def handle(
     )
     try:
         groups.share.check_enabled()
-        partitions.sessions.for_acknowledgement(asked)
+        delivery.sessions.for_acknowledgement(asked)
     except REQUEST_ERRORS as error:
         code, message = failed(error)
         return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
     is_renewing = getattr(request, "is_renew_ack", False)
-    outcome = acknowledged(partitions, topics, context, asked.key, request.topics, is_renewing=is_renewing)
+    outcome = acknowledged(delivery, topics, context, asked.key, request.topics, is_renewing=is_renewing)
     if asked.epoch == FINAL_EPOCH:
-        partitions.end_session(asked.key)
+        delivery.end_session(asked.key)
     responses: dict[Any, list[dict[str, object]]] = {}
     for (topic_id, index), (code, message) in outcome.items():
         responses.setdefault(topic_id, []).append(
@@ -61,7 +61,7 @@ def handle(
             }
         )
     fields = {
-        "acquisition_lock_timeout_ms": partitions.value_of(asked.group_id, LOCK_DURATION_MS),
+        "acquisition_lock_timeout_ms": delivery.value_of(asked.group_id, LOCK_DURATION_MS),
         "responses": [{"topic_id": topic_id, "partitions": found} for topic_id, found in responses.items()],
     }
     return encode_response_fields(KEY, version, fields)

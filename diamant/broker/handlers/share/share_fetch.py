@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.groups.delivery.share_partitions import (
+from diamant.broker.groups.delivery.share_delivery import (
     LOCK_DURATION_MS,
     MORE_TO_SKIP,
     NOTHING,
     Given,
     LivePartition,
-    SharePartitions,
+    ShareDelivery,
     WantedRecords,
 )
 from diamant.broker.groups.delivery.share_sessions import INITIAL_EPOCH, RequestedSession, ShareSession
@@ -53,7 +53,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def handle(groups: GroupCoordinator, node: Node, context: RequestContext, request: ShareFetchRequest) -> Answer:
     """Acknowledge, then give records: now, or once there are some."""
-    partitions = groups.share.partitions
+    delivery = groups.share.delivery
     asked = RequestedSession(
         str(request.group_id or ""),
         str(request.member_id or ""),
@@ -67,7 +67,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
         if is_renewing and has_records:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         has_acknowledgements = any(partition.acknowledgement_batches for _, partition in places_of(request.topics))
-        session = partitions.sessions.for_fetch(
+        session = delivery.sessions.for_fetch(
             asked,
             (place for place, _ in places_of(request.topics)),
             (place for place, _ in places_of(request.forgotten_topics_data)),
@@ -80,10 +80,10 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
         return encode_share_fetch_response((), error=failed(error))
     outcome: dict[Place, Outcome] = {}
     if has_acknowledgements:
-        outcome = acknowledged(partitions, node.topics, context, asked.key, request.topics, is_renewing=is_renewing)
-    fetch = PendingShareFetch(partitions, node, context, asked, request, session, outcome)
+        outcome = acknowledged(delivery, node.topics, context, asked.key, request.topics, is_renewing=is_renewing)
+    fetch = PendingShareFetch(delivery, node, context, asked, request, session, outcome)
     if session is None:
-        partitions.end_session(asked.key)
+        delivery.end_session(asked.key)
         return fetch.encode()
     if fetch.try_all() or request.max_wait <= timedelta(0):
         return fetch.encode()
@@ -101,7 +101,7 @@ class PendingShareFetch:
         "_found",
         "_further",
         "_node",
-        "_partitions",
+        "_delivery",
         "_request",
         "_session",
         "acknowledged",
@@ -109,7 +109,7 @@ class PendingShareFetch:
 
     def __init__(
         self,
-        partitions: SharePartitions,
+        delivery: ShareDelivery,
         node: Node,
         context: RequestContext,
         asked: RequestedSession,
@@ -117,7 +117,7 @@ class PendingShareFetch:
         session: ShareSession | None,
         outcome: dict[Place, Outcome],
     ) -> None:
-        self._partitions = partitions
+        self._delivery = delivery
         self._node = node
         self._context = context
         self._asked = asked
@@ -147,7 +147,7 @@ class PendingShareFetch:
     def try_all(self) -> bool:
         """Get records of each partition in turn; return whether there is anything to answer now."""
         session, request = self._session, self._request
-        if session is None or self._partitions.sessions.by_key.get(self._asked.key) is not session:
+        if session is None or self._delivery.sessions.by_key.get(self._asked.key) is not session:
             return True
         if not session.places:
             return True
@@ -167,7 +167,7 @@ class PendingShareFetch:
                 self._asked.member_id, room, max_bytes, int(request.batch_size), mode == RECORD_LIMIT
             )
             try:
-                given = self._partitions.give(partition, wanted)
+                given = self._delivery.give(partition, wanted)
             except REQUEST_ERRORS as error:
                 self._found[place] = failed(error)
                 continue
@@ -184,7 +184,7 @@ class PendingShareFetch:
         for place in self._session.places if self._session is not None else ():
             try:
                 check_readable(self._node.topics, self._context, place)
-                found.append(self._partitions.find(SharePartitionKey(self._asked.group_id, *place)))
+                found.append(self._delivery.find(SharePartitionKey(self._asked.group_id, *place)))
             except StartSearched as search:
                 found.append(search)
             except REQUEST_ERRORS as error:
@@ -207,4 +207,4 @@ class PendingShareFetch:
                     acquired=given.acquired,
                 )
             )
-        return encode_share_fetch_response(answered, self._partitions.value_of(self._asked.group_id, LOCK_DURATION_MS))
+        return encode_share_fetch_response(answered, self._delivery.value_of(self._asked.group_id, LOCK_DURATION_MS))

@@ -36,13 +36,13 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGrou
         context.client_id or "",
         client_host(context),
     )
-    if heartbeat.member_epoch == 0 and groups.share.is_enabled and not groups.share.partitions.state.topic.exists:
+    if heartbeat.member_epoch == 0 and groups.share.is_enabled and not groups.share.delivery.state.topic.exists:
         return _with_topic(groups, context, heartbeat)
     return _answer(groups, context, heartbeat)
 
 
 async def _with_topic(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> bytes:
-    await groups.share.partitions.state.topic.ensure()
+    await groups.share.delivery.state.topic.ensure()
     return _answer(groups, context, heartbeat)
 
 

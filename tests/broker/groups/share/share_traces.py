@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from diamant.broker.broker import Broker
-from diamant.broker.groups.delivery.share_partitions import (
+from diamant.broker.groups.delivery.share_delivery import (
     DELIVERY_COUNT_LIMIT,
     ISOLATION_LEVEL,
     LOCK_DURATION_MS,
     MAX_RECORD_LOCKS,
     MORE_TO_SKIP,
-    SharePartitions,
+    ShareDelivery,
     WantedRecords,
 )
 from diamant.broker.groups.delivery.share_sessions import RequestedSession
@@ -127,11 +127,11 @@ class Stage:
 
     def __init__(self, broker: Broker, clock: SettableClock, number: int, one: Schedule) -> None:
         self._clock, self._node = clock, broker.node
-        self._partitions: SharePartitions = broker.services.groups().share.partitions
+        self._delivery: ShareDelivery = broker.services.groups().share.delivery
         topic = broker.node.topics.by_name["t"]
         self._key = SharePartitionKey(f"g{one.limits}{one.is_committed}", topic.topic_id, number)
         self._log: Log = topic.logs[number]
-        self._partitions.state.initialize(self._key, 1, 0)
+        self._delivery.state.initialize(self._key, 1, 0)
         in_flight, deliveries, lock_ms = LIMITS[one.limits]
         broker.node.topics.image.configs[GROUP_RESOURCE, self._key.group_id] = {
             MAX_RECORD_LOCKS: str(in_flight),
@@ -145,11 +145,11 @@ class Stage:
     def _open(self, member: str) -> None:
         asked = RequestedSession(self._key.group_id, member, 0, member)
         places = [(self._key.topic_id, self._key.partition)]
-        self._partitions.sessions.for_fetch(asked, places, (), has_acknowledgements=False, limit=1_000)
+        self._delivery.sessions.for_fetch(asked, places, (), has_acknowledgements=False, limit=1_000)
 
     def first_open(self) -> int:
         """Where the window begins once the next write has moved its start: aborted records do not."""
-        state = self._partitions.find(self._key).state
+        state = self._delivery.find(self._key).state
         offset = state.start_offset
         for run in state.runs():
             if run.first <= offset <= run.last and run.state.is_terminal:
@@ -173,14 +173,14 @@ class Stage:
             self._clock.advance_ms(int(words[0]))
             await self._node.scheduler.settled()
         elif name == "close":
-            self._partitions.end_session((self._key.group_id, words[0]))
+            self._delivery.end_session((self._key.group_id, words[0]))
             self._open(words[0])
             return "0"
         elif name == "delete":
             self._log.delete_records(int(words[0]))
         else:
-            self._partitions.state.use(self._node.topics.by_name[SHARE_GROUP_STATE_TOPIC])
-            await self._partitions.state.loaded()
+            self._delivery.state.use(self._node.topics.by_name[SHARE_GROUP_STATE_TOPIC])
+            await self._delivery.state.loaded()
         return "-"
 
     def _append(self, count: int, **producer: int) -> None:
@@ -192,7 +192,7 @@ class Stage:
         given = MORE_TO_SKIP
         for _ in range(TRIES):
             if given is MORE_TO_SKIP:
-                given = self._partitions.give(self._partitions.find(self._key), wanted)
+                given = self._delivery.give(self._delivery.find(self._key), wanted)
         if given is MORE_TO_SKIP:
             return "skips without end"
         return ",".join(f"{first}-{last}x{count}" for first, last, count in given.acquired)
@@ -202,15 +202,15 @@ class Stage:
         for first, last, types in (text.split(":") for text in texts):
             batches.append(AcknowledgementBatch(int(first), int(last), [int(kind) for kind in types.split(",")]))
         try:
-            self._partitions.find(self._key)
-            self._partitions.acknowledge(self._key, member, batches)
+            self._delivery.find(self._key)
+            self._delivery.acknowledge(self._key, member, batches)
         except KafkaError as error:
             return str(int(error.code))
         return "0"
 
     def dump(self) -> str:
         """State, deliveries and member of each record in flight."""
-        state, start = self._partitions.find(self._key).state, self.first_open()
+        state, start = self._delivery.find(self._key).state, self.first_open()
         return " ".join(
             f"{offset}:{int(run.state)}:{run.delivery_count}:{NO_MEMBER if run.state != 1 else run.member_id}"
             for run in state.runs()
@@ -226,7 +226,7 @@ async def ours(schedules: Sequence[Schedule]) -> list[str]:
         setting = {"share_coordinator_state_topic_num_partitions": 1}
         async with running(MemoryEnv(clock), **setting) as (broker, wire):
             await wire.create("t", min(PER_BROKER, len(schedules)))
-            await broker.services.groups().share.partitions.state.topic.ensure()
+            await broker.services.groups().share.delivery.state.topic.ensure()
             for number, one in enumerate(schedules[at : at + PER_BROKER]):
                 found.append(await _played(Stage(broker, clock, number, one), one))
     return found

@@ -73,7 +73,7 @@ def member(broker: Broker, wire: WireClient, member_id: str = FIRST) -> ShareMem
 def window(broker: Broker) -> Any:
     """The window of the only share partition."""
     topic_id = broker.node.topics.by_name["t"].topic_id
-    state = broker.services.groups().share.partitions.state.states[SharePartitionKey("g", topic_id, 0)]
+    state = broker.services.groups().share.delivery.state.states[SharePartitionKey("g", topic_id, 0)]
     return state.live
 
 
@@ -275,7 +275,7 @@ async def test_the_state_topic_is_pruned(updates: int) -> None:
         for offset in (0, 1, 2, 4, 7):
             assert code(await one.acknowledge([(offset, offset, [ACCEPT])])) == 0
         log = broker.node.topics.log("__share_group_state", 0)
-        await broker.services.groups().share.partitions.state.prune()
+        await broker.services.groups().share.delivery.state.prune()
         assert log.log_start_offset == (5 if not updates else 3)
     async with running(env, **ONE_STATE_PARTITION, **setting) as (broker, wire):
         await broker.services.groups.loaded()
@@ -310,7 +310,7 @@ async def test_the_group_follows_the_log_and_its_topic() -> None:
         assert acquired(await one.fetch(adds=False)) == [[4, 9, 2]]
         await wire.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
         assert code(await one.fetch(adds=False)) == ErrorCode.UNKNOWN_TOPIC_ID
-        assert not broker.services.groups().share.partitions.state.states
+        assert not broker.services.groups().share.delivery.state.states
         await wire.create("t")
         two = member(broker, wire, SECOND)
         await two.wait_until_assigned()
@@ -375,13 +375,13 @@ async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:
         await wire.create("many", 8)
         one = ShareMemberClient(wire, "g", "many", broker.node.topics.by_name["many"].topic_id, FIRST)
         await one.wait_until_assigned()
-        state = broker.services.groups().share.partitions.state
+        state = broker.services.groups().share.delivery.state
         broken = state.partition_of(SharePartitionKey("g", one.topic_id, 0))
         state.topic.append(broken, [(b"\0\0\0", b"\0\0")])
         expected = {number: state.partition_of(SharePartitionKey("g", one.topic_id, number)) for number in range(8)}
     async with running(env) as (broker, wire):
         await broker.services.groups.loaded()
-        await broker.services.groups().share.partitions.state.loaded()
+        await broker.services.groups().share.delivery.state.loaded()
         again = ShareMemberClient(wire, "g", "many", one.topic_id, SECOND)
         for number, partition in expected.items():
             refused = ErrorCode.COORDINATOR_NOT_AVAILABLE if partition == broken else 0

@@ -141,7 +141,7 @@ def _share_places(call: Call, groups: GroupCoordinator, group: Group) -> list[Sh
             log = topic.logs.get(number)
             offset = groups.share_offsets.of(group.group_id, known.topic_id, number, log)
             start, lag = (None if one == UNKNOWN_OFFSET else one for one in (offset.start_offset, offset.lag))
-            live = groups.share.partitions.state.states[SharePartitionKey(group.group_id, known.topic_id, number)].live
+            live = groups.share.delivery.state.states[SharePartitionKey(group.group_id, known.topic_id, number)].live
             held = [] if live is None else list(held_records(live))
             shown, more = tuple(held[:MAX_HELD_ROWS]), max(0, len(held) - MAX_HELD_ROWS)
             end, in_flight = None if log is None else log.high_watermark, 0 if live is None else live.in_flight_count

@@ -87,8 +87,8 @@ MORE_TO_SKIP = Given((), ())
 SKIPS_PER_TURN = 32
 
 
-class SharePartitions:
-    """See the module. Belongs to the loop thread."""
+class ShareDelivery:
+    """The delivery of the records of share partitions to members; see the module. Belongs to the loop thread."""
 
     def __init__(self, node: Node, state: ShareState) -> None:
         self._node = node
