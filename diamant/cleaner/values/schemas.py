@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from diamant.cleaner.values.edits import Edit, NewValue, spliced
 from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
@@ -192,17 +192,48 @@ class FramedRecord(Protocol):
     def headers(self) -> Sequence[Header]: ...
 
 
+_UNKNOWN: Final = object()
+
+
+class FramedParts(NamedTuple):
+    """The parts of a record that decoding needs (`FramedRecord`)."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+def json_text(record: FramedRecord, part: str, values: Values) -> str | None:
+    """Return a key or a value as JSON, decoded by its schema or as it is; None if it is neither."""
+    frame = values.frame_of(record, part)
+    if frame is not None:
+        found = _decoded(frame, part, values)
+        return None if found is _UNKNOWN else json.dumps(found)
+    data = record.key if part == KEY else record.value
+    try:
+        json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return (data or b"").decode("utf-8-sig")
+
+
 def decoded_fields(record: FramedRecord, values: Values) -> dict[str, object]:
     """Return what key and value say that have a known schema, as `key_json` and `value_json`."""
     found: dict[str, object] = {}
     for part in (KEY, VALUE):
         frame = values.frame_of(record, part)
-        if frame is not None:
-            try:
-                found[f"{part}_json"] = plain(values.decode(frame, part))
-            except Undecodable:
-                try:  # the payload of a serializer for JSON
-                    found[f"{part}_json"] = json.loads(frame.payload(), parse_constant=str)
-                except (Undecodable, ValueError, RecursionError):
-                    continue
+        node = _UNKNOWN if frame is None else _decoded(frame, part, values)
+        if node is not _UNKNOWN:
+            found[f"{part}_json"] = node
     return found
+
+
+def _decoded(frame: Frame, part: str, values: Values) -> object:
+    """Return what a frame has, for JSON; `_UNKNOWN` if that is not known."""
+    try:
+        return plain(values.decode(frame, part))
+    except Undecodable:
+        try:  # the payload of a serializer for JSON
+            return json.loads(frame.payload(), parse_constant=str)
+        except (Undecodable, ValueError, RecursionError):
+            return _UNKNOWN

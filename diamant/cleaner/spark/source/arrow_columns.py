@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, arrow_schema, wants
+from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, KEY_JSON, VALUE_JSON, arrow_schema, wants
 from diamant.cleaner.spark.source.partition_logs import log_id
+from diamant.cleaner.values.schemas import KEY, VALUE, FramedParts, Schemas, Values, json_text
 from diamant.kernels.columns import walk_records
 from diamant.kernels.constants import columns, fields
 from diamant.protocol.batches.compression import CODEC_NAMES
+from diamant.protocol.batches.header import Header
 
 if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
     from diamant.cleaner.spark.environment.locations import Location
+    from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
 
 _NO_BYTES = np.empty(0, np.uint8)
 _NO_ENDS = np.zeros(1, np.int32)
@@ -39,7 +42,17 @@ _LEADER_EPOCH_AT = 12
 class ArrowColumns:
     """Makes Arrow batches of one file's records. Memory: a copy of the records in a call's rows."""
 
-    def __init__(self, names: Sequence[str], topic: str, partition: int, location: Location) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        topic: str,
+        partition: int,
+        location: Location,
+        schemas: ShippedSchemas | None = None,
+    ) -> None:
+        """`schemas`: for decoded columns."""
+        log_directory = location.parent.parent
+        self._values = Values(Schemas() if schemas is None else schemas.schemas(log_directory), topic)
         segment = str(location)
         self.schema = arrow_schema(names)
         self.want = wants(names)
@@ -70,6 +83,8 @@ class ArrowColumns:
             "log_id": self._log_id,
             "segment": lambda table: _repeat(segment, table.count),
             "position": self._position,
+            KEY_JSON: lambda table: self._json(table, KEY),
+            VALUE_JSON: lambda table: self._json(table, VALUE),
             CORRUPT_COLUMN: self._no_fault,
         }
 
@@ -147,10 +162,20 @@ class ArrowColumns:
         room, count = table.room, table.room.header_count
         keys = _text(room.header_keys, room.header_key_ends, count)
         values = _binary(room.header_values, room.header_value_ends, room.has_header_value, count)
-        element = self.schema.field("headers").type.value_type
-        headers = pa.StructArray.from_arrays([keys, values], fields=list(element))
+        kind = arrow_schema(["headers"]).field("headers").type
+        headers = pa.StructArray.from_arrays([keys, values], fields=list(kind.value_type))
         ends = pa.array(room.header_ends[: table.count + 1])
-        return pa.ListArray.from_arrays(ends, headers, type=self.schema.field("headers").type)
+        return pa.ListArray.from_arrays(ends, headers, type=kind)
+
+    def _json(self, table: _Table, part: str) -> Any:
+        import pyarrow as pa
+
+        data = (self._key(table) if part == KEY else self._value(table)).to_pylist()
+        texts = []
+        for one, some in zip(data, self._headers(table).to_pylist(), strict=True):
+            headers = [Header(header["key"], header["value"]) for header in some]
+            texts.append(json_text(FramedParts(one, one, headers), part, self._values))
+        return pa.array(texts, pa.string())
 
     def _producer_id(self, table: _Table) -> Any:
         return _nullable(table.of_batch(fields.PRODUCER_ID))

@@ -63,9 +63,26 @@ COLUMNS = (
     Column("position", "bigint", "Position of its batch in that file, in bytes."),
 )
 CORRUPT = Column(CORRUPT_COLUMN, "string", "With `mode=PERMISSIVE`: the error for bytes that could not be read.")
-BY_NAME = {column.name: column for column in (*COLUMNS, CORRUPT)}
+KEY_JSON, VALUE_JSON = "key_json", "value_json"
+_DECODED = (
+    "decoded by its schema (in `_schemas` of its log directory, or by the options), or JSON itself; else NULL. "
+    "Only if it is named."
+)
+DECODED = (
+    Column(KEY_JSON, "string", f"Key as JSON: {_DECODED}"),
+    Column(VALUE_JSON, "string", f"Value as JSON: {_DECODED}"),
+)
+"""Not part of the default: each record takes some 10 to 100 µs."""
+BY_NAME = {column.name: column for column in (*COLUMNS, *DECODED, CORRUPT)}
 
-_WANTS = {"key": WANT_KEYS, "value": WANT_VALUES, "headers": WANT_HEADERS, "value_size": WANT_SIZES}
+_WANTS = {
+    "key": WANT_KEYS,
+    "value": WANT_VALUES,
+    "headers": WANT_HEADERS,
+    "value_size": WANT_SIZES,
+    KEY_JSON: WANT_KEYS | WANT_HEADERS,
+    VALUE_JSON: WANT_VALUES | WANT_HEADERS,
+}
 
 
 def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
@@ -76,7 +93,7 @@ def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
 
 def check_columns(names: Iterable[str], *, is_permissive: bool) -> tuple[str, ...]:
     """Return the names as a tuple. Raises SparkMisuse for unknown or repeated names."""
-    known = default_columns(is_permissive=is_permissive)
+    known = (*default_columns(is_permissive=is_permissive), *(column.name for column in DECODED))
     chosen = tuple(names)
     for name in chosen:
         if name not in known:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -22,10 +22,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
-from diamant.cleaner.spark.source.columns import columns_of, ddl
+from diamant.cleaner.spark.source.columns import KEY_JSON, VALUE_JSON, columns_of, ddl
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds, bounds_of
 from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.partition_logs import find_partitions, log_directories
 from diamant.cleaner.spark.source.read_plan import ReadTask, plan_tasks
+from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,6 +59,9 @@ class KafkaLogReader(DataSourceReader):
     """Plans in the driver and reads in executors, to which it is sent by pickle."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        if {KEY_JSON, VALUE_JSON}.intersection(columns):
+            directories = log_directories(find_partitions(options.paths))
+            options = replace(options, schemas=ShippedSchemas.read(options.schema_places, directories))
         self.options = options
         self.columns = columns
         self.bounds = FilterBounds()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
 from diamant.cleaner.spark.source.columns import check_columns, default_columns
+from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
+from diamant.cleaner.values.registry import registry_address
+from diamant.cleaner.values.schema_places import SchemaPlaces
 
 READ_UNCOMMITTED = "read_uncommitted"
 READ_COMMITTED = "read_committed"
@@ -35,6 +38,12 @@ HELP = {
     "mode": "`FAILFAST` (default) fails the job at a corrupt batch; `PERMISSIVE` returns a row for it, with `_corrupt` set.",
     "split_bytes": "Split larger segments into tasks of about this size. 0: never. Default: 128 MiB.",
     "trust_indexes": "`false`: read all batch headers instead of index files and producer snapshots, which may be damaged.",
+    "schema_directory": "Schemas in files, for `key_json` and `value_json`: `42.avsc` or `42.proto` for the id 42, "
+    "`orders-value.avsc` for all values of `orders`. Executors read it, too.",
+    "registry": "URL of a schema registry with Confluent's REST API, which executors ask.",
+    "registry_user": "Its login, NAME:PASSWORD-FILE; the driver reads the file.",
+    "registry_token_file": "A file with its token; the driver reads it.",
+    "registry_ca": "PEM certificates to trust for it, a file that executors read. Default: those of the system.",
     "counters": "A directory for one file per task, with the amounts read and decoded.",
 }
 """Help texts of the options, for the documentation."""
@@ -58,6 +67,9 @@ class SourceOptions:
     trust_indexes: bool = True
     counters: str | None = None
     containing: str = ""
+    schema_places: SchemaPlaces = field(default_factory=SchemaPlaces)
+    schemas: ShippedSchemas | None = None
+    """For decoded columns: what the driver has read."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -92,6 +104,7 @@ class SourceOptions:
             trust_indexes=_flag(options, "trust_indexes", True),
             counters=options.get("counters"),
             containing=options.get("containing", ""),
+            schema_places=_schema_places(options),
         )
 
 
@@ -109,6 +122,19 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if not found:
         raise SparkMisuse('expected a path: spark.read.format("kafka-log").load("/var/lib/kafka")')
     return tuple(found)
+
+
+def _schema_places(options: Mapping[str, str]) -> SchemaPlaces:
+    url, user, token_file, ca = (
+        options.get(name) for name in ("registry", "registry_user", "registry_token_file", "registry_ca")
+    )
+    if url is None and (user or token_file or ca):
+        raise SparkMisuse("option registry: expected the URL for its user, token or CA")
+    try:
+        address = None if url is None else registry_address(url, user, token_file, ca)
+    except (ValueError, OSError) as error:
+        raise SparkMisuse(f"option registry: {error}") from None
+    return SchemaPlaces(options.get("schema_directory"), address)
 
 
 def _names(text: str) -> tuple[str, ...]:

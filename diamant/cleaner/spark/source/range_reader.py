@@ -128,7 +128,7 @@ class RangeReader:
     ) -> Iterator[pyarrow.RecordBatch]:
         """Yield the requested records; with `latest`, only those at its offsets."""
         task = self._task
-        arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location)
+        arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location, self._options.schemas)
         with closing(open_range(self._part)) as file:
             try:
                 for rows in self._sound_chunks(file):

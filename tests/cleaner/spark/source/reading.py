@@ -39,7 +39,7 @@ def read(path: Path | str, *filters: Filter, columns: str = "", **options: Any) 
     reader.pushFilters(list(filters))
     found = Reading(tasks=[partition.value for partition in reader.partitions()])
     for task in sorted(found.tasks, key=lambda task: (task.topic, task.partition, str(task.ranges[0].location))):
-        for batch in read_task(task, parsed, parsed.columns, found.counters):
+        for batch in read_task(task, reader.options, parsed.columns, found.counters):
             batch.validate(full=True)
             found.rows += batch.to_pylist()
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT
+from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT, DECODED
 from diamant.cleaner.spark.source.options import HELP
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "how-to" / "spark.md").read_text()
@@ -12,7 +12,7 @@ PAGE = (Path(__file__).resolve().parents[4] / "docs" / "how-to" / "spark.md").re
 
 def test_every_column_is_documented() -> None:
     """Every column is documented with its type."""
-    rows = [f"| `{column.name}` | {column.type} | {column.help} |" for column in (*COLUMNS, CORRUPT)]
+    rows = [f"| `{column.name}` | {column.type} | {column.help} |" for column in (*COLUMNS, *DECODED, CORRUPT)]
     assert [row for row in rows if row not in PAGE] == []
 
 
