@@ -89,6 +89,8 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "spark audit": (MISSING,),
     "spark clean": (MISSING,),
     "spark find": (MISSING, "-k", "a"),
+    "spark person show": (MISSING, "customer_id=1", "--map", "MAP"),
+    "spark person suggest": (MISSING,),
     "spark stats": (MISSING,),
     "spark whatif": (MISSING,),
     "start": ("-c", MISSING),

@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
@@ -34,11 +33,12 @@ from diamant.cleaner.person.partition_search import TooManyRecords
 from diamant.cleaner.person.people_map import MapError, is_internal, parse_people_map
 from diamant.cleaner.person.sampling import TopicSample
 from diamant.cleaner.person.suggestion import suggest as suggested
-from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, open_log_directory
+from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.cleaner.values.schema_places import SchemaPlaces
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
+from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.log_config import LogConfig
@@ -164,16 +164,22 @@ class _Directory(NamedTuple):
 @contextmanager
 def _opened(path: str, places: SchemaPlaces) -> Iterator[_Directory]:
     env, now_ms = RealEnv(), SystemClock().now_ms()
-    with one_line_errors(), open_log_directory(env, path) as opened:
+    with one_line_errors(), open_log_directory(env, path) as opened, told_errors():
         schemas = places.schemas(env, SchemasTopic(env, opened.path))
-        try:
-            yield _Directory(_tasks(opened, now_ms), schemas)
-        except MapError as error:
-            fail(f"map: {error}", "bad-argument")
-        except Doubtful as error:
-            fail(f"{error}. Check the identifiers and the map, and confirm the search if it is right", "unconfirmed")
-        except (TooManyIdentifiers, TooManyRecords) as error:
-            fail(str(error) or "too many records of a partition match: several people may share an identifier")
+        yield _Directory(_tasks(opened, now_ms), schemas)
+
+
+@contextmanager
+def told_errors() -> Iterator[None]:
+    """End a command with one line for the errors of a search."""
+    try:
+        yield
+    except MapError as error:
+        fail(f"map: {error}", "bad-argument")
+    except Doubtful as error:
+        fail(f"{error}. Check the identifiers and the map, and confirm the search if it is right", "unconfirmed")
+    except (TooManyIdentifiers, TooManyRecords) as error:
+        fail(str(error) or "too many records of a partition match: several people may share an identifier")
 
 
 def _tasks(opened: OpenLogDirectory, now_ms: int) -> dict[str, list[PartitionTask]]:
@@ -186,16 +192,21 @@ def _tasks(opened: OpenLogDirectory, now_ms: int) -> dict[str, list[PartitionTas
     for problem in opened.problems:
         show_problem(problem)
     found: dict[str, list[PartitionTask]] = {}
-    for topic, group in groupby(opened.partitions, key=lambda one: one.topic):
-        known = with_topic_configs(None if configs is None else configs.get(topic), ())
-        config = parse_settings(known, mode).config
-        found[topic] = [
-            PartitionTask(
-                one,
-                config,
-                CleanerView(mode=mode, checkpoint=opened.cleaner_checkpoint.get((topic, one.partition))),
-                now_ms,
-            )
-            for one in group
-        ]
+    for one in opened.partitions:
+        known = None if configs is None else configs.get(one.topic)
+        task = topic_task(one, known, mode, opened.cleaner_checkpoint, now_ms)
+        found.setdefault(one.topic, []).append(task)
     return found
+
+
+def topic_task(
+    partition: PartitionFiles,
+    configs: Mapping[str, str] | None,
+    mode: str,
+    checkpoint: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> PartitionTask:
+    """Return the task of a partition. `configs`: those of its topic, None if they are unknown."""
+    config = parse_settings(with_topic_configs(configs, ()), mode).config
+    view = CleanerView(mode=mode, checkpoint=checkpoint.get((partition.topic, partition.partition)))
+    return PartitionTask(partition, config, view, now_ms)

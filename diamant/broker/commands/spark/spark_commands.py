@@ -12,6 +12,7 @@ COMMANDS = {
     "audit": LazyCommand(f"{_HERE}.audit:audit", "Find topics that keep values past their deadline."),
     "clean": LazyCommand(f"{_HERE}.clean:clean", "Compact every partition of a copied log directory."),
     "find": LazyCommand(f"{_HERE}.find:find", "Find every record of a key, or every match of a pattern."),
+    "person": LazyCommand(f"{_HERE}.person:person", "Find a person's data in all topics."),
     "stats": LazyCommand(f"{_HERE}.stats:stats", "Count the records of logs and the superseded ones among them."),
     "whatif": LazyCommand(f"{_HERE}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
