@@ -13,8 +13,8 @@ from typing import Any
 class RegistryServer(ThreadingHTTPServer):
     """Has schemas by id. `asked`: the paths of the requests, and their `Authorization`."""
 
-    def __init__(self, schemas: Mapping[int, Any]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, schemas: Mapping[int, Any], handler: type[BaseHTTPRequestHandler] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), handler or _Handler)
         self.answers = {f"/schemas/ids/{number}": {"schema": json.dumps(one)} for number, one in schemas.items()}
         self.asked: list[tuple[str, str | None]] = []
 
@@ -39,9 +39,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def schema_registry(schemas: Mapping[int, Any]) -> Iterator[RegistryServer]:
-    """Run a registry for the time of a test."""
-    with RegistryServer(schemas) as server:
+def schema_registry(
+    schemas: Mapping[int, Any], handler: type[BaseHTTPRequestHandler] | None = None
+) -> Iterator[RegistryServer]:
+    """Run a registry for the time of a test. `handler`: what answers instead."""
+    with RegistryServer(schemas, handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server

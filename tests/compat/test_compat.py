@@ -57,14 +57,14 @@ def kafkajs(_: Path) -> list[str]:
     return [node, str(CLIENTS / "kafkajs_client.js")]
 
 
-def go(directory: str) -> Callable[[Path], list[str]]:
+def go(directory: str, place: Path = CLIENTS) -> Callable[[Path], list[str]]:
     """A program in Go, built from modules that are on the machine."""
 
     def build(scratch: Path) -> list[str]:
         program = scratch / directory
         built = subprocess.run(
             [found("go"), "build", "-o", str(program), "."],
-            cwd=CLIENTS / directory,
+            cwd=place / directory,
             env={**os.environ, "GOPROXY": "off", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"},
             capture_output=True,
             text=True,

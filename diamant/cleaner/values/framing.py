@@ -3,6 +3,7 @@ r"""The frames that serializers with a schema registry put around keys and value
     Confluent            0, schema id (4 bytes), payload
     Confluent, headers   `__key_schema_id` or `__value_schema_id`: 0 and the id, or 1 and a GUID; the payload has no frame
     Apicurio             0, schema id (8 bytes, the upper four are 0: Confluent's ids begin with 1), payload
+    Apicurio, headers    `apicurio.value.globalId` or `.contentId` (of keys `apicurio.key...`): 8 bytes; no frame
     AWS Glue             3, compression (0 none, 5 zlib), UUID of the schema's version (16 bytes), payload
     Avro single-object   C3 01, fingerprint (CRC-64-AVRO, little-endian), payload
 
@@ -32,6 +33,8 @@ MAY_BE_COMPRESSED = re.compile(rb"\x03\x05.{16}\x78", re.DOTALL)
 
 _HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
 _GLUE_PLAIN, _GLUE_ZLIB = 0, 5
+_APICURIO_HEADERS = {field: (f"apicurio.{field}.globalId", f"apicurio.{field}.contentId") for field in ("key", "value")}
+_APICURIO_BYTES = 8
 
 
 class Frame(NamedTuple):
@@ -72,6 +75,8 @@ def frame_of(data: bytes, field: str, headers: Iterable[tuple[str, bytes | None]
             found = _in_header(value, data)
             if found is not None:
                 return found
+        elif value and len(value) == _APICURIO_BYTES and name in _APICURIO_HEADERS.get(field, ()):
+            return Frame((ID, int.from_bytes(value, "big")), data, 0)
     size = len(data)
     if data[:1] == b"\0" and size >= 5:
         schema_id = int.from_bytes(data[1:5], "big")

@@ -74,6 +74,8 @@ FRAMED = {
     "Confluent": (confluent(7, ADA), ()),
     "Apicurio": (bytes(8) + b"\7" + ADA, ()),
     "an id in a header": (ADA, (Header("__value_schema_id", b"\0\0\0\0\7"),)),
+    "Apicurio's global id in a header": (ADA, (Header("apicurio.value.globalId", bytes(7) + b"\7"),)),
+    "Apicurio's content id in a header": (ADA, (Header("apicurio.value.contentId", bytes(7) + b"\7"),)),
     "a GUID in a header": (ADA, (Header("__value_schema_id", b"\1" + KNOWN_GUID.bytes),)),
     "Glue": (b"\3\0" + KNOWN_GUID.bytes + ADA, ()),
     "Glue, compressed": (b"\3\5" + KNOWN_GUID.bytes + zlib.compress(ADA), ()),

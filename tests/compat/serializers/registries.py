@@ -1,0 +1,79 @@
+"""The answers of three registries in one server, as far as the serializers ask: Confluent's, Apicurio's (v2), AWS Glue's.
+
+Each schema gets one number, which all of them give; Glue's name of it is the UUID of that number.
+"""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from tests.registry_server import RegistryServer
+
+
+class Registries(BaseHTTPRequestHandler):
+    """`server.answers` has the schemas, by their paths in Confluent's registry."""
+
+    server: RegistryServer
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        found = self.server.answers.get(f"/schemas/ids/{path.rpartition('/')[2]}")
+        if path.startswith("/apis/ccompat/v7/schemas/ids/") or path.startswith("/schemas/ids/"):
+            self._answer(found)
+        elif path.startswith("/apis/registry/v2/ids/globalIds/"):
+            self._answer([] if path.endswith("/references") else json.loads(found["schema"]) if found else None)
+        else:
+            self._answer(None)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
+        path, target = urlsplit(self.path).path, self.headers["X-Amz-Target"]
+        if path.startswith("/apis/registry/v2/groups/"):
+            number = self._number({"schema": body})
+            meta = {"id": self.headers["X-Registry-ArtifactId"], "version": "1", "type": "AVRO", "state": "ENABLED"}
+            self._answer({**meta, "globalId": number, "contentId": number, "createdOn": "2026-01-01T00:00:00+0000"})
+        elif path.startswith("/subjects/"):
+            fields = json.loads(body)
+            number = self._number({name: fields[name] for name in ("schema", "schemaType") if name in fields})
+            self._answer({"id": number, "version": 1, "subject": path.split("/")[2], **fields})
+        elif target == "AWSGlue.GetSchemaByDefinition":
+            self._answer(self._glue(self._number({"schema": json.loads(body)["SchemaDefinition"]})))
+        elif target == "AWSGlue.GetSchemaVersion":
+            self._answer(self._glue(UUID(json.loads(body)["SchemaVersionId"]).int))
+        else:
+            self._answer(None)
+
+    def _number(self, schema: dict[str, Any]) -> int:
+        answers = self.server.answers
+        known = {json.dumps(found): path for path, found in answers.items()}
+        path = known.get(json.dumps(schema)) or f"/schemas/ids/{len(answers) + 1}"
+        answers[path] = schema
+        return int(path.rpartition("/")[2])
+
+    def _glue(self, number: int) -> dict[str, Any]:
+        schema = self.server.answers[f"/schemas/ids/{number}"]["schema"]
+        arn = "arn:aws:glue:eu-central-1:123456789012:schema/default-registry/customers"
+        version = {
+            "SchemaVersionId": str(UUID(int=number)),
+            "SchemaArn": arn,
+            "VersionNumber": 1,
+            "Status": "AVAILABLE",
+        }
+        return {**version, "SchemaDefinition": schema, "DataFormat": "AVRO"}
+
+    def _answer(self, found: Any) -> None:
+        self.server.asked.append((self.path, self.headers["Authorization"]))
+        data = json.dumps({"error_code": 40403, "message": "not found"} if found is None else found).encode()
+        self.send_response(404 if found is None else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
