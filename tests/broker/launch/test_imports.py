@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as path:
         ),
         (
             BROKER.format(paths=["/"]),
-            ["diamant.broker.http.page.views.topic", "diamant.broker.operations.records", "prometheus_client"],
+            ["diamant.broker.http.page.views.one_topic", "diamant.broker.operations.records", "prometheus_client"],
         ),
         (
             BROKER.format(paths=["/metrics"]),

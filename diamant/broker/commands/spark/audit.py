@@ -49,7 +49,7 @@ def audit(
     Exit codes: 0 all is well; 1 failed; 2 usage; 3 a topic is late or has stranded keys.
     """
     with running("audit", master, spark_settings, paths, topics, parquet) as session:
-        from diamant.cleaner.spark.analyses.audit import read_audit
+        from diamant.cleaner.spark.analyses.overdue_values import read_audit
 
         result = read_audit(
             session,

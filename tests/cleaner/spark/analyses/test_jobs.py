@@ -17,8 +17,8 @@ from diamant.cleaner.offline.find_records import Query, find_records
 from diamant.cleaner.offline.partition_stats import read_stats as read_local_stats
 from diamant.cleaner.rules.record_kinds import COUNTS
 from diamant.cleaner.segments.tolerant_reader import open_log_directory
-from diamant.cleaner.spark.analyses.audit import read_audit
 from diamant.cleaner.spark.analyses.find_matches import find
+from diamant.cleaner.spark.analyses.overdue_values import read_audit
 from diamant.cleaner.spark.analyses.stats_rows import read_stats
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.protocol.batches.header import Record

@@ -16,7 +16,7 @@ from diamant.broker.http.page.making.shown_records import (
     shown_damage,
     shown_record,
 )
-from diamant.broker.http.page.views.topic import query_number
+from diamant.broker.http.page.views.one_topic import query_number
 from diamant.broker.http.serving.authorization import RECORDS
 from diamant.broker.http.serving.lines import MIN_BYTES_PER_SECOND
 from diamant.broker.http.serving.route import Call

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import fragment, page, view
-from diamant.broker.http.page.views import topic, topic_records, topic_settings
+from diamant.broker.http.page.views import one_topic, topic_records, topic_settings
 from diamant.broker.http.serving.authorization import STATUS
 from diamant.broker.http.serving.route import Call
 from diamant.broker.operations.figures.background_counts import MAX_BYTES
@@ -195,7 +195,7 @@ async def live(call: Call) -> web.StreamResponse:
 ROUTES = (
     view("/topics", show, "The list of topics.", STATUS),
     live_view("/live/topics", live, STATUS),
-    *topic.ROUTES,
+    *one_topic.ROUTES,
     *topic_settings.ROUTES,
     *topic_records.ROUTES,
 )
