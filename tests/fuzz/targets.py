@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.broker.security.sasl.fuzzing import fuzz as fuzz_sasl
+from tests.fuzz.documents import fuzz as fuzz_documents
 from tests.fuzz.files import fuzz as fuzz_files
 from tests.fuzz.requests import Plaintext, Tls, fuzz
 
 FRAMES = 5000
 DIRECTORIES = 50
+DOCUMENTS = 5000
 
 
 async def plaintext(seed: int) -> int:
@@ -33,4 +35,15 @@ async def files(seed: int) -> int:
     return await fuzz_files(seed, DIRECTORIES)
 
 
-TARGETS: dict[str, Callable[[int], Awaitable[int]]] = {"plaintext": plaintext, "sasl": sasl, "tls": tls, "files": files}
+async def documents(seed: int) -> int:
+    """Certificates, maps, schemas and conditions."""
+    return await fuzz_documents(seed, DOCUMENTS)
+
+
+TARGETS: dict[str, Callable[[int], Awaitable[int]]] = {
+    "plaintext": plaintext,
+    "sasl": sasl,
+    "tls": tls,
+    "files": files,
+    "documents": documents,
+}

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.network.api import ConnectionInfo
+from diamant.broker.network.server import CLOSED_PER_TURN
 from diamant.broker.network.turns import TURN_S, Turns
 from diamant.protocol.wire.server_connection import Request
 from tests.broker.network.serving import KEY, VERSION, serving
@@ -134,3 +135,19 @@ async def test_a_peer_that_never_reads_is_closed_when_it_has_been_idle() -> None
             sock.sendall(WireClient(address).frame(KEY, VERSION, b""))
             await wait_until(lambda: bool(server.connections))
             await wait_until(lambda: not server.connections)
+
+
+async def test_a_crowd_of_idle_connections_is_closed_over_several_turns() -> None:
+    """All go, and no turn of the loop closes more than its share."""
+    async with serving(lambda *_: b"", max_connections=1000, max_idle_ms=3_600_000) as (server, address):
+        host, port = address.split(":")
+        crowd = [socket.create_connection((host, int(port))) for _ in range(2 * CLOSED_PER_TURN + 1)]
+        await wait_until(lambda: len(server.connections) == len(crowd))
+        for connection in server.connections:
+            connection.last_active_s = -1e9
+        server._sweep()
+        closing = [connection for connection in server.connections if connection._transport.is_closing()]
+        assert len(closing) == CLOSED_PER_TURN
+        await wait_until(lambda: not server.connections)
+        for sock in crowd:
+            sock.close()
