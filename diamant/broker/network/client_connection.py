@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         queue = self.queue
         held = queue.requests or self._waiting or self._client_wait.timer or self.is_write_paused or queue.share
-        if len(requests) == 1 and not held and not self._turns.is_over:
+        if len(requests) == 1 and not held and self._turns.left_s > 0:
             self._handle(requests[0], now_s)  # the common case: a single request needs no queue
             used_s = monotonic() - now_s
             if used_s > COUNTED_S:
@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle queued requests as long as that is possible and it is its turn. While the queue is full, read no more."""
         queue = self.queue
         began_s = now_s = monotonic()
-        while queue.requests and now_s - began_s < SLICE_S and not self._turns.is_over and self._may_handle:
+        while queue.requests and now_s - began_s < SLICE_S and self._turns.left_s > 0 and self._may_handle:
             self._handle(queue.take(), now_s)
             if self._waiting is None:
                 queue.end_answer()

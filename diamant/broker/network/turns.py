@@ -57,25 +57,21 @@ class TakingTurns(Protocol):
 class Turns:
     """The turns of one server. Belongs to the loop thread."""
 
-    __slots__ = ("_is_due", "_left_s", "_loop", "_now_s", "_number", "_waiting")
+    __slots__ = ("_is_due", "_loop", "_now_s", "_number", "_waiting", "left_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: list[tuple[float, int, TakingTurns]] = []
         self._number = 0
         self._now_s = 0.0  # the tag that was served last
-        self._left_s = TURN_S
+        self.left_s = TURN_S
+        """The time that is left in this turn of the loop; not above zero if it is used up."""
         self._is_due = False
-
-    @property
-    def is_over(self) -> bool:
-        """True if the time of this turn of the loop is used up."""
-        return self._left_s <= 0
 
     def used(self, connection: TakingTurns, seconds: float) -> None:
         """Count time that a connection has used."""
         connection.used_s = max(connection.used_s, self._now_s) + seconds
-        self._left_s -= seconds
+        self.left_s -= seconds
         self._begin_soon()
 
     def wait(self, connection: TakingTurns) -> None:
@@ -91,9 +87,9 @@ class Turns:
 
     def _begin(self) -> None:
         self._is_due = False
-        self._left_s = min(TURN_S, self._left_s + TURN_S)
-        while self._waiting and not self.is_over:
+        self.left_s = min(TURN_S, self.left_s + TURN_S)
+        while self._waiting and self.left_s > 0:
             self._now_s, _, connection = heappop(self._waiting)
             connection.take_turn()
-        if self._waiting or self.is_over:
+        if self._waiting or self.left_s <= 0:
             self._begin_soon()
