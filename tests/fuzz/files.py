@@ -22,6 +22,7 @@ from tests.broker.transactions.txn_wire import TxnProducer
 from tests.broker.wire import API_VERSIONS, FETCH, METADATA, WireClient, fetch_fields
 from tests.fuzz.watching import Finding, watched
 from tests.protocol.wire.test_fuzz_requests import damage
+from tests.waiting import PATIENCE_S
 
 LIST_GROUPS, LIST_TRANSACTIONS, DESCRIBE_CONFIGS = 16, 66, 32
 SETTINGS = {
@@ -67,11 +68,9 @@ async def commit_code(wire: WireClient) -> int:
 
 async def until_zero(ask: Callable[[], Awaitable[object]]) -> None:
     """Ask again while a coordinator is loading."""
-    for _ in range(1000):
-        if str(await ask()) in ("0", "NONE", "ErrorCode.NONE"):
-            return
-        await asyncio.sleep(0)
-    raise Finding("the coordinator is not ready")
+    async with asyncio.timeout(PATIENCE_S):
+        while str(await ask()) not in ("0", "NONE", "ErrorCode.NONE"):
+            await asyncio.sleep(0)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -360,8 +360,9 @@ class Connection(asyncio.BufferedProtocol):
             self._metrics.answered(request.api_key, request.api_version, latency_s, body, size)
             return
         self._outbox.flush()
-        counted = body if isinstance(body, _BUFFERS) else None
-        body = [body] if isinstance(body, _BUFFERS) else body
+        counted = None
+        if type(body) is not list and isinstance(body, _BUFFERS):
+            counted, body = body, [body]
         body_size = count_bytes(body)
         header = self._server.frame_header(request.api_key, request.api_version, request.correlation_id, body_size)
         small = read_small(body) if body_size < LARGE_BYTES else None
@@ -369,8 +370,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join((header, *small)))
             self._count(request, body, len(header) + body_size)
             return
-        if self._answers is None:
-            self._answers = answer_writer(transport)
+        self._answers = self._answers or answer_writer(transport)
         self._waiting = writing = self._answers.write([header, *body])
         writing.add_done_callback(partial(self._written, request, counted, len(header) + body_size))
 

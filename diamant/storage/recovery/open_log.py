@@ -410,7 +410,9 @@ def sound_end(segment: Segment) -> int | None:
     if next_offset < highest or highest > MAX_OFFSET:
         return None
     has_entries = position or not timed_offset == offset == segment.base_offset
-    return None if end < segment.size or (has_entries and max(offset, timed_offset) >= next_offset) else next_offset
+    if end < segment.size or timed_offset < segment.base_offset:
+        return None
+    return None if has_entries and max(offset, timed_offset) >= next_offset else next_offset
 
 
 def is_time_index_whole(segment: Segment) -> bool:

@@ -95,6 +95,17 @@ def test_a_position_of_another_batch(log: Log, segment: int) -> None:
         check_reads(log)
 
 
+def test_the_active_time_index_is_made_again_if_its_last_entry_lies_before_the_segment(log: Log) -> None:
+    """After an orderly stop, too: otherwise the next stop could not add its last entry, and would fail."""
+    log.close()
+    Path(log.active.time_index.file.path).write_bytes((2**60).to_bytes(8, "big") + (-5).to_bytes(4, "big", signed=True))
+    log = load(log)[0]
+    check_reads(log)
+    log.append_as_leader(batch(b"%d" % COUNT, b""))
+    log.close()
+    check_reads(load(log)[0], COUNT + 1)
+
+
 @pytest.mark.parametrize("segment", [1, 3], ids=["middle", "active"])
 def test_a_rebuilt_time_index_keeps_nothing_of_a_damaged_one(log: Log, segment: int) -> None:
     """After a crash indexes are made again, whatever is in their files: an entry before the segment is gone, too."""
