@@ -42,7 +42,7 @@ class Unpacker:
         """Bytes in use."""
         self._decompress_block_into = cramjam.lz4.decompress_block_into
         self._compress_block_into = cramjam.lz4.compress_block_into
-        self._read_zstd: Callable[[bytes], memoryview | None] | None = None
+        self._read_zstd: Callable[[bytes], bytes | None] | None = None
         self._pack_zstd: Callable[[Buffer], bytes] | None = None
 
     def clear(self) -> None:
@@ -101,7 +101,7 @@ class Unpacker:
         except cramjam.DecompressionError:
             return -1
 
-    def _unpack_zstd(self, data: bytes) -> memoryview | None:
+    def _unpack_zstd(self, data: bytes) -> bytes | None:
         """Decompress a single small frame; return None for anything else."""
         if self._read_zstd is None:
             from diamant.protocol.batches.zstd_frames import frame_reader

@@ -121,13 +121,7 @@ def _lz4() -> Unpack:
 def _zstd() -> Unpack:
     from diamant.protocol.batches.zstd_frames import frame_reader
 
-    read = frame_reader(MAX_BYTES)
-
-    def unpack(data: bytes) -> bytes | None:
-        plain = read(data)
-        return None if plain is None else bytes(plain)
-
-    return unpack
+    return frame_reader(MAX_BYTES)
 
 
 _CODECS: Mapping[int, Callable[[], Unpack]] = {

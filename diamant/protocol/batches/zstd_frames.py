@@ -10,8 +10,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import cache, partial
-from typing import TypeAlias
+from functools import cache
+from typing import Any
 
 if sys.version_info >= (3, 14):
     import _zstd
@@ -28,18 +28,15 @@ _WINDOW_DESCRIPTOR = (27 - 10) << 3
 _SINGLE_SEGMENT = 1 << 5
 """Flag of a frame without a window descriptor: its window is its declared size."""
 
-_Decompress: TypeAlias = Callable[["int | bytes", int, bytes, int], int]
-"""Takes an address, the room there in bytes, a whole frame and its size. Returns the size; more than the room if it failed."""
-
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
 _new_bytes.restype = ctypes.py_object
-_spare: list[_Decompress] = []
-"""Those of `read_declared` that no thread uses now."""
+_spare: list[_Context | None] = []
+"""Contexts of `read_declared` that no thread uses now."""
 
 
 class _Context(ctypes.c_void_p):
-    """libzstd's context for decompression: 160 KB."""
+    """libzstd's context for decompression: 160 KB. For one thread at a time."""
 
     def __del__(self) -> None:
         if (library := _libzstd()) is not None:
@@ -48,61 +45,73 @@ class _Context(ctypes.c_void_p):
 
 @cache
 def _libzstd() -> ctypes.CDLL | None:
-    """Return the library with the functions of libzstd, or None. They are found from the module that is made of them."""
+    """Return the library with the functions of libzstd, or None. They are found from the module that is made of them.
+
+    They have no `argtypes`: arguments that are of ctypes already are passed in half the time.
+    """
     library = ctypes.CDLL(getattr(_zstd, "__file__", None))
     try:
         library.ZSTD_createDCtx.restype = _Context
-        library.ZSTD_freeDCtx.argtypes = [_Context]
-        function = library.ZSTD_decompressDCtx
+        library.ZSTD_decompressDCtx.restype = ctypes.c_size_t
+        library.ZSTD_freeDCtx  # noqa: B018  (there, too?)
     except AttributeError:
         return None
-    function.argtypes = [_Context, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    function.restype = ctypes.c_size_t
     return library
 
 
-def _new_decompress() -> _Decompress:
-    """Return a function with a context of its own, for one thread at a time."""
+def _codec() -> tuple[Callable[..., int], Callable[[], _Context | None]]:
+    """Return libzstd's function for one frame, and what makes a context for it.
+
+    Its arguments: the context, where to write, `limit` (the room there in bytes), the frame, its size. It returns the size of
+    what it wrote, or more than `limit` if it failed.
+    """
     library = _libzstd()
-    return _without_context if library is None else partial(library.ZSTD_decompressDCtx, library.ZSTD_createDCtx())
+    return (
+        (_without_context, lambda: None) if library is None else (library.ZSTD_decompressDCtx, library.ZSTD_createDCtx)
+    )
 
 
-def _without_context(at: int | bytes, room: int, frame: bytes, _size: int) -> int:
+def _without_context(_context: object, at: Any, limit: ctypes.c_size_t, frame: bytes, _size: object) -> int:
+    failed = limit.value + 1
     decompressor = zstd.ZstdDecompressor()
     try:
-        plain = decompressor.decompress(frame, room + 1)
+        plain = decompressor.decompress(frame, failed)
     except zstd.ZstdError:
-        return room + 1
-    if len(plain) > room or not decompressor.eof:
-        return room + 1
-    ctypes.memmove(at, plain, len(plain))  # type: ignore[arg-type]  # Typeshed knows no bytes here.
+        return failed
+    if len(plain) == failed or not decompressor.eof:
+        return failed
+    ctypes.memmove(at, plain, len(plain))
     return len(plain)
 
 
 def read_declared(frame: bytes, size: int) -> bytes | None:
     """Decompress a whole frame that declares `size` bytes; return None if it is corrupt."""
+    decompress, new_context = _codec()
     try:
-        decompress = _spare.pop()
+        context = _spare.pop()
     except IndexError:
-        decompress = _new_decompress()
+        context = new_context()
     plain: bytes = _new_bytes(None, size)  # Filled before it is seen, as CPython's own functions do.
-    got = decompress(plain, size, frame, len(frame))
-    _spare.append(decompress)
+    got = decompress(context, plain, ctypes.c_size_t(size), frame, ctypes.c_size_t(len(frame)))
+    _spare.append(context)
     return plain if got == size else None
 
 
-def frame_reader(limit: int) -> Callable[[bytes], memoryview | None]:
+def frame_reader(limit: int) -> Callable[[bytes], bytes | None]:
     """Return a function that decompresses one frame, with nothing behind it and a window that all readers accept. It returns None
-    for anything else, and for more than `limit` bytes; a view is valid until the next call.
+    for anything else, and for more than `limit` bytes.
 
     Owned by one thread. Memory: a context, and `limit` bytes once an output was as large.
     """
     room = memoryview(bytearray(limit))
-    at = ctypes.addressof(ctypes.c_char.from_buffer(room))
-    decompress, frame_size, error = _new_decompress(), zstd.get_frame_size, zstd.ZstdError
+    at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(room)))
+    bound, count = ctypes.c_size_t(limit), ctypes.c_size_t()
+    decompress, new_context = _codec()
+    context = new_context()
+    frame_size, error = zstd.get_frame_size, zstd.ZstdError
 
-    def read(data: bytes) -> memoryview | None:
-        size = len(data)
+    def read(data: bytes) -> bytes | None:
+        count.value = size = len(data)
         try:
             if data[:4] != ZSTD_MAGIC or frame_size(data) != size:
                 return None
@@ -110,7 +119,7 @@ def frame_reader(limit: int) -> Callable[[bytes], memoryview | None]:
             return None
         if not (data[4] & _SINGLE_SEGMENT or data[5] <= _WINDOW_DESCRIPTOR):
             return None
-        got = decompress(at, limit, data, size)
-        return room[:got] if got <= limit else None
+        got = decompress(context, at, bound, data, count)
+        return bytes(room[:got]) if got <= limit else None
 
     return read
