@@ -169,7 +169,7 @@ single: $(VENV)/bin/python requirements-single.txt ## one file with Python in it
 	@mkdir -p build/single && cp release/single.py build/single
 	@$(call telling,packing,cd build/single && $(abspath $(SINGLE))/bin/pyinstaller --log-level ERROR --noconfirm --onefile --strip \
 		--name diamant --recursive-copy-metadata diamant-broker --collect-all diamant --collect-submodules kio.schema \
-		--hidden-import diamant.kernels.compiled --exclude-module pygments \
+		--hidden-import diamant.kernels.compiled \
 		--specpath . --workpath . --distpath ../../dist single.py)
 	@echo "dist/diamant"
 

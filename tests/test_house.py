@@ -35,6 +35,7 @@ from tests.effort import some
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+IMPORTED_AS = {"google-re2": "re2", "pyjwt": "jwt", "pyyaml": "yaml"}
 LINKS = ("broker", "cleaner", "protocol", "storage")
 NOT_OURS = {".git", ".venv", "data", "build", "dist"}
 MADE = (".egg-info", "cache", "cache__", ".hypothesis")
@@ -284,6 +285,26 @@ def test_each_dependency_is_pinned() -> None:
     """Each dependency of pyproject.toml has its exact version in requirements.txt."""
     needed = {re.split(r"[=<>~]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]}
     assert needed <= {line.split("==")[0] for line in requirements("requirements.txt")}
+
+
+def test_nothing_is_imported_that_an_installation_lacks() -> None:
+    """Libraries of the tests are there wherever the suite runs, so no other test finds an import of one."""
+    pinned = requirements("requirements.txt") + requirements("requirements-spark.txt")
+    names = {re.split("[=.]", line)[0] for line in pinned}
+    found = {
+        name
+        for path in (ROOT / "diamant").rglob("*.py")
+        for names in re.findall(
+            r"^ *(?:from ([a-z]\w*)[\w.]* import \S|import ([a-z]\w*)[\w.]*(?: as \w+)?$)", path.read_text(), re.M
+        )
+        for name in names
+    }
+    assert found - sys.stdlib_module_names - {IMPORTED_AS.get(name, name.replace("-", "_")) for name in names} == {
+        *("", "diamant"),
+        *("pytest", "hypothesis"),  # of who uses the plugin, and the extra `schedules`
+        "cython",  # of the build
+        "compression",  # Python's from 3.14 on
+    }
 
 
 def test_the_demonstration_needs_little() -> None:

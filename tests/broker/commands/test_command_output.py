@@ -6,9 +6,9 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from diamant.broker.commands.admin import compact, count, explain, snapshot, status
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.broker.commands.terminal.remote import Asked, print_reasons
 from diamant.cleaner.rules.record_kinds import SHOWN
@@ -19,7 +19,7 @@ MS = 1_767_225_600_000
 
 def console(width: int = 80) -> Console:
     """A console that writes to a text."""
-    return Console(file=StringIO(), width=width, highlight=False, soft_wrap=True)
+    return Console(file=StringIO(), width=width)
 
 
 def text(of: Console) -> str:

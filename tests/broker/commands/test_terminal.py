@@ -7,11 +7,11 @@ from io import BytesIO, StringIO, TextIOWrapper
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.commands.settings.value_hint import with_hint
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, DrawnSegment, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -22,7 +22,7 @@ from diamant.storage.config_key import ConfigError
 def drawn(partitions: list[DrawnPartition], *, width: int = 60) -> list[str]:
     """The lines."""
     file = StringIO()
-    draw(Console(file=file, width=width, force_terminal=False), partitions)
+    draw(Console(file=file, width=width), partitions)
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import Asked, asking, fail, going_on
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command()
@@ -46,8 +44,6 @@ def _end_of(job: Mapping[str, Any]) -> str:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     path = escape(found["certificate_path"])
     console.print(f"[bold]cancelled: {found['state']}[/bold], certificate {path}", soft_wrap=True)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from diamant.broker.client.admin import AdminError
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import report
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.remote import (
@@ -23,10 +24,6 @@ from diamant.broker.commands.terminal.remote import (
     write_bundle,
     write_outputs,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _NO_KEY = (
     "there is no key yet: the broker makes it for the first certificate. To have it before, make both files that "
@@ -126,8 +123,6 @@ def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> No
 
 
 def _print(console: Console, certificate: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     request = certificate["request"]
     issued = time_text(certificate.get("clock", {}).get("issued_ms"))
     console.print(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
 from diamant.duration import duration_text, parse_time_ms
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SESSIONS = click.option(
     "--sessions",

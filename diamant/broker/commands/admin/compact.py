@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, fail
 from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.record_kinds import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")
 _WIDE_ONLY = ("offsets", "segments", "markers")
@@ -63,8 +60,6 @@ def show_report(
     after: Mapping[str, Any] | None = None,
 ) -> None:
     """Print a report: a table, the ranges held back, and the segments before and after."""
-    from rich.markup import escape
-
     held = f": {escape(report['held_text'])}" if report["held_text"] else ""
     console.print(f"[bold]{escape(report['topic'])}[/]: {_verdict(report)} after {report['duration_ms']:g} ms{held}")
     left_out = () if console.width >= _WIDE else _WIDE_ONLY

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.record_kinds import RARE, SHOWN
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @operation_command("count")
@@ -39,8 +37,6 @@ def count(asked: Asked, segments: bool, **fields: Any) -> None:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     console.print(f"[bold]{escape(found['topic'])}[/]")
     kinds = [kind for kind in SHOWN if kind not in RARE or found[kind]["most"]]
     rows = [[str(one["partition"]), *(_text(one[kind]) for kind in kinds)] for one in found["partitions"]]

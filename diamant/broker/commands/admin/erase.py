@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import required
 from diamant.broker.commands.terminal.operation_command import operation_command
@@ -24,9 +25,6 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MAX_SHOWN = 20
 """The number of later writes of the key that are listed."""
@@ -161,8 +159,6 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
 
 
 def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
     certificate = found["certificate"]

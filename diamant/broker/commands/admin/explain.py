@@ -5,17 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
 from diamant.broker.commands.terminal.strip import draw, of_fields, segments_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @operation_command("explain")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _COUNTS = ("id", "matched", "count", "held", "fired")
 _ID = click.argument("id", type=click.IntRange(min=1), metavar="ID")
@@ -74,8 +72,6 @@ def _field(text: str) -> tuple[str, Any]:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     for one in found["faults"]:
         spec = {
             name: value for name, value in one.items() if name not in _COUNTS and value not in (None, False, [], {})

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @operation_command("ghosts")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import (
@@ -21,9 +22,6 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @operation_command("redact")
@@ -48,8 +46,6 @@ def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> N
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere, unchangeable, written_since_count
 
     certificate = found["certificate"]
@@ -113,8 +109,6 @@ def _print_undecided(console: Console, certificate: Mapping[str, Any]) -> None:
 
 def _nothing(certificate: Mapping[str, Any]) -> str:
     """Report that nothing matches, and suggest what to check."""
-    from rich.markup import escape
-
     request = certificate["request"]
     searched = (
         "The searched text is nowhere else in the topic either"
@@ -129,8 +123,6 @@ def _nothing(certificate: Mapping[str, Any]) -> str:
 
 def _doubt(certificate: Mapping[str, Any]) -> str:
     """Report that the field or path may be wrong, and where to look."""
-    from rich.markup import escape
-
     request, unmatched = certificate["request"], certificate["unmatched"]
     first, count = unmatched["first"][0], unmatched["records"]
     holds = "1 record holds" if count == 1 else f"{count:,} records hold"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import Asked
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @operation_command("roll")

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diamant.broker.commands.admin.clock import clock_text
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.progress_text import progress_text, round_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.wide_table import Cell, StyledCell, TableColumn, print_table
 from diamant.duration import duration_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 MAX_ROWS = 50
 _COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")
 _WIDE_ONLY = ("lag", "last cleaned", "rounds", "removed")
-_WIDE = 80
+_WIDE = 100
 """Terminal width from which all columns are shown."""
+_STATE_WIDTH = 10
 _NAME_WIDTH = 30
 """The part of a partition's name that fits on a line beside all other columns."""
 
@@ -53,8 +52,6 @@ def status(is_all: bool, is_only_ready: bool, asked: Asked) -> None:
 
 
 def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], limit: int | None) -> None:
-    from rich.markup import escape
-
     from diamant.kernels import WITHOUT_KERNELS
 
     uptime = duration_text(int(found["uptime_s"]) * 1000)
@@ -109,7 +106,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     shown = [one for one in found_partitions if limit is None or not _is_idle(one)]
     rows = shown[:limit]
     if rows:
-        console.print(_table(rows, console.width))
+        _print_partitions(console, rows)
     if len(rows) < len(shown):
         console.print(f"... and {len(shown) - len(rows)} more (--all, --json)")
     idle = len(found_partitions) - len(shown)
@@ -143,18 +140,14 @@ def _is_idle(one: Mapping[str, Any]) -> bool:
     return one["topic"].startswith("__") and not trouble and not one["rounds"] and not one["dirty_ratio"]
 
 
-def _table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    longest = max(len(f"{one['topic']}-{one['partition']}") for one in rows)
-    table.add_column("partition", overflow="fold", min_width=min(longest, _NAME_WIDTH))
-    names = [name for name in _COLUMNS if width >= _WIDE or name not in _WIDE_ONLY]
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("state", overflow="fold")
+def _print_partitions(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = [name for name in _COLUMNS if console.width >= _WIDE or name not in _WIDE_ONLY]
+    columns = [
+        TableColumn("partition", is_text=True, least=_NAME_WIDTH),
+        *map(TableColumn, names),
+        TableColumn("state", is_text=True, least=_STATE_WIDTH),
+    ]
+    lines: list[list[Cell]] = []
     for one in rows:
         trouble = one["uncleanable_reason"] or "; ".join(one["quarantined"])
         cells = {
@@ -165,6 +158,6 @@ def _table(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
             "rounds": f"{one['rounds']:,}",
             "removed": f"{one['records_removed']:,}",
         }
-        state = f"[red]{escape(trouble)}[/]" if trouble else "ok"
-        table.add_row(escape(f"{one['topic']}-{one['partition']}"), *(cells[name] for name in names), state)
-    return table
+        state = StyledCell(trouble, "red") if trouble else "ok"
+        lines.append([f"{one['topic']}-{one['partition']}", *(cells[name] for name in names), state])
+    print_table(columns, lines, console=console)

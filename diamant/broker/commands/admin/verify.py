@@ -11,6 +11,7 @@ import click
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.client.json_types import JsonObject, OnProgress
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import (
@@ -32,8 +33,6 @@ from diamant.progress import Progress
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from diamant.cleaner.redaction.where import Where
     from diamant.storage.env.env import Env
 
@@ -266,15 +265,13 @@ def _parsed(text: str, given: Sequence[str]) -> Where:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.text import Text
-
-    def plain(text: object, style: str = "") -> Text:
+    def say(text: object, style: str = "") -> None:
         # A certificate comes from anywhere: its text is never markup or a control sequence.
-        return Text(visible(str(text)), style)
+        console.print(visible(str(text)), style=style, markup=False)
 
     colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")
-    console.print(plain(found["summary"], colour))
-    console.print(plain(f"The certificate says {found['state']}; signed by {found['signer']}"))
+    say(found["summary"], colour)
+    say(f"The certificate says {found['state']}; signed by {found['signer']}")
     if found["claims"]:
         rows = [
             [
@@ -288,7 +285,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         heads = ("partition", "below offset", "claim", "written since")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
     for note in found["notes"]:
-        console.print(plain(f"- {note}"))
+        say(f"- {note}")
 
 
 def _verdict(claim: Mapping[str, Any]) -> str:

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.cluster_look import now_ms
 from diamant.broker.clusters.register import Register
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.remote import (
@@ -25,9 +26,6 @@ from diamant.broker.commands.terminal.remote import (
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.words import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MAX_SHOWN = 20
 EXIT_TERMINATED = 128 + signal.SIGTERM
@@ -138,8 +136,6 @@ def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) ->
 
 
 def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     rows = [
         [f"{one['topic']}-{one['partition']}", str(one["values"]), ids(one["replicas"]), ids(one["in_sync"])]
         for one in found["partitions"]
@@ -160,8 +156,6 @@ def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     outcome = found["outcome"]
     if found["state"] == "nothing-matched":
         _print_nothing_found(console, outcome["topics"])
@@ -205,8 +199,6 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
 
 
 def _print_nothing_found(console: Console, topics: Iterable[str]) -> None:
-    from rich.markup import escape
-
     console.print(
         f"[yellow][bold]NOTHING WAS FOUND[/bold] under this key in {escape(', '.join(topics))}, so nothing is to be erased. Is "
         "the key spelled as the producer writes it (for Avro or other bytes: --key-hex)?[/yellow]"

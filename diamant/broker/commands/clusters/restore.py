@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.register import Register
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command()
@@ -95,8 +92,6 @@ def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
 
 
 def _print_restored(console: Console, asked: Asked, found: JsonObject) -> None:
-    from rich.markup import escape
-
     console.print(f"{found['id']}: put back on {escape(', '.join(found['topics'])) or 'no topic'}")
     for sentence in found["left"]:
         console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)

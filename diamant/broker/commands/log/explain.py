@@ -16,6 +16,7 @@ from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import chosen_mode, mode_option
 from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import counted, one_line_errors, show_problem
@@ -152,8 +153,6 @@ def _show(
     is_all: bool,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-
     if not as_json:
         told = [{**one, "problems": ()} for one in told]  # on standard error, at the end
     fields = {
@@ -170,10 +169,7 @@ def _show(
         return
     if not told or ((key is not None or offset is not None) and not any(one["records"] for one in told)):
         return
-    is_plain = not sys.stdout.isatty()
-    console = Console(
-        width=200 if is_plain and "COLUMNS" not in os.environ else None, highlight=False, soft_wrap=is_plain
-    )
+    console = Console()
     show_explanation(console, fields, False, None if is_all else MAX_ROWS, clock="the clock of this machine")
     console.print()
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 import click
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import (
     MIB,
     bytes_json,
@@ -22,7 +23,7 @@ from diamant.broker.commands.terminal.files import (
     time_text,
 )
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.commands.terminal.strip import DrawnPartition, console, draw
+from diamant.broker.commands.terminal.strip import DrawnPartition, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operations.figures.strips import DrawnSegment
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
@@ -176,7 +177,7 @@ def _print_tables(
         for one in partitions
     ]
     print_table([TableColumn("partition", is_text=True), *map(TableColumn, heads)], rows)
-    draw(console(), strips)
+    draw(Console(), strips)
     if folded:
         click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:

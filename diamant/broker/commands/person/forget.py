@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
@@ -23,9 +24,6 @@ from diamant.broker.commands.terminal.remote import (
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.words import counted, not_searched_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command()
@@ -85,9 +83,7 @@ def forget(
 
 def _is_agreed(asked: Asked, plan: Mapping[str, Any]) -> bool:
     """Show the plan and ask for confirmation, both on standard error. No answer means no."""
-    from rich.console import Console
-
-    _print_plan(Console(stderr=True), plan)
+    _print_plan(Console(sys.stderr), plan)
     try:
         return click.confirm("Do this now?", err=True)
     except click.Abort:
@@ -96,8 +92,6 @@ def _is_agreed(asked: Asked, plan: Mapping[str, Any]) -> bool:
 
 
 def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     rows = [[one["topic"], f"{one['records']:,}", f"{one['of_records']:,}", _what(one)] for one in plan["topics"]]
     heads = ("topic", "records", "of", "what happens")
     print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
@@ -133,8 +127,6 @@ def _written_since(paper: Mapping[str, Any]) -> int:
 
 
 def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     paper = found["certificate"]
     states = {part["id"]: part["state"] for part in paper["parts"]}
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)

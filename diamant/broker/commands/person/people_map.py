@@ -6,18 +6,15 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from diamant.broker.commands.person.person_commands import map_option
-from diamant.broker.commands.terminal.asked import new_console
 from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 records_option = click.option(
     "--records",
@@ -66,7 +63,7 @@ def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> 
     elif file is None:
         click.echo(text, nl=False)
     else:
-        _print_draft(new_console(), found, file)
+        _print_draft(Console(), found, file)
     sys.exit(EXIT_DONE if found["places"] else EXIT_NOT_SO)
 
 
@@ -96,7 +93,7 @@ def give_problems(found: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     if as_json:
         click.echo(json.dumps(found))
     else:
-        _print_problems(new_console(), found)
+        _print_problems(Console(), found)
     sys.exit(EXIT_NOT_SO if found["problems"] else EXIT_DONE)
 
 

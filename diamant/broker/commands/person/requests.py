@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diamant.broker.commands.person.person_commands import IdentifierOption, by_name
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _ID = click.argument("id", metavar="ID")
 

@@ -8,20 +8,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
 from diamant.broker.commands.person.person_commands import by_name, person_options
-from diamant.broker.commands.terminal.asked import new_console
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.words import not_searched_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -100,7 +96,7 @@ def show_lines(
             for one in _read(kept):
                 click.echo(json.dumps(one))
         else:
-            _print(new_console(), found)
+            _print(Console(), found)
     sys.exit(EXIT_DONE if found["records"] and found["is_complete"] else EXIT_NOT_SO)
 
 
@@ -149,8 +145,6 @@ def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, object]:
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
-    from rich.markup import escape
-
     for one in found["identifiers"]:
         source = "given" if one["topic"] is None else f"from {one['topic']}, by {one['by']}"
         console.print(f"{one['name']} = {escape(one['value'])}  ({source})", soft_wrap=True)

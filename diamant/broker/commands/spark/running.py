@@ -18,11 +18,11 @@ import click
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf
 from diamant.broker.commands.terminal.failures import wants_json
 from diamant.broker.commands.terminal.files import bytes_json, one_line_errors, size_text
+from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.storage.errors import WrongInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from rich.progress import Progress
 
 F = TypeVar("F", bound=Callable[..., object])
 _LOOK_EVERY_S = 0.25
@@ -177,19 +177,8 @@ def _progress(session: SparkSession, figure: Callable[[], str]) -> Iterator[None
     if not sys.stderr.isatty():
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
     is_done = threading.Event()
-    with Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        "tasks",
-        "{task.description}",
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as progress:
+    with LiveProgress() as progress:
         thread = threading.Thread(target=_follow, args=(session, progress, figure, is_done), daemon=True)
         thread.start()
         try:
@@ -199,15 +188,10 @@ def _progress(session: SparkSession, figure: Callable[[], str]) -> Iterator[None
             thread.join()
 
 
-def _follow(session: SparkSession, progress: Progress, figure: Callable[[], str], is_done: threading.Event) -> None:
-    bar = progress.add_task("", total=None)
+def _follow(session: SparkSession, progress: LiveProgress, figure: Callable[[], str], is_done: threading.Event) -> None:
     tracker = session.sparkContext.statusTracker()
     while not is_done.wait(_LOOK_EVERY_S):
         stages = [info for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage)) is not None]
         if stages:
-            progress.update(
-                bar,
-                total=sum(stage.numTasks for stage in stages),
-                completed=sum(stage.numCompletedTasks for stage in stages),
-                description=figure(),
-            )
+            done, total = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))
+            progress.show(f"{done} of {total} tasks {figure()}".rstrip())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,11 @@ import click
 
 from diamant.broker.client.admin import CONNECT_TIMEOUT_S, Admin, AdminError
 from diamant.broker.client.bootstrap import CA_VARIABLE, SYSTEM_CA, USER_VARIABLE, default_bootstrap
-from diamant.broker.commands.terminal.progress_text import progress_text
+from diamant.broker.commands.terminal.console import Console
+from diamant.broker.commands.terminal.progress_text import LiveProgress, progress_text
 
 if TYPE_CHECKING:
     import ssl
-
-    from rich.console import Console
-    from rich.status import Status
 
     from diamant.broker.client.login import Login
 
@@ -55,7 +52,7 @@ class Asked:
         self._user = user
         self._ca = ca
         self._command_config = command_config
-        self._status: Status | None = None
+        self._progress = LiveProgress(is_shown=not as_json)
 
     @property
     def waiting(self) -> Mapping[str, Any]:
@@ -95,28 +92,17 @@ class Asked:
         if self.as_json:
             click.echo(json.dumps(fields))
         else:
-            show(self.console())
-
-    def console(self, *, stderr: bool = False) -> Console:
-        """Return a rich console (`new_console`)."""
-        return new_console(stderr=stderr)
+            show(Console())
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Show the progress of a job on standard error, if that is a terminal."""
         if "job" in progress:  # Work of the command itself is not a job of the broker.
             self.job, self.has_begun = progress["job"], True
-        if self.as_json or not sys.stderr.isatty():
-            return
-        if self._status is None:
-            self._status = self.console(stderr=True).status("")
-            self._status.start()
-        self._status.update(progress_text(progress))
+        self._progress.show(progress_text(progress))
 
     def end_progress(self) -> None:
         """Clear the progress line before other output. The next progress shows it again."""
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        self._progress.hide()
 
 
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
@@ -140,12 +126,3 @@ def _login(user: str | None) -> Login | None:
         return read_login(user)
     except BadArgument as error:
         raise AdminError(f"--user {error}", status=400, code="bad-argument") from None
-
-
-def new_console(*, stderr: bool = False) -> Console:
-    """Return a rich console. Without a terminal, lines are not wrapped, and tables are $COLUMNS wide."""
-    from rich.console import Console
-
-    file = sys.stderr if stderr else sys.stdout
-    width = None if file.isatty() or "COLUMNS" in os.environ else 200
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=not file.isatty())

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from diamant.broker.commands.terminal.console import Console, escape, plain, wrap
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.duration import duration_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 MAX_ROWS = 100
 
@@ -20,7 +17,6 @@ MAX_GROUPS = 10
 
 
 MIN_TEXT_WIDTH = 30
-UNBOUNDED = 1 << 20
 
 
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -38,8 +34,6 @@ def show_explanation(
     clock: str = "the broker's clock",
 ) -> None:
     """Print an explanation. Each partition with a finding has a heading and the reasons that keep it or its records."""
-    from rich.markup import escape
-
     is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
     count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
     now_ms = found["now_ms"]
@@ -63,8 +57,6 @@ def show_explanation(
 
 def _heading(console: Console, one: Mapping[str, Any], *, is_bounded: bool) -> None:
     """Print a partition's heading. `is_bounded`: its figures were seen from outside."""
-    from rich.markup import escape
-
     clean = "never cleaned"
     if "compact" in one["cleanup_policy"]:
         clean = f"clean to {'at least ' * is_bounded}{one['first_dirty_offset']:,}"
@@ -109,8 +101,6 @@ def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int |
 
 
 def _title(record: Mapping[str, Any]) -> str:
-    from rich.markup import escape
-
     style = _STATUS_STYLES.get(record["status"], "white")
     by = f" by {record['superseded_by']:,}" if record["superseded_by"] is not None else ""
     return (
@@ -137,8 +127,6 @@ def _rows(record: Mapping[str, Any], now_ms: int, *, with_groups: bool) -> list[
 
 
 def _holder(one: Mapping[str, Any], now_ms: int) -> str:
-    from rich.markup import escape
-
     count = one["deliveries"]
     delivery = f"{_ORDINALS[count - 1]} delivery" if count <= len(_ORDINALS) else f"delivery {count}"
     left = duration_text(max(one["lock_ends_ms"] - now_ms, 0))
@@ -150,17 +138,13 @@ def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
 
     Each command is on a line of its own and never wrapped, so that it can be pasted.
     """
-    from rich.text import Text
-
     indent = 4 + max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         start = f"  {name}".ljust(indent)
-        for paragraph in Text.from_markup(text).split():
-            is_command = paragraph.plain.startswith("diamant ")
-            width = UNBOUNDED if is_command else max(MIN_TEXT_WIDTH, console.width - indent)
-            for line in paragraph.wrap(console, width):
-                line.rstrip()
-                console.print(Text(start) + line, soft_wrap=True)
+        for paragraph in text.split("\n"):
+            is_command = plain(paragraph).startswith("diamant ")
+            for line in [paragraph] if is_command else wrap(paragraph, max(MIN_TEXT_WIDTH, console.width - indent)):
+                console.print(start + line, soft_wrap=True)
                 start = " " * indent
 
 
@@ -170,8 +154,6 @@ def _gates(gates: Sequence[Mapping[str, Any]], now_ms: int) -> str:
 
 
 def _gate(gate: Mapping[str, Any], now_ms: int) -> str:
-    from rich.markup import escape
-
     until = (
         ""
         if gate["until_ms"] is None or gate["until_ms"] <= now_ms
@@ -192,8 +174,6 @@ def _time(time_ms: int) -> str:
 
 
 def _change(change: Mapping[str, Any]) -> str:
-    from rich.markup import escape
-
     lines = [escape(change["text"])]
     if change["command"] is not None:
         lines.append(f"[cyan]diamant {escape(change['command'])}[/]")
@@ -204,8 +184,6 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 def _groups(groups: list[str]) -> str:
-    from rich.markup import escape
-
     if not groups:
         return "[green]none[/]"
     more = f", and {len(groups) - MAX_GROUPS} more" if len(groups) > MAX_GROUPS else ""

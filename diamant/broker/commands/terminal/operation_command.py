@@ -8,6 +8,7 @@ def compact(asked: Asked, **fields: Any) -> None:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +51,12 @@ def printing(name: str) -> click.Command:
     def run(asked: Asked, **fields: Any) -> None:
         waiting = asked.waiting if operation.is_job else {"timeout": asked.timeout_s}
         found = asked.admin.perform(operation.route, {**fields, **waiting})
-        asked.show(found, lambda console: console.print_json(data=found))
+        asked.show(
+            found,
+            lambda console: console.print(
+                json.dumps(found, indent=2, ensure_ascii=False), markup=False, soft_wrap=True
+            ),
+        )
 
     run.__doc__ = operation.summary
     return operation_command(name)(run)

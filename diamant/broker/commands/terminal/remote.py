@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -36,6 +36,7 @@ from diamant.broker.client.bootstrap import (
 )
 from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP
 from diamant.broker.commands.terminal.asked import TOKEN_VARIABLE, Asked
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
     DOWN_HINT,
@@ -51,12 +52,6 @@ from diamant.broker.commands.terminal.failures import (
 from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.duration import parse_duration_ms
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from diamant.broker.commands.terminal.asked import Asked
-
 
 __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "Asked", "asking", "fail"]
 
@@ -347,8 +342,6 @@ MAX_SHOWN = 20
 
 def print_holders(console: Console, found: Mapping[str, Any]) -> None:
     """Print the members of share groups that held the records, in the answer to an erasure or a redaction."""
-    from rich.markup import escape
-
     for one in found["held_by"][:MAX_SHOWN]:
         console.print(
             f"[yellow]Member {escape(one['member_id'])} of share group {escape(one['group'])} held "
@@ -360,8 +353,6 @@ def print_holders(console: Console, found: Mapping[str, Any]) -> None:
 
 def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
     """Print the places that prevent a claim. A file that affects all partitions is printed once."""
-    from rich.markup import escape
-
     places = dict.fromkeys(
         (problem["file"], problem.get("offset"), problem["reason"])
         for one in certificate["not_certified"]

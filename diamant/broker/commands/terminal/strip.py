@@ -5,19 +5,15 @@ Each kind has a colour in a terminal and its own character elsewhere: a letter i
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.admin import AdminError
+from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.operations.figures.strips import LABELS, DrawnSegment, pieces, shares
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
     from diamant.broker.commands.terminal.remote import Asked
 
 MAX_WIDTH = 100
@@ -69,14 +65,6 @@ def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
     ]
 
 
-def console() -> Console:
-    """Return a console as wide as the terminal. Without a terminal, lines may have any length."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
-    return Console(width=width, highlight=False, soft_wrap=not sys.stdout.isatty())
-
-
 def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | None = None) -> None:
     """Print the largest partitions to one scale (`scale`: bytes per full width), and a legend."""
     shown = [one for one in partitions if one.size]
@@ -91,18 +79,18 @@ def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | No
     scale = max([scale or 0, *(one.size for one in shown)])
     used: set[str] = set()
     for one in shown:
-        line = _line(one, max(1, round(width * one.size / scale)), is_ascii, used)
-        line.pad_right(width - line.cell_len)
-        console.print(f"{one.label:<{names}}  ", line, f"  {size_text(one.size):>{sizes}}", sep="", soft_wrap=True)
+        columns = max(1, round(width * one.size / scale))
+        line = _line(one, columns, is_ascii, used) + " " * (width - columns)
+        label = escape(f"{one.label:<{names}}")
+        console.print(f"{label}  {line}  {size_text(one.size):>{sizes}}", soft_wrap=True)
     console.print(_legend(is_ascii, used))
     if left:
         console.print(f"and {left:,} smaller partitions")
 
 
-def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str]) -> Text:
-    from rich.text import Text
-
-    line = Text()
+def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str]) -> str:
+    """Return a strip as markup."""
+    line = ""
     found = list(pieces(partition.segments, width))
     # Each piece ends with a border if there is room.
     has_borders = 1 < len(found) <= width // 4
@@ -110,10 +98,10 @@ def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str])
         is_last = place == len(found) - 1
         for kind, count in _columns(shares(group), columns - (has_borders and not is_last)):
             block, letter, color = STYLES[kind]
-            line.append((letter if is_ascii else block) * count, style=color)
+            line += f"[{color}]{(letter if is_ascii else block) * count}[/]"
             used.add(kind)
         if has_borders and not is_last:
-            line.append(BORDERS[is_ascii], style="default")
+            line += BORDERS[is_ascii]
     return line
 
 
@@ -130,13 +118,9 @@ def _columns(counts: Mapping[str, int], columns: int) -> Iterator[tuple[str, int
     yield from ((kind, count) for kind, count in shares.items() if count)
 
 
-def _legend(is_ascii: bool, used: set[str]) -> Text:
-    from rich.text import Text
-
-    legend = Text()
-    for kind, (block, letter, color) in STYLES.items():
-        if kind in used:
-            legend.append("  " if legend else "")
-            legend.append(letter if is_ascii else block, style=color)
-            legend.append(f" {LABELS[kind]}")
-    return legend
+def _legend(is_ascii: bool, used: set[str]) -> str:
+    return "  ".join(
+        f"[{color}]{letter if is_ascii else block}[/] {LABELS[kind]}"
+        for kind, (block, letter, color) in STYLES.items()
+        if kind in used
+    )

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from diamant.broker.commands.terminal.console import Console, cells, escape
 
 UNBOUNDED = 1000
 
@@ -22,11 +21,23 @@ class TableColumn(NamedTuple):
 
     name: str
     is_text: bool = False
+    least: int | None = None
+    """Where the terminal is too narrow, cells are folded to this width, if not more fits; None: never."""
+
+
+class StyledCell(NamedTuple):
+    """A text, and the style of it as in markup."""
+
+    text: str
+    style: str
+
+
+Cell: TypeAlias = str | StyledCell
 
 
 def print_table(
     columns: Sequence[TableColumn],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[Cell]],
     *,
     repeated: int = 1,
     console: Console | None = None,
@@ -37,40 +48,75 @@ def print_table(
     If the repeated columns leave no room for another one, the terminal wraps the lines. Prints to `console`, at its width, or to
     standard output. Without `is_ruled` there is no line below the headings.
     """
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    if console is not None:
-        limit = console.width
-        console = Console(file=console.file, force_terminal=console.is_terminal, width=UNBOUNDED, highlight=False)
-    else:
-        is_bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
-        limit = Console().width if is_bounded else UNBOUNDED
-        console = Console(width=UNBOUNDED)
-
-    def fits(chosen: Sequence[int]) -> bool:
-        return Measurement.get(console, console.options, _table(columns, rows, chosen, is_ruled)).maximum <= limit
-
+    limit = UNBOUNDED
+    if console is not None or sys.stdout.isatty() or "COLUMNS" in os.environ:
+        limit = (console or Console()).width
+    console = console or Console()
+    widths = _widths(columns, rows, limit)
     first = list(range(repeated))
     chosen = list(first)
     for index in range(repeated, len(columns)):
-        if len(chosen) > repeated and not fits([*chosen, index]):
-            console.print(_table(columns, rows, chosen, is_ruled))
+        if len(chosen) > repeated and _total([widths[one] for one in (*chosen, index)]) > limit:
+            _print(console, columns, rows, widths, chosen, is_ruled)
             chosen = list(first)
         chosen.append(index)
-    console.print(_table(columns, rows, chosen, is_ruled))
+    _print(console, columns, rows, widths, chosen, is_ruled)
 
 
-def _table(
-    columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], chosen: Sequence[int], is_ruled: bool
-) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
+def _total(widths: Sequence[int]) -> int:
+    """Return the width of a table: a blank before the first column, and two between."""
+    return sum(widths) + 2 * len(widths) - 1
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False) if is_ruled else Table(box=None)
-    for index in chosen:
-        table.add_column(columns[index].name, justify="left" if columns[index].is_text else "right", no_wrap=True)
+
+def _widths(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], limit: int) -> list[int]:
+    """Return the width of each column: that of its widest cell, or less if it is folded."""
+    widths = [
+        max(cells(line) for line in (column.name, *(line for row in rows for line in _text(row[index]).split("\n"))))
+        for index, column in enumerate(columns)
+    ]
+    folded = {index: max(column.least, cells(column.name)) for index, column in enumerate(columns) if column.least}
+    while _total(widths) > limit and (wider := [index for index in folded if widths[index] > folded[index]]):
+        widths[max(wider, key=lambda index: widths[index])] -= 1
+    return widths
+
+
+def _text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell.text
+
+
+def _print(
+    console: Console,
+    columns: Sequence[TableColumn],
+    rows: Sequence[Sequence[Cell]],
+    widths: Sequence[int],
+    chosen: Sequence[int],
+    is_ruled: bool,
+) -> None:
+    heads = [StyledCell(columns[index].name, "bold") for index in chosen]
+    lines = [*_lines(heads, columns, widths, chosen)]
+    if is_ruled:
+        rule = "─" if "utf" in console.encoding.lower() else "-"
+        lines = ["", *lines, " " + rule * (_total([widths[index] for index in chosen]) - 1)]
     for row in rows:
-        table.add_row(*(Text(row[index]) for index in chosen))
-    return table
+        lines += _lines([row[index] for index in chosen], columns, widths, chosen)
+    console.print("\n".join(lines + [""] * is_ruled), soft_wrap=True)
+
+
+def _lines(
+    row: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence[int], chosen: Sequence[int]
+) -> Iterator[str]:
+    """Yield the lines of a row as markup: more than one if a cell has them, or is folded."""
+    pieces = []
+    for cell, index in zip(row, chosen, strict=True):
+        lines = _text(cell).split("\n")
+        if any(cells(line) > widths[index] for line in lines):
+            lines = [part for line in lines for part in textwrap.wrap(line, widths[index], break_on_hyphens=False)]
+        pieces.append(lines)
+    for number in range(max(map(len, pieces))):
+        parts = []
+        for cell, index, found in zip(row, chosen, pieces, strict=True):
+            text = found[number] if number < len(found) else ""
+            blanks = " " * (widths[index] - cells(text))
+            text = escape(text) if isinstance(cell, str) or not text else f"[{cell.style}]{escape(text)}[/]"
+            parts.append(text + blanks if columns[index].is_text else blanks + text)
+        yield f" {'  '.join(parts)}".rstrip()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.remote import Asked, asking, duration
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.duration import duration_text
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SHOWN = 20
 """The most moved leaders that are printed."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate

@@ -6,8 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.explanation_view import show_explanation
 from diamant.broker.erasure.certification.record_holders import RecordHolder
 from diamant.broker.groups.share.ranges import RecordState
