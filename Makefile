@@ -54,7 +54,7 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick torture fuzz matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
+.PHONY: run test quick torture soak fuzz matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -97,6 +97,9 @@ torture: $(DEV_STAMP) ## kill a broker, break its disk and check what it answere
 
 fuzz: $(DEV_STAMP) ## requests and files that are nearly right, against brokers (FOR=10m SEED=1)
 	$(BIN)/python -m tests.fuzz --for $(or $(FOR),10m) --seed $(or $(SEED),1)
+
+soak: $(DEV_STAMP) ## hours of steady load: memory, descriptors, threads, disk and latency, drawn in build/soak.svg (FOR=24h)
+	$(BIN)/python -m tests.torture.soak --for $(or $(FOR),1h)
 
 # In a copy: the kernels of this checkout stay what they are.
 sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds checks and sanitizers (DIAMANT_EXAMPLES=200: more random logs)

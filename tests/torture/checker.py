@@ -74,8 +74,8 @@ def _log_of(directory: Path) -> list[Record]:
     return found
 
 
-def check(data: Path, history: History) -> None:
-    """Finding, unless everything that was answered is kept. The broker takes no requests, or is stopped."""
+def check(data: Path, history: History) -> dict[Partition, list[Record]]:
+    """Finding, unless everything that was answered is kept; the logs. The broker takes no requests, or is stopped."""
     logs = partitions_of(data)
     for name, topic in history.topics.items():
         there = {index for each, index in logs if each == name}
@@ -103,6 +103,7 @@ def check(data: Path, history: History) -> None:
     for transaction in history.transactions:
         check_transaction(transaction, visible, history)
     check_certificates(data, history, logs)
+    return logs
 
 
 def check_indexes(directory: Path, log: list[Record]) -> None:
@@ -265,8 +266,8 @@ def check_certificates(data: Path, history: History, logs: dict[Partition, list[
         if state not in states[reference]:
             raise Finding(f"the certificate of {reference}, {state}, is gone: {states[reference]}")
     for reference, found in states.items():
-        key = history.forgotten[reference]
-        if not found & GONE.keys():
+        key = history.forgotten.get(reference)  # none: of an earlier epoch of a soak
+        if key is None or not found & GONE.keys():
             continue
         wanted = [one.value for sent in history.sent.values() for one in sent.values() if one.key == key]
         is_key_gone = any(GONE.get(state) for state in found)

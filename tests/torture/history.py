@@ -73,6 +73,13 @@ class History:
     certified: dict[str, str] = field(default_factory=dict)
     """Answered: the state of the certificate, by reference."""
 
+    read: dict[tuple[str, str, int], dict[int, bytes]] = field(default_factory=dict)
+    """What a group of real clients has read, by group, topic and partition: values by offset."""
+    committed: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    """The last offset that it has committed."""
+    accepted: set[int] = field(default_factory=set)
+    """Offsets that the share group has acknowledged: they are never delivered again."""
+
     planted: set[str] = field(default_factory=set)
     """Files of the data directory that hold values of forgotten keys, put there to be found."""
 

@@ -141,9 +141,7 @@ class Administrator:
             fields |= {"key": key.decode(), "topics": [name]}
         else:
             fields |= {"topic": name, "where": f'key == "{key.decode()}"'}
-
-        for one in (await self.ask("GET", "/v1/snapshots"))["snapshots"]:
-            await self.ask("DELETE", f"/v1/snapshots/{one['id']}")
+        await self.drop_snapshots()
         answer = await self.ask("POST", f"/v1/{by}?wait_ms=20000", fields)
         if answer.get("certificate"):
             self.history.certified[reference] = answer["certificate"]["state"]
@@ -161,6 +159,11 @@ class Administrator:
     async def snapshot(self) -> str:
         """Take a snapshot; its id."""
         return str((await self.ask("POST", "/v1/snapshots", {}))["id"])
+
+    async def drop_snapshots(self) -> None:
+        """Delete all snapshots."""
+        for one in (await self.ask("GET", "/v1/snapshots"))["snapshots"]:
+            await self.ask("DELETE", f"/v1/snapshots/{one['id']}")
 
     async def reset(self, snapshot: str) -> None:
         """Go back to a snapshot."""

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,13 @@ from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
 from tests.torture.checker import check, check_names, waiting
+from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients
 from tests.torture.disturber import Disturbance
 from tests.torture.history import Finding, History
 from tests.torture.operations import Administrator
 from tests.torture.producing import (
     FORBIDDEN,
+    Answer,
     Clock,
     IdempotentProducer,
     Refused,
@@ -33,6 +35,7 @@ from tests.torture.producing import (
     trespass,
     wait_for,
 )
+from tests.torture.share_reader import ShareReader
 from tests.torture.shim import Kind, Shim
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -41,12 +44,18 @@ PROPERTIES = {
     "diamant.clock": "manual",
     "diamant.certificate.key.ephemeral": "true",
     "offsets.topic.num.partitions": "2",
+    "offsets.retention.minutes": "100000000",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
     "log.segment.delete.delay.ms": "0",
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "offsets.topic.segment.bytes": "1048576",
     "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "20000",
     "authorizer.class.name": "StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "diamant.acls": json.dumps([f"User:* DENY ALL topic {FORBIDDEN}", f"User:* DENY ALL group {FORBIDDEN}"]),
@@ -58,6 +67,8 @@ CONFIGS = {
     "segment.ms": (60_000, 10**9),
     "max.message.bytes": (10**6, 2 * 10**6),
 }
+STEPS = {"send": 12, "transact": 4, "commit": 3, "share": 3, "topic": 2, "trespass": 1, "beside": 2}
+"""Kinds of steps, and how often each is taken."""
 MOST_TOPICS = 12
 ROUND_TIMEOUT_S = 600
 """Longer than anything that a client waits for."""
@@ -110,6 +121,8 @@ class World:
         self.admin = Administrator(self.history, self.clock)
         self.producers: list[IdempotentProducer] = []
         self.transactions: list[Transactions] = []
+        self.reader = ShareReader(self.history, "events-0")
+        self.clients = ClientProcesses(place, self.broker.address)
         self.background: asyncio.Task[None] | None = None
         self.snapshot: tuple[str, History] | None = None
         self.is_up = False
@@ -149,6 +162,7 @@ class World:
         wire, self._wire = self._wire, None
         for transactions in self.transactions:
             transactions.forget()
+        self.reader.forget()
         if wire is not None:
             with suppress(*GONE):
                 await wire.__aexit__(None, None, None)
@@ -193,6 +207,8 @@ class World:
                 size = str(self.rng.choice((8000, 20_000, 200_000)))
                 await self.admin.run(wire, self.admin.create(name, 2, configs | {"internal.segment.bytes": size}))
         await self.admin.run(wire, self.admin.create("payments", 3, {"internal.segment.bytes": "8000"}))
+        for name, partitions in TOPICS.items():
+            await self.admin.run(wire, self.admin.create(name, partitions, {"internal.segment.bytes": "100000"}))
         self.add_clients()
 
     def add_clients(self) -> None:
@@ -207,13 +223,13 @@ class World:
         self.transactions = [
             Transactions(self.history, f"payer-{number}-{self._serial}", "payments", (0, 1, 2)) for number in range(2)
         ]
+        self.reader = ShareReader(self.history, "events-0")
 
-    async def step(self) -> None:
-        """Take one step. Exceptions as of the clients."""
+    async def step(self) -> str:
+        """Take one step; its kind. Exceptions as of the clients."""
         rng, wire = self.rng, await self.wire()
-        match rng.choices(("send", "transact", "commit", "topic", "trespass", "beside"), weights=(12, 4, 3, 2, 1, 2))[
-            0
-        ]:
+        (kind,) = rng.choices([*STEPS], weights=[*STEPS.values()])
+        match kind:
             case "send":
                 await rng.choice(self.producers).send(wire, rng, self.clock)
             case "transact":
@@ -225,8 +241,11 @@ class World:
                 await self.change_topics(wire)
             case "trespass":
                 await trespass(wire)
+            case "share":
+                await self.reader.step(wire, rng)
             case _:
                 self.begin_beside()
+        return kind
 
     async def change_topics(self, wire: WireClient) -> None:
         """Create, grow, alter or delete a topic."""
@@ -287,17 +306,26 @@ class World:
         try:
             if self.snapshot is None:
                 taken = self.history.copy()
-                self.snapshot = await self.admin.snapshot(), taken
+                self.snapshot = await self._answered(self.admin.snapshot), taken
             else:
                 (snapshot, before), self.snapshot = self.snapshot, None
-                await self.admin.reset(snapshot)
+                await self._answered(partial(self.admin.reset, snapshot))
                 await self.disconnect()
                 self.history = before
                 self.admin.history = before
                 self.add_clients()
-                await self.admin.look_at_clock()
+                await self._answered(self.admin.look_at_clock)
         except Refused as error:
             self.note(error)
+
+    async def _answered(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask over HTTP again as long as the broker runs: on a busy machine its ten seconds for a request may be over."""
+        while True:
+            try:
+                return await ask()
+            except ConnectionError:
+                if not self.broker.process.is_running:
+                    raise
 
     # Rounds
 
@@ -310,6 +338,8 @@ class World:
             await self.start()
         else:
             self.arm(disturbance)
+        if self.rng.random() < 0.4:
+            self.clients.start(with_java=self.rng.random() < 0.3)
         reviver = asyncio.create_task(self._wait_and_revive())
         try:
             for _ in range(disturbance.steps):
@@ -378,6 +408,9 @@ class World:
             self.look_at_log(disturbance)
             await self.start()
             await self.finish()
+        if self.rng.random() < 0.3:
+            self.clients.replace_one(self.rng, self.history)
+        await self.clients.stop(self.history)
         await self.check()
         self.look_at_log(disturbance)
 
@@ -399,14 +432,11 @@ class World:
                     raise
                 await self.disconnect()
 
-    def look_at_log(self, disturbance: Disturbance) -> None:
+    def look_at_log(self, disturbance: Disturbance | None) -> None:
         """Finding if the broker was surprised."""
         log = self.broker.process.log
-        if (
-            "Traceback" in log
-            and disturbance.quota is None
-            and not any(rule.kind is Kind.FAIL for rule in disturbance.rules)
-        ):
+        fails = disturbance is not None and any(rule.kind is Kind.FAIL for rule in disturbance.rules)
+        if "Traceback" in log and not fails and (disturbance is None or disturbance.quota is None):
             raise Finding(f"a traceback: {log[log.index('Traceback') :][:3000]}")
 
     async def check(self) -> None:
@@ -416,7 +446,7 @@ class World:
             await wait_until(lambda: not waiting(self.data))
         except TimeoutError:
             raise Finding(f"files wait for nothing: {waiting(self.data)}") from None
-        check(self.data, self.history)
+        check_clients(self.history, check(self.data, self.history))
         for name in self.history.planted:
             (self.data / name).unlink(missing_ok=True)
         check_names(self.data, self.history)
@@ -438,6 +468,7 @@ class World:
 
     async def close(self) -> None:
         """Give everything back."""
+        self.clients.kill()
         if self.background is not None:
             self.background.cancel()
         await self.disconnect()
