@@ -16,6 +16,7 @@ from diamant.broker.groups.delivery.share_delivery import ShareDelivery
 from diamant.broker.groups.membership.share_service import ShareGroups
 from diamant.broker.groups.share.share_group import ShareGroup
 from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
+from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.group_store import GroupStore
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.group_records import NamedPartitions
@@ -48,7 +49,12 @@ class ShareOffsets:
         self._groups.check_enabled()
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
-        return [] if group is None or group.share is None else list(group.share.initialized.values())
+        return [] if group is None else self.topics_of(group)
+
+    def topics_of(self, group: Group) -> Sequence[NamedPartitions]:
+        """Return the topics of a group with a state, but deleted ones: the group forgets those with the next heartbeat."""
+        found = () if group.share is None else group.share.initialized.values()
+        return [topic for topic in found if topic.topic_id in self._groups.image.topics_by_id]
 
     def of(self, group_id: str, topic_id: UUID, partition: int, log: Log | None) -> StartOffset:
         """Return the start offset of a share partition."""

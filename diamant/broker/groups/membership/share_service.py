@@ -85,7 +85,7 @@ class ShareGroups:
         return is_configured or node.metadata.image.features.get(SHARE_VERSION, 0) > 0
 
     @property
-    def _image(self) -> MetadataImage:
+    def image(self) -> MetadataImage:
         return self._node.topics.image
 
     def check_enabled(self) -> None:
@@ -192,7 +192,7 @@ class ShareGroups:
             subscriptions[member_id] = metadata.subscribed_topic_names
         has_changed = before is None or before.metadata.subscribed_topic_names != metadata.subscribed_topic_names
         wanted_names = {name for topics in subscriptions.values() for name in topics}
-        topics_hash = metadata_hash(wanted_names, self._image)
+        topics_hash = metadata_hash(wanted_names, self.image)
         epoch = group.group_epoch
         initialized = self._initialize(group, wanted_names, epoch + 1)
         if has_changed or topics_hash != group.metadata_hash or initialized is not None:
@@ -222,7 +222,7 @@ class ShareGroups:
     def _target(
         self, group: ShareGroup, subscriptions: dict[str, tuple[str, ...]], places: Iterable[Place]
     ) -> dict[str, tuple[Place, ...]]:
-        topics = self._image.topics
+        topics = self.image.topics
         wanted = {
             member_id: {topics[name].topic_id for name in names if name in topics}
             for member_id, names in subscriptions.items()
@@ -233,10 +233,10 @@ class ShareGroups:
     def _initialize(self, group: ShareGroup, names: Iterable[str], epoch: int) -> dict[UUID, NamedPartitions] | None:
         """Begin the states of partitions that have none; return all topics of the group with a state, None if nothing changed."""
         topics = dict(group.initialized)
-        for topic_id in [topic_id for topic_id in topics if topic_id not in self._image.topics_by_id]:
+        for topic_id in [topic_id for topic_id in topics if topic_id not in self.image.topics_by_id]:
             del topics[topic_id]
         for name in sorted(names):
-            topic = self._image.topics.get(name)
+            topic = self.image.topics.get(name)
             if topic is None:
                 continue
             known = topics.get(topic.topic_id, NamedPartitions(topic.topic_id, name, ()))
@@ -268,7 +268,7 @@ class ShareGroups:
             if member_id not in member_ids
             for name in member.metadata.subscribed_topic_names
         }
-        records.append(group.epoch_record(group.group_epoch + 1, metadata_hash(names, self._image)))
+        records.append(group.epoch_record(group.group_epoch + 1, metadata_hash(names, self.image)))
         self.commit(group, records)
         for member_id in member_ids:
             self.timers.cancel((group.group_id, member_id))
@@ -338,12 +338,12 @@ class ShareGroups:
 
     def assigned_topics(self, group_id: str) -> set[str]:
         """Return the names of the topics that members of a group have partitions of."""
-        topics = self._image.topics_by_id
+        topics = self.image.topics_by_id
         places = (place for member in self.share_group(group_id).members.values() for place in member.assigned)
         return {topics[topic_id].name for topic_id, _ in places if topic_id in topics}
 
     def _described_member(self, member: ShareMember) -> dict[str, object]:
-        topics = self._image.topics_by_id
+        topics = self.image.topics_by_id
         return {
             "member_id": member.member_id,
             "rack_id": member.metadata.rack_id,

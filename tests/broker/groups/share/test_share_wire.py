@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.broker.groups.share.share_cases import FIRST, SECOND, answers
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
     ALTER_SHARE_OFFSETS,
+    DESCRIBE_SHARE_OFFSETS,
     GAP,
     GROUP_RESOURCE,
     REJECT,
@@ -312,6 +314,8 @@ async def test_the_group_follows_the_log_and_its_topic() -> None:
         assert code(await one.fetch(adds=False)) == ErrorCode.UNKNOWN_TOPIC_ID
         assert not broker.services.groups().share.delivery.state.states
         await wire.create("t")
+        described = await wire.call(DESCRIBE_SHARE_OFFSETS, 1, {"groups": [{"group_id": "g", "topics": None}]})
+        assert described.groups[0].topics == ()  # the new topic of that name is another one
         two = member(broker, wire, SECOND)
         await two.wait_until_assigned()
         await wire.produce("t", [b"new"])
@@ -366,6 +370,16 @@ async def test_a_full_window_of_aborted_records_does_not_stop_a_group() -> None:
         one = member(broker, wire)
         await one.wait_until_assigned()
         assert acquired(await one.fetch()) == [[150, 151, 1]]
+
+
+async def test_the_page_of_a_group_knows_a_new_topic_from_a_deleted_one_of_its_name() -> None:
+    """As long as no member has asked for its partitions, the group has none of them."""
+    async with sharing(MemoryEnv(), diamant_http_listen="127.0.0.1:0") as (broker, wire):
+        await member(broker, wire).wait_until_assigned()
+        await wire.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
+        await wire.create("t")
+        for page in ("/groups", "/groups/g"):
+            assert (await ask(broker, "GET", page)).status == HTTPStatus.OK
 
 
 async def test_a_broken_state_partition_refuses_and_the_rest_serves() -> None:

@@ -133,7 +133,7 @@ def _places(call: Call, group: Group) -> list[PlaceRow]:
 def _share_places(call: Call, groups: GroupCoordinator, group: Group) -> list[SharePlaceRow]:
     topics = call.services.node.topics
     rows = []
-    for known in () if group.share is None else group.share.initialized.values():
+    for known in groups.share_offsets.topics_of(group):
         topic = topics.by_name.get(known.topic_name)
         if topic is None or not call.may_know(known.topic_name):
             continue
@@ -141,7 +141,8 @@ def _share_places(call: Call, groups: GroupCoordinator, group: Group) -> list[Sh
             log = topic.logs.get(number)
             offset = groups.share_offsets.of(group.group_id, known.topic_id, number, log)
             start, lag = (None if one == UNKNOWN_OFFSET else one for one in (offset.start_offset, offset.lag))
-            live = groups.share.delivery.state.states[SharePartitionKey(group.group_id, known.topic_id, number)].live
+            state = groups.share.delivery.state.states.get(SharePartitionKey(group.group_id, known.topic_id, number))
+            live = None if state is None else state.live
             held = [] if live is None else list(held_records(live))
             shown, more = tuple(held[:MAX_HELD_ROWS]), max(0, len(held) - MAX_HELD_ROWS)
             end, in_flight = None if log is None else log.high_watermark, 0 if live is None else live.in_flight_count
