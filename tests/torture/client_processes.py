@@ -30,6 +30,7 @@ GETS_ON_S, ENDED_S = 120.0, 90.0
 """Longer than a member that was killed stays in its group, and a transaction without its producer lasts."""
 AHEAD = 3000
 """Records that Kafka's producer may have sent and does not tell of: it tells what is acknowledged."""
+JVM = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp")
 JAVA_RATE = 100
 JAVA_SETTINGS = {
     "produce": "enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=2147483647\n",
@@ -137,9 +138,21 @@ def _java(client: Client, address: str, place: Path, serial: int) -> list[str]:
         options += ["--group-id", client.name]
     if client.role == "consume":
         options += ["--group-protocol", client.protocol]
-    jvm = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp", kafka_jars() or ""]
     where = ["--bootstrap-server", address, "--topic", client.topic, "--command-config", str(settings)]
-    return ["java", *jvm, f"org.apache.kafka.tools.{program}", *where, *options]
+    return [*JVM, kafka_jars() or "", f"org.apache.kafka.tools.{program}", *where, *options]
+
+
+def check_with_kafka(data: Path) -> None:
+    """Have Kafka's dump-log read every batch, where there is one. Finding. The broker is stopped."""
+    jars = kafka_jars()
+    if jars is None:
+        return
+    files = ",".join(str(file) for file in sorted(data.glob("*/*.log")) if file.stat().st_size)
+    command = [*JVM, jars, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wrong = [line for line in done.stdout.splitlines() if "isvalid: false" in line or "Exception" in line]
+    if wrong or done.returncode:
+        raise Finding(f"dump-log says {wrong[:3]} {done.stderr[-1000:]}")
 
 
 class ClientProcesses:

@@ -17,6 +17,8 @@ ERRORS = {
     errno.EINTR: Op.OPEN | Op.READ | Op.WRITE | Op.SYNC,
 }
 STEPS = (6, 30)
+JUMP_S = 3000
+"""Records of clients whose clock is an hour ahead of the broker's are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Disturbance:
     rules: tuple[Rule, ...] = ()
     quota: int | None = None
     """Bytes that may still be written; None: all."""
+    ahead_s: int = 0
+    """What the clock jumps by; afterwards it jumps back."""
     at_start: bool = False
     """The rules apply to a start after a kill, too."""
     ends: str = "kill"
@@ -40,6 +44,7 @@ def choose(rng: random.Random) -> Disturbance:
     kinds = {
         "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
         "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
+        "clock": 2,
     }  # fmt: skip
     (name,) = rng.choices([*kinds], weights=[*kinds.values()])
     match name:
@@ -73,6 +78,8 @@ def choose(rng: random.Random) -> Disturbance:
             return Disturbance(name, steps, (rule,), ends="")
         case "short on connections":
             return Disturbance(name, steps, (Rule(Op.SEND | Op.RECEIVE, Kind.SHORT, times=40),), ends="")
+        case "clock":
+            return Disturbance(name, steps, ahead_s=rng.randint(-JUMP_S, JUMP_S), ends=rng.choice(("", "kill", "stop")))
         case _:
             return Disturbance(name, steps, ends="stop")
     return Disturbance(name, steps, (rule,))

@@ -19,7 +19,7 @@ from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
 from tests.torture.checker import check, check_names, waiting
-from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients
+from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients, check_with_kafka
 from tests.torture.disturber import Disturbance
 from tests.torture.history import Finding, History
 from tests.torture.operations import Administrator
@@ -45,6 +45,7 @@ PROPERTIES = {
     "diamant.certificate.key.ephemeral": "true",
     "offsets.topic.num.partitions": "2",
     "offsets.retention.minutes": "100000000",
+    "producer.id.expiration.ms": "2147483647",
     "transaction.state.log.num.partitions": "2",
     "share.coordinator.state.topic.num.partitions": "2",
     "log.segment.delete.delay.ms": "0",
@@ -363,6 +364,7 @@ class World:
         if self.shim is not None:
             self.shim.arm(*disturbance.rules)
             self.shim.set_quota(disturbance.quota)
+            self.shim.set_clock(disturbance.ahead_s)
 
     async def _wait_and_revive(self) -> None:
         """Let what was stopped go on, a moment later."""
@@ -498,6 +500,8 @@ async def torture(
                         await world.check()
             except (Finding, Refused, *GONE) as error:
                 raise Finding(f"seed {seed}, round {number}, {disturbance}: {type(error).__name__} {error}") from error
+        await world.end("stop")
+        check_with_kafka(world.data)
         world.figures.acknowledged = world.history.is_acknowledged()
         world.figures.certificates = len(list(world.data.glob("diamant-*-*.json")))
     return world.figures

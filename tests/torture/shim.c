@@ -1,5 +1,5 @@
 /* Stands between a process and the C library, preloaded: fails, shortens and counts calls on files below TORTURE_ROOT and on
-   connections, kills or stops a process at one of them, and records changes for `power_loss`. Rules lie in shared memory: `shim.py`. */
+   connections, kills or stops a process at one of them, moves the clock, and records changes for `power_loss`. Rules lie in shared memory: `shim.py`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OPEN = 1, READ = 2, WRITE = 4, SYNC = 8, RENAME = 16, UNLINK = 32, TRUNCATE = 64, LINK = 128, MKDIR = 256, SEND = 512, RECEIVE = 1024 };
@@ -28,7 +29,7 @@ struct rule {
     char part[PART];
 };
 struct control {
-    int64_t calls, broker, has_quota, quota, lock;
+    int64_t calls, broker, has_quota, quota, lock, ahead_s;
     struct rule rules[RULES];
 };
 
@@ -58,6 +59,7 @@ static int (*real_linkat)(int, const char *, int, const char *, int);
 static int (*real_mkdirat)(int, const char *, mode_t);
 static ssize_t (*real_send)(int, const void *, size_t, int);
 static ssize_t (*real_recv)(int, void *, size_t, int);
+static int (*real_clock_gettime)(clockid_t, struct timespec *);
 
 static void **resolved(void **place, const char *name) {
     if (!*place) *place = dlsym(RTLD_NEXT, name);
@@ -440,4 +442,12 @@ ssize_t recv(int fd, void *to, size_t size, int flags) {
     if (!is_connection(fd)) return REAL(recv)(fd, to, size, flags);
     struct rule *rule = meet(RECEIVE, "", fd);
     return fails(rule) ? -1 : REAL(recv)(fd, to, shortened(rule, size), flags);
+}
+
+/* Time. */
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    int done = REAL(clock_gettime)(id, now);
+    if (!done && control && id == CLOCK_REALTIME) now->tv_sec += control->ahead_s;
+    return done;
 }

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 RULES, PART = 8, 64
-_HEAD, _RULE, _ENTRY = struct.Struct("5q"), struct.Struct(f"7q{PART}s"), struct.Struct("=IIQQqII")
-_BROKER_AT, _QUOTA_AT, _FIRED_AT = 8, 16, 48
+_HEAD, _RULE, _ENTRY = struct.Struct("6q"), struct.Struct(f"7q{PART}s"), struct.Struct("=IIQQqII")
+_BROKER_AT, _QUOTA_AT, _AHEAD_AT, _FIRED_AT = 8, 16, 40, 48
 
 
 class Op(enum.IntFlag):
@@ -123,6 +123,10 @@ class Shim:
         """Leave so many bytes that may still be written; None: all."""
         struct.pack_into("qq", self._map, _QUOTA_AT, left is not None, left or 0)
 
+    def set_clock(self, ahead_s: int) -> None:
+        """Let the clock jump, to so many seconds before the real one."""
+        struct.pack_into("q", self._map, _AHEAD_AT, ahead_s)
+
     def arm(self, *rules: Rule) -> None:
         """Replace the rules."""
         assert len(rules) <= RULES
@@ -132,9 +136,10 @@ class Shim:
             _RULE.pack_into(self._map, self._at(index), *numbers, rule.part.encode())
 
     def disarm(self) -> None:
-        """Remove the rules, and the limit of space."""
+        """Remove the rules, and the limit of space; the clock jumps back."""
         self._map[_HEAD.size :] = bytes(RULES * _RULE.size)
         self.set_quota(None)
+        self.set_clock(0)
 
     def fired(self) -> int:
         """Calls that the rules have met."""
