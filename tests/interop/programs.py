@@ -18,8 +18,9 @@ from typing import Any
 
 # A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
 KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
-# What either broker may say when it starts on a directory that was not closed.
+# What either broker may say when it starts on a directory that was not closed, and Diamant when there is work to continue.
 RECOVERY_NOISE = re.compile(r"cut off \d+ bytes|the last shutdown was not clean: \d+ logs were checked")
+PENDING = re.compile(r"(erasure|person) \w+ is unfinished \(\w+\), it continues")
 SHOWN = 5
 
 
@@ -68,9 +69,17 @@ class Programs:
         return self.work / f"{self.runs:02d}-{name}.log"
 
     @contextmanager
-    def diamant_broker(self, directory: Path, *, is_killed: bool = False, configs: Sequence[str] = ()) -> Iterator[str]:
+    def diamant_broker(
+        self,
+        directory: Path,
+        *,
+        is_killed: bool = False,
+        configs: Sequence[str] = (),
+        has_http: bool = False,
+        may_warn: bool = False,
+    ) -> Iterator[str]:
         """Diamant on a directory; stopped with SIGTERM, which has to end well and leave the mark of a clean shutdown, or
-        with SIGKILL.
+        with SIGKILL. HTTP is at the next port.
         """
         log = self._log("diamant")
         port = free_port(self.port)
@@ -83,7 +92,8 @@ class Programs:
             str(directory),
             "--exit-with-parent",
         ]
-        command += [word for config in ("diamant.http.listen=", *configs) for word in ("--set", config)]
+        http = f"127.0.0.1:{port + 1}" if has_http else ""
+        command += [word for config in (f"diamant.http.listen={http}", *configs) for word in ("--set", config)]
         was_killed = not (directory / ".kafka_cleanshutdown").exists()
         with (
             log.open("w") as errors,
@@ -102,6 +112,7 @@ class Programs:
         lines = log.read_text().splitlines()
         if was_killed:
             lines = [line for line in lines if not RECOVERY_NOISE.search(line)]
+        lines = [line for line in lines if not may_warn and not PENDING.search(line)]
         noise = [line for line in lines if re.search(r"\b(ERROR|WARNING)\b|Traceback", line)]
         self.checks.report(f"Diamant has no warnings or errors on {directory.name}", noise)
 
