@@ -87,8 +87,9 @@ UNCLEANED = {"min.compaction.lag.ms": str(1 << 50)}
 RANGE = "10.0.0.0/8"
 REFUSAL = re.compile(
     r"No MetadataVersion with feature level \d+|featureLevel=\d+\), but this controller only supports versions [\d-]+"
+    r"|feature metadata\.version is at level \d+, supported are \d+ to \d+"
 )
-"""Which of the two it is depends on which of Kafka's threads comes first."""
+"""Kafka's, of which it is one or the other depending on which of its threads comes first, and Diamant's."""
 _KEPT: list[object] = []
 """Clients, to the end of the process."""
 SETTLED_S = 60

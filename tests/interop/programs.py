@@ -16,8 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# A line at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists.
-KAFKA_NOISE = re.compile(r"Expected partition .* to exist, but it was missing\. Creating")
+# Lines at level ERROR with which Kafka comments on what it does itself: new partitions of a topic that exists; slowness on a
+# busy machine.
+KAFKA_NOISE = re.compile(
+    r"Expected partition .* to exist, but it was missing\. Creating|Exceptionally slow controller event|channel manager timed out"
+)
 # What either broker may say when it starts on a directory that was not closed, and Diamant when there is work to continue.
 RECOVERY_NOISE = re.compile(r"cut off \d+ bytes|the last shutdown was not clean: \d+ logs were checked")
 PENDING = re.compile(r"(erasure|person) \w+ is unfinished \(\w+\), it continues")
