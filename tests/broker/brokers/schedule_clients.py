@@ -6,7 +6,8 @@ They live with three faults of librdkafka; the answers that it gets are Kafka's:
   the end.
 - An abort whose partitions were refused by a former coordinator is sent to the present one, for which nothing is open:
   INVALID_TXN_STATE, fatal to the producer. So there is another producer, which fences it.
-- A member that is assigned partitions while it closes never ends (librdkafka #4884). So members unsubscribe first.
+- A member that is assigned partitions while it closes never ends, and holds Python's lock (librdkafka #4884). So members only
+  unsubscribe, and stay until the process ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 PARTITIONS = 3
 PATIENCE_S = 180.0
 """A busy machine needs most of it: requests then take seconds."""
+_LEFT: list[Consumer] = []
+"""Members that have left."""
 GROUPS = (("classic", 2), ("consumer", 1))
 """The protocol and the members of each group."""
 
@@ -128,13 +131,13 @@ class Clients:
         """Flush, and let the groups, whose members start over, read all that is stored. AssertionError: they do not."""
         assert self._idempotent.flush(PATIENCE_S) == 0
         assert not self.errors
-        self.close()
+        self.leave()
         self._members = self._start_members()
         until = time.monotonic() + PATIENCE_S
         while not (all(read.keys() >= self.stored for read in self.read) and self._is_balanced()):
             assert time.monotonic() < until, [len(self.stored - read.keys()) for read in self.read]
             self.poll(0.01)
-        self.close()
+        self.leave()
 
     def _is_balanced(self) -> bool:
         assigned = [(group, [one.partition for one in member.assignment()]) for group, member in self._members]
@@ -142,15 +145,14 @@ class Clients:
             sorted(itertools.chain(*_of_group(assigned, group))) == [0, 1, 2] for group in range(len(GROUPS))
         )
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """Let the members leave their groups."""
         for _, consumer in self._members:
             consumer.unsubscribe()
         until = time.monotonic() + PATIENCE_S
         while any(consumer.assignment() for _, consumer in self._members) and time.monotonic() < until:
             self.poll(0.01)
-        for _, consumer in self._members:
-            consumer.close()
+        _LEFT.extend(consumer for _, consumer in self._members)
 
     def in_log(self) -> Counter[str]:
         """What is committed in the topic, read without a group."""

@@ -72,11 +72,12 @@ def run(seed: int, bootstrap_servers: str, admin: Admin) -> int:
 
 
 def main(first: int, count: int) -> None:
-    """Run schedules; AssertionError with the first one that fails."""
+    """Run schedules, and end the process; AssertionError with the first one that fails."""
     bootstrap_servers = os.environ["DIAMANT_BOOTSTRAP_SERVERS"]
     admin = Admin(bootstrap_servers, http_url=os.environ["DIAMANT_HTTP_URL"])
     records = sum(run(seed, bootstrap_servers, admin) for seed in range(first, first + count))
     print(f"{count} schedules, {records} records", flush=True)
+    os._exit(0)  # without the end of consumers, which may never come (`schedule_clients`)
 
 
 if __name__ == "__main__":
