@@ -24,8 +24,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 PARTITIONS = 3
 PATIENCE_S = 180.0
 """A busy machine needs most of it: requests then take seconds."""
-_LEFT: list[Consumer] = []
-"""Members that have left."""
+_LEFT: list[object] = []
+"""Members that have left: they must not end."""
 GROUPS = (("classic", 2), ("consumer", 1))
 """The protocol and the members of each group."""
 
@@ -52,6 +52,7 @@ class Clients:
         self._idempotent = Producer({**self._settings, "enable.idempotence": True})
         self._transactional = [self._transactional_producer(number) for number in range(2)]
         self._members = self._start_members()
+        self._left: list[tuple[int, Consumer]] = []
 
     def _transactional_producer(self, number: int) -> Producer:
         producer = Producer({**self._settings, "transactional.id": f"{self._topic}-{number}"})
@@ -120,7 +121,7 @@ class Clients:
 
     def poll(self, timeout_s: float = 0) -> None:
         """Let the groups read what is there."""
-        for group, consumer in self._members:
+        for group, consumer in (*self._left, *self._members):
             for message in consumer.consume(500, timeout_s):
                 if message.error() is None:
                     self.read[group][message.value().decode()] += 1
@@ -146,13 +147,12 @@ class Clients:
         )
 
     def leave(self) -> None:
-        """Let the members leave their groups."""
+        """Let the members leave their groups: they do as they are polled."""
         for _, consumer in self._members:
             consumer.unsubscribe()
-        until = time.monotonic() + PATIENCE_S
-        while any(consumer.assignment() for _, consumer in self._members) and time.monotonic() < until:
-            self.poll(0.01)
-        _LEFT.extend(consumer for _, consumer in self._members)
+        self._left += self._members
+        _LEFT.append(self._left)
+        self._members = []
 
     def in_log(self) -> Counter[str]:
         """What is committed in the topic, read without a group."""
