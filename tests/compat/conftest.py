@@ -22,6 +22,13 @@ def compat_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Blocking
         yield broker
 
 
+@pytest.fixture
+def fresh_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
+    """The same for one test."""
+    with Broker(listen="127.0.0.1:0", data_dir=tmp_path_factory.mktemp("fresh"), **QUICK_GROUPS) as broker:
+        yield broker
+
+
 @pytest.fixture(scope="session")
 def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]:
     """The same with TLS, and a certificate of a throw-away CA."""

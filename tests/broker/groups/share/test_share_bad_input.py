@@ -1,0 +1,179 @@
+"""What goes wrong in share groups: members that die, crashes in the middle, partitions that come, groups of another kind."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from diamant.protocol.batches.batch_records import build_batch
+from diamant.protocol.batches.header import Record
+from diamant.protocol.errors import ErrorCode
+from tests.broker.groups.share.share_cases import FIRST, SECOND
+from tests.broker.groups.share.share_requests import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    SHARE_GROUP_HEARTBEAT,
+    ShareMemberClient,
+    acquired,
+    code,
+)
+from tests.broker.groups.share.test_share_wire import ONE_STATE_PARTITION, member, sharing, window
+from tests.broker.running import running
+from tests.broker.wire import CREATE_PARTITIONS, WireClient
+from tests.memory_env import MemoryEnv
+from tests.waiting import wait_until
+
+OFFSET_COMMIT = 8
+
+
+class Kill(NamedTuple):
+    """The files when the broker was killed, and what it had answered until then."""
+
+    env: MemoryEnv
+    done: frozenset[int]
+    asked: frozenset[int]
+
+
+async def test_a_crash_between_acknowledgement_and_write_loses_nothing() -> None:
+    """What the killed broker answered never comes again, what it was not asked comes, and no delivery counts too much."""
+    env = MemoryEnv()
+    kills: list[Kill] = []
+    updates = {"share_coordinator_snapshot_update_records_per_snapshot": 1}
+    async with sharing(env, **updates) as (broker, wire):
+        await wire.produce("t", [b"v"] * 8)
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 7, 1]]
+        done: frozenset[int] = frozenset()
+        asked: frozenset[int] = frozenset()
+        env.before_change = lambda: kills.append(Kill(env.copy(), done, asked))
+        for offset, kind in ((0, ACCEPT), (5, REJECT), (2, ACCEPT), (7, ACCEPT)):
+            asked |= {offset}
+            assert code(await one.acknowledge([(offset, offset, [kind])])) == 0
+            done = asked
+        env.before_change = None
+        kills.append(Kill(env.copy(), done, asked))
+    assert len(kills) >= 5
+    for kill in kills:
+        async with running(kill.env, **ONE_STATE_PARTITION, **updates) as (broker, wire):
+            await broker.services.groups.loaded()
+            again = acquired(await member(broker, wire, SECOND).fetch())
+        given = {offset for first, last, _ in again for offset in range(first, last + 1)}
+        assert set(range(8)) - kill.asked <= given <= set(range(8)) - kill.done
+        assert {count for _, _, count in again} == {1}, "what was never written does not count"
+
+
+async def test_a_member_whose_session_expires_releases_its_records() -> None:
+    """Its delivery counts, and its heartbeats are refused."""
+    short = {"group_share_min_session_timeout_ms": 100, "group_share_session_timeout_ms": 100}
+    async with (
+        sharing(
+            MemoryEnv(), group_share_min_heartbeat_interval_ms=50, group_share_heartbeat_interval_ms=50, **short
+        ) as (
+            broker,
+            wire,
+        ),
+        WireClient(broker.bootstrap_servers) as other,
+    ):
+        one, two = member(broker, wire), member(broker, other, SECOND)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        await wait_until(lambda: window(broker).next_lock_end_ms() is None)
+        assert acquired(await two.fetch()) == [[0, 2, 2]]
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert (await one.heartbeat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_member_that_leaves_holds_its_records_until_its_session_ends() -> None:
+    """As in Kafka, leaving the group says nothing about the share session: it may still acknowledge."""
+    async with sharing(MemoryEnv()) as (broker, wire), WireClient(broker.bootstrap_servers) as other:
+        one, two = member(broker, wire), member(broker, other, SECOND)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        assert (await one.heartbeat(-1)).error_code == ErrorCode.NONE
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == 0
+        assert acquired(await two.fetch(wait_ms=0)) == []
+        assert int((await one.acknowledge([], -1)).error_code) == 0
+        assert acquired(await two.fetch(adds=False)) == [[1, 2, 2]]
+
+
+async def test_added_partitions_are_assigned() -> None:
+    """The next heartbeat has them, and they begin as the group's configuration says."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        topics = [{"name": "t", "count": 3, "assignments": None}]
+        fields = {"topics": topics, "timeout_ms": 1000, "validate_only": False}
+        assert int((await wire.call(CREATE_PARTITIONS, 3, fields)).results[0].error_code) == 0
+        await wire.produce("t", [b"v"] * 2, partition=2)
+        (topic,) = (await one.heartbeat()).assignment.topic_partitions
+        assert list(topic.partitions) == [0, 1, 2]
+        assert acquired(await one.fetch(partition=2)) == [[0, 1, 1]]
+
+
+async def test_a_group_of_another_kind_refuses_members_of_a_share_group() -> None:
+    """The group keeps its offsets."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        offsets = [{"partition_index": 0, "committed_offset": 1, "committed_metadata": None}]
+        commit = {
+            "group_id": "classic",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": "t", "partitions": offsets}],
+        }
+        await wire.call(OFFSET_COMMIT, 8, commit)
+        one = ShareMemberClient(wire, "classic", "t", broker.node.topics.by_name["t"].topic_id, FIRST)
+        answer = await one.heartbeat(0)
+        assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert answer.error_message == "Group classic is not a share group."
+
+
+async def test_an_acknowledgement_at_a_wrong_epoch_changes_nothing() -> None:
+    """The record stays with its member, who may acknowledge it at the right epoch."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"])
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 0, 1]]
+        right = one.session_epoch
+        assert code(await one.acknowledge([(0, 0, [RELEASE])], right + 1)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])], right)) == 0
+
+
+async def test_a_batch_of_a_hundred_thousand_records_is_one_range() -> None:
+    """It is given whole, beyond the window's 2,000, and acknowledged in parts; only then are later records given."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        log = broker.node.topics.log("t", 0)
+        log.append_internal(build_batch([Record(offset, 0, None, b"") for offset in range(100_000)], base_offset=0))
+        one = member(broker, wire)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch(max_records=500)) == [[0, 99_999, 1]]
+        assert len(list(window(broker).runs())) == 1
+        await wire.produce("t", [b"next"], timestamp=0)
+        assert acquired(await one.fetch(adds=False, wait_ms=0)) == []
+        assert code(await one.acknowledge([(0, 98_000, [ACCEPT])])) == 0
+        assert acquired(await one.fetch(adds=False)) == [[100_000, 100_000, 1]]
+        assert code(await one.acknowledge([(98_001, 99_999, [ACCEPT])])) == 0
+        assert window(broker).start_offset == 100_000
+
+
+@pytest.mark.slow
+async def test_a_thousand_members_share_one_partition() -> None:
+    """All have the partition; each record goes to one of them. One member more is refused."""
+    count = 1_000
+    async with sharing(MemoryEnv(), group_share_max_size=count) as (broker, wire):
+        await wire.produce("t", [b"v"] * count)
+        members = [member(broker, wire, f"member-{number:04}") for number in range(count)]
+        for one in members:
+            (topic,) = (await one.heartbeat(0)).assignment.topic_partitions
+            assert list(topic.partitions) == [0]
+        refused = {"group_id": "g", "member_id": "last", "member_epoch": 0, "subscribed_topic_names": ["t"]}
+        answer = await wire.call(SHARE_GROUP_HEARTBEAT, 1, refused)
+        assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        given = [acquired(await one.fetch(share_acquire_mode=1, max_records=1, wait_ms=0)) for one in members]
+        assert given == [[[offset, offset, 1]] for offset in range(count)]
