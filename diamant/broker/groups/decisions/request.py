@@ -43,9 +43,7 @@ def check_request(
     epoch = request.member_epoch
     if (is_member_id_required or epoch > 0 or epoch == LEAVE_EPOCH) and not request.member_id.strip():
         raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
-    for name, text in (("GroupId", group_id), ("InstanceId", request.instance_id), ("RackId", request.rack_id)):
-        if text is not None and not text.strip():
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    check_not_blank(GroupId=group_id, InstanceId=request.instance_id, RackId=request.rack_id)
     if epoch == JOIN_EPOCH:
         _check_join(request)
     elif epoch == STATIC_LEAVE_EPOCH:
@@ -58,6 +56,13 @@ def check_request(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def check_not_blank(**texts: str | None) -> None:
+    """Check the texts of fields, by name. KafkaError INVALID_REQUEST."""
+    for name, text in texts.items():
+        if text is not None and not text.strip():
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
 
 def _check_join(request: MemberRequest) -> None:

@@ -217,9 +217,7 @@ class ShareDelivery:
                 self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1
 
     def end_session(self, key: SessionKey) -> None:
-        """End a member's session, and make the records available that it holds: the member closes it, its connection is
-        closed, or its session in the group has expired.
-        """
+        """End a member's session, and make the records available that it holds: the member or its connection is closed."""
         group_id, member_id = key
         for place in self.sessions.close(key):
             share_key = SharePartitionKey(group_id, *place)

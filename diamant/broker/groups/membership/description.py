@@ -62,13 +62,14 @@ def _describe_member(image: MetadataImage, group: ConsumerGroup, member: Consume
         "client_host": member.client_host,
         "subscribed_topic_names": sorted(member.subscribed_topic_names),
         "subscribed_topic_regex": member.subscribed_topic_regex,
-        "assignment": _named_partitions(image, current),
-        "target_assignment": _named_partitions(image, group.target.get(member.member_id, {})),
+        "assignment": named_partitions(image, current),
+        "target_assignment": named_partitions(image, group.target.get(member.member_id, {})),
         "member_type": 0 if member.uses_classic_protocol else 1,
     }
 
 
-def _named_partitions(image: MetadataImage, assignment: Any) -> dict[str, object]:
+def named_partitions(image: MetadataImage, assignment: Any) -> dict[str, object]:
+    """Return the fields of an assignment, partitions by topic id; topics that are gone are left out."""
     topics = image.topics_by_id
     return {
         "topic_partitions": [

@@ -19,10 +19,12 @@ from uuid import UUID
 
 from diamant.broker.coordinators.java_order import strings_in_timeline_order
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
+from diamant.broker.groups.decisions.request import check_not_blank
 from diamant.broker.groups.delivery.share_delivery import ShareDelivery
 from diamant.broker.groups.delivery.state_requests import StateRequests
+from diamant.broker.groups.membership.description import named_partitions
 from diamant.broker.groups.membership.timers import Timers
-from diamant.broker.groups.share.share_group import LEAVE_EPOCH, ShareGroup, ShareMember, ShareRecord
+from diamant.broker.groups.share.share_group import LEAVE_EPOCH, ShareGroup, ShareMember, ShareRecord, by_topic
 from diamant.broker.groups.share.simple_assignor import Place, assign
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.group_store import GroupStore
@@ -128,7 +130,7 @@ class ShareGroups:
             or before is None
             or before.assigned != member.assigned
         ):
-            answer["assignment"] = {"topic_partitions": _topic_partitions(member.assigned)}
+            answer["assignment"] = {"topic_partitions": [one._asdict() for one in by_topic(member.assigned)]}
         return answer
 
     def share_group(self, group_id: str) -> ShareGroup:
@@ -286,7 +288,6 @@ class ShareGroups:
         logger.info("group %s: member %s is removed: the member session expired", group_id, member_id)
         try:
             self._remove(group.share, [member_id])
-            self.delivery.end_session((group_id, member_id))
         except REQUEST_ERRORS as error:
             logger.warning("group %s: %s could not be removed: %s", group_id, member_id, error)
             self.timers.set((group_id, member_id), RETRY_MS, partial(self._expired, group_id, member_id))
@@ -343,7 +344,6 @@ class ShareGroups:
         return {topics[topic_id].name for topic_id, _ in places if topic_id in topics}
 
     def _described_member(self, member: ShareMember) -> dict[str, object]:
-        topics = self.image.topics_by_id
         return {
             "member_id": member.member_id,
             "rack_id": member.metadata.rack_id,
@@ -351,39 +351,16 @@ class ShareGroups:
             "client_id": member.metadata.client_id,
             "client_host": member.metadata.client_host,
             "subscribed_topic_names": list(member.metadata.subscribed_topic_names),
-            "assignment": {
-                "topic_partitions": [
-                    {"topic_id": topic_id, "topic_name": topics[topic_id].name, "partitions": numbers}
-                    for topic_id, numbers in _numbers(member.assigned).items()
-                    if topic_id in topics
-                ]
-            },
+            "assignment": named_partitions(self.image, dict(by_topic(member.assigned))),
         }
 
 
 def _check(request: ShareHeartbeat) -> None:
     """Source: GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid."""
-    message = None
     if not request.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
-    if not request.group_id:
-        message = "GroupId can't be empty."
-    elif request.rack_id == "":
-        message = "RackId can't be empty."
-    elif request.member_epoch == 0 and not request.topic_names:
-        message = "SubscribedTopicNames must be set in first request."
-    elif request.member_epoch < LEAVE_EPOCH:
-        message = "MemberEpoch is invalid."
-    if message is not None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _numbers(assigned: Iterable[Place]) -> dict[UUID, list[int]]:
-    topics: dict[UUID, list[int]] = {}
-    for topic_id, number in assigned:
-        topics.setdefault(topic_id, []).append(number)
-    return topics
-
-
-def _topic_partitions(assigned: Iterable[Place]) -> list[dict[str, object]]:
-    return [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in _numbers(assigned).items()]
+    check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)
+    if request.member_epoch == 0 and not request.topic_names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+    if request.member_epoch < LEAVE_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")

@@ -42,10 +42,6 @@ class Run(NamedTuple):
     member_id: str = NO_MEMBER
     lock_ends_ms: int = NO_LOCK
 
-    def is_held_by(self, member_id: str) -> bool:
-        """Return whether the member holds the records."""
-        return self.state is RecordState.ACQUIRED and self.member_id == member_id
-
     @property
     def stored(self) -> StateBatch:
         """The run as the state topic has it."""

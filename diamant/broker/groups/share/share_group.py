@@ -77,10 +77,6 @@ class ShareGroup:
         """Return whether a member subscribes to a topic."""
         return any(topic in member.metadata.subscribed_topic_names for member in self.members.values())
 
-    def subscribed_topics(self) -> set[str]:
-        """Return all topics that members subscribe to, existing or not."""
-        return {name for member in self.members.values() for name in member.metadata.subscribed_topic_names}
-
     def member(self, member_id: str) -> ShareMember:
         """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
         member = self.members.get(member_id)
@@ -131,14 +127,14 @@ class ShareGroup:
 
     def assignment_record(self, member_id: str, epoch: int, previous: int, places: Iterable[Place]) -> ShareRecord:
         """Return the record of a member's assignment."""
-        value = ShareGroupCurrentMemberAssignmentValue(epoch, previous, 0, _by_topic(places))
+        value = ShareGroupCurrentMemberAssignmentValue(epoch, previous, 0, by_topic(places))
         return ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
 
     def target_records(self, target: Mapping[str, Iterable[Place]], epoch: int, now_ms: int) -> Iterator[ShareRecord]:
         """Yield the records of a target assignment, of members for which it differs, then that of its epoch."""
         for member_id, places in target.items():
             if self.target.get(member_id) != tuple(places):
-                value = ShareGroupTargetAssignmentMemberValue(_by_topic(places))
+                value = ShareGroupTargetAssignmentMemberValue(by_topic(places))
                 yield ShareGroupTargetAssignmentMemberKey(self.group_id, member_id), value
         yield (
             ShareGroupTargetAssignmentMetadataKey(self.group_id),
@@ -172,7 +168,8 @@ def _places(topics: Iterable[AssignedPartitions]) -> tuple[Place, ...]:
     return tuple(sorted((topic.topic_id, number) for topic in topics for number in topic.partitions))
 
 
-def _by_topic(places: Iterable[Place]) -> tuple[AssignedPartitions, ...]:
+def by_topic(places: Iterable[Place]) -> tuple[AssignedPartitions, ...]:
+    """Return topics with the numbers of their partitions."""
     numbers: dict[UUID, list[int]] = {}
     for topic_id, number in places:
         numbers.setdefault(topic_id, []).append(number)

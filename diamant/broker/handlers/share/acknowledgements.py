@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, RENEW, ShareDelivery
-from diamant.broker.groups.delivery.share_sessions import SessionKey
+from diamant.broker.groups.delivery.share_sessions import RequestedSession
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
 from diamant.broker.groups.share.simple_assignor import Place
 from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, error_of
@@ -22,12 +22,25 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.uuid_text import ZERO_ID
 
-FIRST_WITH_RENEW = 2
-
 Outcome = tuple[int, str | None]
 """Error code and message."""
 
 DONE: Outcome = (0, None)
+
+
+def requested_session(context: RequestContext, request: Any) -> RequestedSession:
+    """Return the session that a ShareFetch or ShareAcknowledge names."""
+    return RequestedSession(
+        str(request.group_id or ""),
+        str(request.member_id or ""),
+        int(request.share_session_epoch),
+        context.connection.peer,
+    )
+
+
+def is_renewing(request: Any) -> bool:
+    """Return whether a request may renew locks: those of version 1 cannot say so."""
+    return bool(getattr(request, "is_renew_ack", False))
 
 
 def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
@@ -50,16 +63,14 @@ def acknowledged(
     delivery: ShareDelivery,
     topics: Topics,
     context: RequestContext,
-    key: SessionKey,
-    asked_topics: Iterable[Any],
-    *,
-    is_renewing: bool,
+    asked: RequestedSession,
+    request: Any,
 ) -> dict[Place, Outcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
-    group_id, member_id = key
-    may_renew = context.api_version >= FIRST_WITH_RENEW and is_renewing and delivery.text_of(group_id, RENEW) == "true"
+    group_id, member_id = asked.key
+    may_renew = is_renewing(request) and delivery.text_of(group_id, RENEW) == "true"
     outcome: dict[Place, Outcome] = {}
-    for place, partition in places_of(asked_topics):
+    for place, partition in places_of(request.topics):
         batches = [
             AcknowledgementBatch(
                 int(one.first_offset), int(one.last_offset), [int(kind) for kind in one.acknowledge_types]

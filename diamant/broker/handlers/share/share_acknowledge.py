@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.delivery.share_delivery import LOCK_DURATION_MS
-from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH, RequestedSession
-from diamant.broker.handlers.share.acknowledgements import acknowledged, failed
+from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH
+from diamant.broker.handlers.share.acknowledgements import acknowledged, failed, requested_session
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
 from diamant.protocol.wire.schemas import encode_response_fields
 
@@ -34,20 +34,14 @@ def handle(
     """Acknowledge each partition separately."""
     delivery = groups.share.delivery
     version = context.api_version
-    asked = RequestedSession(
-        str(request.group_id or ""),
-        str(request.member_id or ""),
-        int(request.share_session_epoch),
-        context.connection.peer,
-    )
+    asked = requested_session(context, request)
     try:
         groups.share.check_enabled()
         delivery.sessions.for_acknowledgement(asked)
     except REQUEST_ERRORS as error:
         code, message = failed(error)
         return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
-    is_renewing = getattr(request, "is_renew_ack", False)
-    outcome = acknowledged(delivery, topics, context, asked.key, request.topics, is_renewing=is_renewing)
+    outcome = acknowledged(delivery, topics, context, asked, request)
     if asked.epoch == FINAL_EPOCH:
         delivery.end_session(asked.key)
     responses: dict[Any, list[dict[str, object]]] = {}

@@ -32,7 +32,9 @@ from diamant.broker.handlers.share.acknowledgements import (
     acknowledged,
     check_readable,
     failed,
+    is_renewing,
     places_of,
+    requested_session,
 )
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -54,17 +56,11 @@ _MILLISECOND = timedelta(milliseconds=1)
 def handle(groups: GroupCoordinator, node: Node, context: RequestContext, request: ShareFetchRequest) -> Answer:
     """Acknowledge, then give records: now, or once there are some."""
     delivery = groups.share.delivery
-    asked = RequestedSession(
-        str(request.group_id or ""),
-        str(request.member_id or ""),
-        int(request.share_session_epoch),
-        context.connection.peer,
-    )
-    is_renewing = getattr(request, "is_renew_ack", False)
+    asked = requested_session(context, request)
     try:
         groups.share.check_enabled()
         has_records = bool(request.max_records or request.min_bytes or request.max_bytes or request.max_wait)
-        if is_renewing and has_records:
+        if is_renewing(request) and has_records:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         has_acknowledgements = any(partition.acknowledgement_batches for _, partition in places_of(request.topics))
         session = delivery.sessions.for_fetch(
@@ -80,7 +76,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
         return encode_share_fetch_response((), error=failed(error))
     outcome: dict[Place, Outcome] = {}
     if has_acknowledgements:
-        outcome = acknowledged(delivery, node.topics, context, asked.key, request.topics, is_renewing=is_renewing)
+        outcome = acknowledged(delivery, node.topics, context, asked, request)
     fetch = PendingShareFetch(delivery, node, context, asked, request, session, outcome)
     if session is None:
         delivery.end_session(asked.key)

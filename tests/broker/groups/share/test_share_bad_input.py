@@ -65,26 +65,21 @@ async def test_a_crash_between_acknowledgement_and_write_loses_nothing() -> None
         assert {count for _, _, count in again} == {1}, "what was never written does not count"
 
 
-async def test_a_member_whose_session_expires_releases_its_records() -> None:
-    """Its delivery counts, and its heartbeats are refused."""
+async def test_a_member_whose_session_in_the_group_expires_holds_its_records() -> None:
+    """As in Kafka: it may acknowledge them until its locks end or its connection closes, but it has to join the group again."""
     short = {"group_share_min_session_timeout_ms": 100, "group_share_session_timeout_ms": 100}
-    async with (
-        sharing(
-            MemoryEnv(), group_share_min_heartbeat_interval_ms=50, group_share_heartbeat_interval_ms=50, **short
-        ) as (
-            broker,
-            wire,
-        ),
-        WireClient(broker.bootstrap_servers) as other,
-    ):
-        one, two = member(broker, wire), member(broker, other, SECOND)
+    beats = {"group_share_min_heartbeat_interval_ms": 50, "group_share_heartbeat_interval_ms": 50}
+    async with sharing(MemoryEnv(), **short, **beats) as (broker, wire):
+        one = member(broker, wire)
         await wire.produce("t", [b"v"] * 3)
         await one.wait_until_assigned()
         assert acquired(await one.fetch()) == [[0, 2, 1]]
-        await wait_until(lambda: window(broker).next_lock_end_ms() is None)
-        assert acquired(await two.fetch()) == [[0, 2, 2]]
-        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == ErrorCode.SHARE_SESSION_NOT_FOUND
+        await wait_until(lambda: broker.services.groups().share.share_group("g").is_empty)
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == 0
         assert (await one.heartbeat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        async with WireClient(broker.bootstrap_servers) as other:
+            two = member(broker, other, SECOND)
+            assert acquired(await two.fetch(wait_ms=0)) == []
 
 
 async def test_a_member_that_leaves_holds_its_records_until_its_session_ends() -> None:
@@ -131,6 +126,15 @@ async def test_a_group_of_another_kind_refuses_members_of_a_share_group() -> Non
         answer = await one.heartbeat(0)
         assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert answer.error_message == "Group classic is not a share group."
+
+
+@pytest.mark.parametrize(("field", "name"), [("group_id", "GroupId"), ("member_id", "MemberId"), ("rack_id", "RackId")])
+async def test_blanks_are_no_name(field: str, name: str) -> None:
+    """As in Kafka 4.3.1."""
+    async with sharing(MemoryEnv()) as (_, wire):
+        fields = {"group_id": "g", "member_id": FIRST, "member_epoch": 0, "subscribed_topic_names": ["t"], field: " "}
+        answer = await wire.call(SHARE_GROUP_HEARTBEAT, 1, fields)
+        assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
 
 async def test_an_acknowledgement_at_a_wrong_epoch_changes_nothing() -> None:
