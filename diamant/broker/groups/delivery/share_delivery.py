@@ -119,6 +119,8 @@ class ShareDelivery:
         UNKNOWN_SERVER_ERROR (as Kafka) if it has none. StartSearched while its first offset is not known.
         """
         log = self._node.topics.log_by_id(key.topic_id, key.partition)
+        if key in self._is_due and self._is_due[key] <= (now_ms := self._node.env.clock.now_ms()):
+            self._end_locks(key, now_ms)  # the scheduler may be busy with another job
         try:
             self.state.check(key)
         except KafkaError as error:
@@ -261,22 +263,24 @@ class ShareDelivery:
     async def _expire(self) -> None:
         now_ms = self._node.env.clock.now_ms()
         while (due_ms := self._next_due_ms()) is not None and due_ms <= now_ms:
-            _, key = heappop(self._due)
-            del self._is_due[key]
-            stored = self.state.states.get(key)
-            if stored is None or stored.live is None:
-                continue
-            try:
-                partition = self.find(key)
-                changes = partition.state.expire(now_ms, self.value_of(key.group_id, DELIVERY_COUNT_LIMIT))
-                stored.lock_timeouts += sum(last - first + 1 for first, last, _, _ in changes)
-                self._persist(partition, changes)
-            except REQUEST_ERRORS as error:
-                logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
-            next_ms = stored.live.next_lock_end_ms()
-            if next_ms is not None:
-                # Locks that have ended are left only if the partition cannot be used at present.
-                self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
+            self._end_locks(self._due[0][1], now_ms)
+
+    def _end_locks(self, key: SharePartitionKey, now_ms: int) -> None:
+        del self._is_due[key]
+        stored = self.state.states.get(key)
+        if stored is None or stored.live is None:
+            return
+        try:
+            partition = self.find(key)
+            changes = partition.state.expire(now_ms, self.value_of(key.group_id, DELIVERY_COUNT_LIMIT))
+            stored.lock_timeouts += sum(last - first + 1 for first, last, _, _ in changes)
+            self._persist(partition, changes)
+        except REQUEST_ERRORS as error:
+            logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
+        next_ms = stored.live.next_lock_end_ms()
+        if next_ms is not None:
+            # Locks that have ended are left only if the partition cannot be used at present.
+            self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
 
     # -- topics --------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "groups" / "share_answers_4.3.1.
 KAFKAS: dict[str, object] = json.loads(GOLDEN.read_text(encoding="utf-8"))
 ONE_STATE_PARTITION = {"share_coordinator_state_topic_num_partitions": 1, "group_share_assignment_interval_ms": 0}
 LOCK_MS = 30_000
+HOUR_MS = 3_600_000
 
 
 @asynccontextmanager
@@ -112,6 +113,27 @@ async def test_a_lock_ends_by_the_brokers_clock(clock: SettableClock) -> None:
         clock.advance_ms(1)
         assert acquired(await other.receive(SHARE_FETCH, 2, correlation_id)) == [[0, 2, 2]]
         assert code(await one.acknowledge([(0, 2, [ACCEPT])])) == ErrorCode.INVALID_RECORD_STATE
+
+
+async def test_locks_end_while_another_job_of_the_broker_runs(clock: SettableClock) -> None:
+    """Jobs of the clock run one after the other; a request looks at the locks itself."""
+    async with sharing(MemoryEnv(clock)) as (broker, wire), WireClient(broker.bootstrap_servers) as other:
+        one, two = member(broker, wire), member(broker, other, SECOND)
+        await wire.produce("t", [b"v"] * 3, timestamp=clock.now_ms())
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        begun, over = asyncio.Event(), asyncio.Event()
+
+        async def long_job() -> None:
+            begun.set()
+            await over.wait()
+
+        broker.node.scheduler.every("a long job", HOUR_MS, long_job, 0)
+        await begun.wait()
+        clock.advance_ms(LOCK_MS)
+        assert code(await one.acknowledge([(0, 2, [ACCEPT])])) == ErrorCode.INVALID_RECORD_STATE
+        assert acquired(await two.fetch(wait_ms=0)) == [[0, 2, 2]]
+        over.set()
 
 
 def _fetch_fields(client: ShareMemberClient, *, wait_ms: int) -> dict[str, object]:
