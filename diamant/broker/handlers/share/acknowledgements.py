@@ -6,7 +6,7 @@ Source: KafkaApis.handleAcknowledgements, getAcknowledgeBatchesFromShareFetchReq
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, RENEW, ShareDelivery
@@ -22,13 +22,19 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.uuid_text import ZERO_ID
 
+if TYPE_CHECKING:
+    from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
+    from kio.schema.share_fetch.v2.request import ShareFetchRequest
+
+ShareRequest: TypeAlias = "ShareFetchRequest | ShareAcknowledgeRequest"
+
 Outcome = tuple[int, str | None]
 """Error code and message."""
 
 DONE: Outcome = (0, None)
 
 
-def requested_session(context: RequestContext, request: Any) -> RequestedSession:
+def requested_session(context: RequestContext, request: ShareRequest) -> RequestedSession:
     """Return the session that a ShareFetch or ShareAcknowledge names."""
     return RequestedSession(
         str(request.group_id or ""),
@@ -38,7 +44,7 @@ def requested_session(context: RequestContext, request: Any) -> RequestedSession
     )
 
 
-def is_renewing(request: Any) -> bool:
+def is_renewing(request: ShareRequest) -> bool:
     """Return whether a request may renew locks: those of version 1 cannot say so."""
     return bool(getattr(request, "is_renew_ack", False))
 
@@ -64,7 +70,7 @@ def acknowledged(
     topics: Topics,
     context: RequestContext,
     asked: RequestedSession,
-    request: Any,
+    request: ShareRequest,
 ) -> dict[Place, Outcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
     group_id, member_id = asked.key

@@ -113,7 +113,7 @@ class Stage:
         opened = await one.fetch(0, max_records=0, wait_ms=0)
         return [int(answer.error_code), int(opened.error_code)]
 
-    async def _wait(self) -> Any:
+    async def _wait_for_locks(self) -> Any:
         await asyncio.sleep(LOCK_S + 4 * SETTLE_S)
 
     async def _wait_to_settle(self) -> None:
@@ -127,7 +127,7 @@ def schedule(seed: int) -> tuple[bool, list[tuple[Any, ...]]]:
     bases = [0]
     for number in range(STEPS):
         if number in WAITS:
-            steps.append(("wait",))
+            steps.append(("wait_for_locks",))
         member, kind = rng.randrange(2), rng.random()
         acks = []
         position = rng.randrange(max(end, 1))
