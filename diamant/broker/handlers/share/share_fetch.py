@@ -81,7 +81,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
     if session is None:
         delivery.end_session(asked.key)
         return fetch.encode()
-    if fetch.try_all() or request.max_wait <= timedelta(0):
+    if fetch.try_all() or request.max_wait <= timedelta(0) or request.min_bytes <= 0:
         return fetch.encode()
     answer = node.purgatory.wait(fetch, fetch.logs(), request.max_wait // _MILLISECOND)
     fetch.look_further()
@@ -145,7 +145,10 @@ class PendingShareFetch:
         session, request = self._session, self._request
         if session is None or self._delivery.sessions.by_key.get(self._asked.key) is not session:
             return True
-        if not session.places:
+        if not session.places or request.max_bytes == 0:
+            return True
+        if request.max_bytes < 0:
+            self._found = dict.fromkeys(session.places, (int(ErrorCode.UNKNOWN_SERVER_ERROR), None))
             return True
         room = int(request.max_records)
         live = self._live()

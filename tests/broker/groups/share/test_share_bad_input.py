@@ -18,6 +18,7 @@ from tests.broker.groups.share.share_requests import (
     ShareMemberClient,
     acquired,
     code,
+    plain,
 )
 from tests.broker.groups.share.test_share_wire import ONE_STATE_PARTITION, member, sharing, window
 from tests.broker.running import running
@@ -94,6 +95,26 @@ async def test_a_member_that_leaves_holds_its_records_until_its_session_ends() -
         assert acquired(await two.fetch(wait_ms=0)) == []
         assert int((await one.acknowledge([], -1)).error_code) == 0
         assert acquired(await two.fetch(adds=False)) == [[1, 2, 2]]
+
+
+@pytest.mark.parametrize(
+    ("limits", "answer"),
+    [
+        ({"max_bytes": 0}, [0, None, []]),
+        ({"max_bytes": -1}, [0, None, [[0, -1, None, 0, None, []]]]),
+        ({"min_bytes": 0, "max_records": 0}, [0, None, []]),
+    ],
+)
+async def test_a_fetch_of_nothing_is_answered_at_once(limits: dict[str, int], answer: list[object]) -> None:
+    """As by Kafka 4.3.1, whatever there is: the member holds nothing."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 5)
+        await one.wait_until_assigned()
+        await one.fetch(wait_ms=0, max_bytes=0)
+        assert plain(await one.fetch(adds=False, wait_ms=60_000, **limits)) == answer
+        assert acquired(await one.fetch(adds=False)) == [[0, 4, 1]]
+        assert acquired(await one.fetch(adds=False, wait_ms=60_000, min_bytes=0)) == []
 
 
 async def test_added_partitions_are_assigned() -> None:
