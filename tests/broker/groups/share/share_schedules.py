@@ -16,6 +16,7 @@ import asyncio
 import json
 import random
 import sys
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -68,7 +69,8 @@ class Stage:
         self.answers.append([name, *fields, await getattr(self, f"_{name}")(*fields)])
 
     async def _produce(self, count: int) -> Any:
-        batch = build_batch([Record(offset, 0, None, b"v") for offset in range(count)], base_offset=0)
+        now_ms = time.time_ns() // 1_000_000  # retention would remove old ones amid a schedule
+        batch = build_batch([Record(offset, now_ms, None, b"v") for offset in range(count)], base_offset=0)
         answer = await self.first.call(PRODUCE, 12, produce_fields(self.topic, 0, bytes(batch)))
         return int(answer.responses[0].partition_responses[0].error_code)
 
