@@ -24,6 +24,7 @@ IN_PARTITION = re.compile(
     r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-(\d{20}\.facts|first-appends)"
 )
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
+WAITING = (".deleted", ".cleaned", ".swap", "-delete", ".part")
 ATTEMPTS = 20
 ABORTED = struct.Struct(">hqqqq")
 GONE = {"values-gone": False, "key-gone": True, "records-gone": False}
@@ -214,11 +215,13 @@ def check_transaction(transaction: Transaction, visible: dict[Partition, set[byt
 
 
 def check_names(data: Path, history: History) -> None:
-    """Every file is some partition's, some segment's, or one of the broker's own; call it when nothing is `waiting`.
+    """Every file is some partition's, some segment's, or one of the broker's own, or is `waiting`: what was so before has gone.
 
     As in Kafka a crash may leave the `.tmp` of a checkpoint, which the next one replaces.
     """
     for path in sorted(data.iterdir()):
+        if path.name.endswith(WAITING):
+            continue
         if not path.is_dir():
             if path.name in history.planted:
                 continue
@@ -233,6 +236,8 @@ def check_names(data: Path, history: History) -> None:
         bases = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             base = BASE.search(name)
+            if name.endswith(WAITING):
+                continue
             if not IN_PARTITION.fullmatch(name.removesuffix(".tmp")):
                 raise Finding(f"nobody owns {path.name}/{name}")
             if base and base[0] not in bases and not name.endswith(".snapshot"):
@@ -241,12 +246,11 @@ def check_names(data: Path, history: History) -> None:
 
 def waiting(data: Path) -> list[Path]:
     """Return what waits to be removed or renamed: soon it is none."""
-    suffixes = (".deleted", ".cleaned", ".swap", "-delete", ".part")
     return [
         Path(place, name)
         for place, below, files in os.walk(data)
         for name in (*below, *files)
-        if name.endswith(suffixes)
+        if name.endswith(WAITING)
     ]
 
 
