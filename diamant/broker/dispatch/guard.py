@@ -13,14 +13,14 @@ from diamant.broker.dispatch.api_row import Row
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
-from diamant.broker.security.authorization.authorizer import Authorizer
+from diamant.broker.security.authorization.authorizer import Authorizer, Client
 from diamant.broker.security.authorization.permissions import Permission
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import ErrorShape
 
-MAX_CONNECTIONS = 1000
-"""The most connections whose access to one API is cached; beyond that the cache is cleared."""
+MAX_CLIENTS = 1000
+"""The most principals at hosts whose access to one API is cached; beyond that the cache is cleared."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -50,7 +50,7 @@ def guarded(key: int, row: Row, authorizer: Authorizer, decode: Decode, handle: 
 
 
 class Guard:
-    """One API's guard. Caches the access of at most MAX_CONNECTIONS connections."""
+    """One API's guard. Caches the access of at most MAX_CLIENTS clients, whatever the number of their connections."""
 
     def __init__(self, key: int, row: Row, authorizer: Authorizer, handle: Handler) -> None:
         self._key = key
@@ -58,7 +58,7 @@ class Guard:
         self._permissions = row.permissions
         self._authorizer = authorizer
         self._handle = handle
-        self._known: dict[int, tuple[ConnectionInfo, ClientAccess]] = {}
+        self._known: dict[Client, ClientAccess] = {}
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
@@ -83,16 +83,16 @@ class Guard:
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def _access(self, connection: ConnectionInfo) -> ClientAccess:
-        # By identity, for speed: this runs with every request. A cached connection stays alive, so its id is unique.
-        known = self._known.get(id(connection))
-        if known is not None and known[0] is connection and self._generation == self._authorizer.generation:
-            return known[1]
-        if self._generation != self._authorizer.generation or len(self._known) >= MAX_CONNECTIONS:
+        client = (connection.principal, connection.host)
+        access = self._known.get(client)
+        if access is not None and self._generation == self._authorizer.generation:
+            return access
+        if self._generation != self._authorizer.generation or len(self._known) >= MAX_CLIENTS:
             self._known.clear()
             self._generation = self._authorizer.generation
-        client = (connection.principal, connection.host)
-        access = ClientAccess(self._authorizer, client, self._permissions, apis.API_NAMES[self._key])
-        self._known[id(connection)] = connection, access
+        access = self._known[client] = ClientAccess(
+            self._authorizer, client, self._permissions, apis.API_NAMES[self._key]
+        )
         return access
 
 
