@@ -41,7 +41,7 @@ PAGES = (
 WARM_UP_S = 3600.0
 """Or a third of a shorter run."""
 MAX_SLOPES = {"memory, MB": 1.0, "descriptors": 1.0, "threads": 0.5}
-"""By hour. A slope is that of the medians of epochs, less twice its standard error."""
+"""By hour. A slope is that of the least in each epoch, less twice its standard error."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -128,7 +128,7 @@ class Slope(NamedTuple):
 
 
 def slopes(samples: list[Sample], warm_up_s: float) -> dict[str, Slope]:
-    """Return the slope of each column after the warm-up, of the medians of its epochs; none for less than three epochs."""
+    """Return the slope of each column after the warm-up, of its least in each epoch; none for less than three epochs."""
     epochs: dict[int, list[Sample]] = {}
     for sample in samples:
         if sample.at_s >= warm_up_s:
@@ -138,7 +138,7 @@ def slopes(samples: list[Sample], warm_up_s: float) -> dict[str, Slope]:
     return {
         label: Slope.of(
             [
-                (statistics.median(one.at_s for one in each), statistics.median(getattr(one, name) for one in each))
+                (statistics.median(one.at_s for one in each), min(getattr(one, name) for one in each))
                 for each in epochs.values()
             ]
         )
