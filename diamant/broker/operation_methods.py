@@ -231,12 +231,24 @@ class PersonOperations:
         self.of = of
 
     async def suggest(
-        self, topics: str | Sequence[str] = (), *, records: int = 1000, progress: Progress | None = None
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        records: int = 1000,
+        registry: str | None = None,
+        progress: Progress | None = None,
     ) -> Suggestion:
         """Suggest a map of people, from samples of the topics. See `SuggestPeopleMapRequest`."""
         return await perform(self.of, "person.suggest", locals())
 
-    async def check(self, map: Mapping[str, Any], *, records: int = 1000, progress: Progress | None = None) -> MapCheck:
+    async def check(
+        self,
+        map: Mapping[str, Any],
+        *,
+        records: int = 1000,
+        registry: str | None = None,
+        progress: Progress | None = None,
+    ) -> MapCheck:
         """Check a map of people against the topics. See `CheckPeopleMapRequest`."""
         return await perform(self.of, "person.check", locals())
 
@@ -246,6 +258,7 @@ class PersonOperations:
         map: Mapping[str, Any],
         *,
         confirm: bool = False,
+        registry: str | None = None,
         progress: Progress | None = None,
     ) -> Plan:
         """Show what forgetting a person would do, topic by topic. See `PreviewRequest`."""
@@ -262,6 +275,7 @@ class PersonOperations:
         now: bool = False,
         confirm_groups_behind: bool = False,
         confirm: bool = False,
+        registry: str | None = None,
         timeout: Duration | None = None,
         progress: Progress | None = None,
     ) -> Forgotten:

@@ -270,6 +270,7 @@ class RemotePersonOperations:
         topics: str | Sequence[str] = (),
         *,
         records: int = 1000,
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
@@ -281,6 +282,7 @@ class RemotePersonOperations:
         map: Mapping[str, Any],
         *,
         records: int = 1000,
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
@@ -293,6 +295,7 @@ class RemotePersonOperations:
         map: Mapping[str, Any],
         *,
         confirm: bool = False,
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
@@ -310,6 +313,7 @@ class RemotePersonOperations:
         now: bool = False,
         confirm_groups_behind: bool = False,
         confirm: bool = False,
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:

@@ -118,13 +118,13 @@ class People:
 
     async def preview(self, request: PreviewRequest, progress: Progress) -> Plan:
         """Return what forgetting would do; see `Broker.person.preview`."""
-        return await self._planning.plan(request.identifiers, request.map, progress, is_confirmed=request.confirm)
+        return await self._plan(request, progress)
 
     async def forget(self, request: ForgetRequest, progress: Progress) -> Forgotten:
         """Forget a person; see `Broker.person.forget`."""
         certificate_texts.check_reason(request.reason, request.reference)
         received_ms = self._received_ms(request.received)
-        plan = await self._planning.plan(request.identifiers, request.map, progress, is_confirmed=request.confirm)
+        plan = await self._plan(request, progress)
         said = [request.reason, request.reference]
         certificate_texts.check_unsaid("reason and reference", said, [*values_of(plan.identifiers)])
         if not plan.topics:
@@ -145,6 +145,7 @@ class People:
                 not_searched=plan.not_searched,
                 is_now=request.now,
                 is_confirmed=request.confirm_groups_behind,
+                registry=request.registry,
                 scope=scope,
             )
 
@@ -157,6 +158,15 @@ class People:
             raise
         finally:
             self._steps.hits.pop(entry.id, None)
+
+    async def _plan(self, request: PreviewRequest | ForgetRequest, progress: Progress) -> Plan:
+        return await self._planning.plan(
+            request.identifiers,
+            request.map,
+            progress,
+            is_confirmed=request.confirm,
+            registry=request.registry,
+        )
 
     async def _admit(self, request: ForgetRequest, plan: Plan, received_ms: int) -> PersonRequest:
         """Register a request as in progress, or the open one of the same person. NotPossible if that one is in progress."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, TypeAlias
 
-from diamant.argument import Argument, Timeout
+from diamant.argument import Argument, Registry, Timeout
 from diamant.broker.erasure.certification.erasure_requests import Reason, Reference
 from diamant.broker.person.reading_requests import Confirm, Identifiers, PersonMap
 
@@ -27,6 +27,7 @@ class PreviewRequest:
     map: PersonMap
     _: KW_ONLY
     confirm: Confirm = False
+    registry: Registry = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class ForgetRequest:
         bool, Argument("With `now`: do it although groups have not read them. Those never see the deletion.")
     ] = False
     confirm: Confirm = False
+    registry: Registry = None
     timeout: Timeout = None
 
 

@@ -249,6 +249,7 @@ class PersonSteps:
                 blank=job.fields,
                 blank_with=job.replacement or NULL,
                 yes_all=True,
+                registry=intent.registry,
                 timeout=timeout_s,
             )
             result = await self._redactions.redact(redact, Progress(), job.id, group)

@@ -141,11 +141,19 @@ class Planning:
         self._groups = groups
 
     async def plan(
-        self, identifiers: Mapping[str, Any], people: Mapping[str, Any], progress: Progress, *, is_confirmed: bool
+        self,
+        identifiers: Mapping[str, Any],
+        people: Mapping[str, Any],
+        progress: Progress,
+        *,
+        is_confirmed: bool,
+        registry: str | None,
     ) -> Plan:
         """Find the person's records in all topics of the map. BadArgument, NotPossible, TooMany, Unconfirmed."""
         given = given_identifiers(identifiers)
-        following = Following(self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed)
+        following = Following(
+            self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed, registry=registry
+        )
         if following.without_topic:
             absent = ", ".join(following.without_topic[:MAX_NAMED])
             raise BadArgument(f"map: there is no topic for {absent}: take the entries out, or create the topics")

@@ -40,6 +40,7 @@ class SuggestPeopleMapRequest:
     topics: Annotated[tuple[str, ...], Argument("Topics. Default: all but internal ones.")] = ()
     _: KW_ONLY
     records: SampledRecords = 1_000
+    registry: Registry = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,4 @@ class CheckPeopleMapRequest:
     map: PersonMap
     _: KW_ONLY
     records: SampledRecords = 1_000
+    registry: Registry = None

@@ -52,7 +52,9 @@ async def suggest_map(
     progress: Progress,
 ) -> Suggestion:
     """Return a draft of a map. NotFound, TooMany."""
-    samples = await _samples(explaining, searching, request.topics or _topics(node), request.records, progress)
+    samples = await _samples(
+        explaining, searching, request.topics or _topics(node), request.records, progress, request.registry
+    )
     return await asyncio.to_thread(suggest, samples)
 
 
@@ -66,7 +68,7 @@ async def check_people_map(
     """Return what is wrong with a map. BadArgument, TooMany."""
     people = people_of(request.map)
     topics = _topics(node)
-    samples = await _samples(explaining, searching, topics, request.records, progress)
+    samples = await _samples(explaining, searching, topics, request.records, progress, request.registry)
     configs = {topic: explaining.logs(topic, None)[0].config for topic in topics}
     try:
         problems = await asyncio.to_thread(check_map, people, samples, configs, node.env.clock.now_ms())
@@ -80,9 +82,14 @@ def _topics(node: Node) -> list[str]:
 
 
 async def _samples(
-    explaining: ExplainOperation, searching: SearchOperation, topics: Sequence[str], most: int, progress: Progress
+    explaining: ExplainOperation,
+    searching: SearchOperation,
+    topics: Sequence[str],
+    most: int,
+    progress: Progress,
+    registry: str | None,
 ) -> list[TopicSample]:
-    values = values_of(explaining, topics)
+    values = values_of(explaining, topics, registry)
     most = max(1, min(most, MAX_RECORDS // max(1, len(topics))))
     progress.begin("sampling", len(topics), "topics")
     found = []

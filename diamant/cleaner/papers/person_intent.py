@@ -75,6 +75,8 @@ class PersonIntent(RemovalIntent):
     """Tombstones are to be removed before their horizon."""
     is_confirmed: bool = False
     """Although groups have not read them."""
+    registry: str | None = None
+    """The schema registry to ask in place of the configured one."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Keep] = field(default_factory=dict)

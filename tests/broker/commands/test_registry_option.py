@@ -71,6 +71,23 @@ def test_a_person_is_shown_with_the_given_registry(
     assert "no source has the schema with id 7" in missing.output
 
 
+def test_a_person_is_forgotten_with_the_given_registry(
+    broker: BlockingBroker, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """A draft finds the field and a check no fault, a preview counts the record, and the job removes it."""
+    people = tmp_path / "people.json"
+    people.write_text(json.dumps(MAP))
+    broker.produce("customers", confluent(7, customer(4, "bob@example.com")), key="b")
+    asking = ["--registry", registry.url]
+    assert "value.email" in run(broker, "person", "suggest", *asking).output
+    assert run(broker, "person", "check", "--map", str(people), *asking).exit_code == 0
+    forget = ["person", "forget", f"email={EMAIL}", "--map", str(people), *asking, "--json"]
+    assert json.loads(run(broker, *forget, "--dry-run").stdout)["records"] == 1
+    done = run(broker, *forget, "--yes", "--reason", "asked for")
+    assert done.exit_code == 0, done.output
+    assert [record.key for _, record in broker.records("customers")] == [b"b"]
+
+
 def test_a_consumer_decodes_values(broker: BlockingBroker, registry: RegistryServer, tmp_path: Path) -> None:
     """As JSON in place of the bytes, or beside them with --json; the login of the registry comes from a file."""
     secret = tmp_path / "secret"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.person.person_commands import by_name, person_options, registry_option
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import (
@@ -39,6 +39,7 @@ from diamant.words import counted, not_searched_text
     "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
 )
 @click.option("--confirm-groups-behind", is_flag=True, help="With --now: even if groups have not read them.")
+@registry_option
 @asking
 def forget(
     identifiers: Sequence[tuple[str, str]],
@@ -62,7 +63,8 @@ def forget(
         raise click.UsageError("Missing option '--reason'.")
     known = by_name(identifiers)
     with going_on(asked):
-        plan = asked.admin.person.preview(known, people, confirm=fields["confirm"], **asked.waiting)
+        of_search = {name: fields[name] for name in ("confirm", "registry")}
+        plan = asked.admin.person.preview(known, people, **of_search, **asked.waiting)
     asked.end_progress()
     if dry_run:
         asked.show(plan, lambda console: _print_plan(console, plan))

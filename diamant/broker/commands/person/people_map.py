@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from diamant.broker.commands.person.person_commands import map_option
+from diamant.broker.commands.person.person_commands import map_option, registry_option
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import fail
@@ -30,8 +30,9 @@ records_option = click.option(
 @click.argument("topics", nargs=-1, shell_complete=topic_names)
 @records_option
 @click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
+@registry_option
 @asking
-def suggest(topics: tuple[str, ...], records: int, file: str | None, asked: Asked) -> None:
+def suggest(topics: tuple[str, ...], records: int, file: str | None, registry: str | None, asked: Asked) -> None:
     """Suggest a map of people from samples of TOPICS (default: all), as YAML with reasons and counts.
 
     A field counts by the shape of its values (e-mail, phone), its name, the tags of its schema (confluent:tags), and the values
@@ -40,7 +41,7 @@ def suggest(topics: tuple[str, ...], records: int, file: str | None, asked: Aske
     Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
     """
     check_new(file)
-    found = asked.admin.person.suggest(topics, records=records, **asked.waiting)
+    found = asked.admin.person.suggest(topics, records=records, registry=registry, **asked.waiting)
     asked.end_progress()
     give_draft(found, file, as_json=asked.as_json)
 
@@ -71,8 +72,9 @@ def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> 
 @map_option
 @records_option
 @click.option("--fides", type=OutputFile(), help="Also write the map as a dataset of Fides to this file.")
+@registry_option
 @asking
-def check(people: Mapping[str, Any], records: int, fides: str | None, asked: Asked) -> None:
+def check(people: Mapping[str, Any], records: int, fides: str | None, registry: str | None, asked: Asked) -> None:
     """Check a map of people against the topics: topics that it leaves out, places that no record has, identifiers that nothing
     leads to, retention that outlives what has to be kept.
 
@@ -83,7 +85,7 @@ def check(people: Mapping[str, Any], records: int, fides: str | None, asked: Ask
         from diamant.cleaner.person.people_map import parse_people_map
 
         _write(fides, dataset_text(parse_people_map(people), "diamant"), "w")
-    found = asked.admin.person.check(people, records=records, **asked.waiting)
+    found = asked.admin.person.check(people, records=records, registry=registry, **asked.waiting)
     asked.end_progress()
     give_problems(found, as_json=asked.as_json)
 

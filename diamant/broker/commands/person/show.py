@@ -12,7 +12,7 @@ from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.person.person_commands import by_name, person_options, registry_option
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
@@ -38,7 +38,7 @@ def copy_options(command: F) -> F:
 @click.command()
 @person_options
 @copy_options
-@click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
+@registry_option
 @asking
 def show(
     identifiers: Sequence[tuple[str, str]],
