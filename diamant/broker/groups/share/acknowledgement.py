@@ -123,9 +123,8 @@ class _Acknowledging:
             if run.member_id != self._member_id:
                 raise _not_held("Member is not the owner of batch record")
         first, last = max(batch.first, held.first, start), min(batch.last, held.last)
-        for run_first, run_last, kind in _runs_of_types(batch, first, last):
-            held = held.changed(run_first, run_last, partial(self._after, kind), is_divided=is_divided)
-        return held
+        changes = ((one, end, partial(self._after, kind)) for one, end, kind in _runs_of_types(batch, first, last))
+        return held.changed_in(changes, is_divided=is_divided)
 
     def _after(self, kind: AcknowledgeType, run: Run) -> Run:
         if run.state is not RecordState.ACQUIRED:

@@ -141,7 +141,7 @@ class _Acquisition:
             is_whole = False
         if is_whole and not is_throttled:
             (run,) = batch.runs
-            self._replace(batch, run.first, run.last, is_divided=False)
+            self._hold(batch, [(run.first, run.last)], is_divided=False)
             self._found.append(Acquired(run.first, run.last, run.delivery_count + 1))
             self._count += size
             return True
@@ -154,6 +154,7 @@ class _Acquisition:
         room = self._room - self._count if self._asked.is_record_limit else None
         throttled_room: int | None = None
         taken = 0
+        ranges: list[tuple[int, int]] = []
         for run in offered:
             first, last = max(run.first, self._first), min(run.last, self._last)
             is_last_delivery = max_deliveries > 2 and run.delivery_count == max_deliveries - 1
@@ -167,14 +168,15 @@ class _Acquisition:
                     last = min(last, first + limit - taken - 1)
             if is_last_delivery:
                 last = first
-            batch = self._replace(batch, first, last, is_divided=True)
+            ranges.append((first, last))
             self._found.append(Acquired(first, last, run.delivery_count + 1))
             taken += last - first + 1
             if is_last_delivery or taken in (room, throttled_room):
                 break
+        self._hold(batch, ranges, is_divided=True)
         self._count += taken
 
-    def _replace(self, batch: InFlightBatch, first: int, last: int, *, is_divided: bool) -> InFlightBatch:
+    def _hold(self, batch: InFlightBatch, ranges: Sequence[tuple[int, int]], *, is_divided: bool) -> None:
         def held(run: Run) -> Run:
             asked = self._asked
             return Run(
@@ -182,8 +184,8 @@ class _Acquisition:
             )
 
         index = self._partition.floor(batch.first)
-        after = self._partition.batches[index] = batch.changed(first, last, held, is_divided=is_divided)
-        return after
+        changes = ((first, last, held) for first, last in ranges)
+        self._partition.batches[index] = batch.changed_in(changes, is_divided=is_divided)
 
     # -- records that were never given out ---------------------------------------------------------------------------
 

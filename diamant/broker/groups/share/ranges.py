@@ -7,9 +7,9 @@ Source: InFlightBatch, InFlightState, RecordState of Kafka 4.3, which has an obj
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from diamant.protocol.internal_topics.share_records import StateBatch
 
@@ -76,21 +76,40 @@ class InFlightBatch(NamedTuple):
 
     def changed(self, first: int, last: int, change: Callable[[Run], Run], *, is_divided: bool) -> InFlightBatch:
         """Return the batch with `change` applied to all parts of runs within the range."""
+        return self.changed_in([(first, last, change)], is_divided=is_divided)
+
+    def changed_in(self, changes: Iterable[Change], *, is_divided: bool) -> InFlightBatch:
+        """Return the batch with changes applied to parts of runs within their ranges, which ascend and do not overlap."""
         runs: list[Run] = []
+
+        def add(run: Run) -> None:
+            if runs and runs[-1][2:] == run[2:]:
+                run = run._replace(first=runs.pop().first)
+            runs.append(run)
+
+        pending = iter(changes)
+        current = next(pending, None)
         for run in self.runs:
-            for part in parts(run, first, last):
-                after = change(part) if first <= part.first and part.last <= last else part
-                if runs and runs[-1][2:] == after[2:]:
-                    after = after._replace(first=runs.pop().first)
-                runs.append(after)
+            rest: Run | None = run
+            while rest is not None and current is not None and current[0] <= rest.last:
+                first, last, change = current
+                if last < rest.first:
+                    current = next(pending, None)
+                    continue
+                if rest.first < first:
+                    add(rest._replace(last=first - 1))
+                    rest = rest._replace(first=first)
+                if rest.last <= last:
+                    add(change(rest))
+                    rest = None
+                else:
+                    add(change(rest._replace(last=last)))
+                    rest = rest._replace(first=last + 1)
+                    current = next(pending, None)
+            if rest is not None:
+                add(rest)
         return InFlightBatch(tuple(runs), self.is_divided or is_divided)
 
 
-def parts(run: Run, first: int, last: int) -> Iterator[Run]:
-    """Yield a run, divided where the range begins and ends."""
-    position = run.first
-    for cut in (first, last + 1):
-        if position < cut <= run.last:
-            yield run._replace(first=position, last=cut - 1)
-            position = cut
-    yield run._replace(first=position)
+Change: TypeAlias = tuple[int, int, Callable[[Run], Run]]
+"""First and last offset, and what their runs become."""
