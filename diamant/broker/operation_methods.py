@@ -150,6 +150,7 @@ class Operations:
         key: bytes | str | None = None,
         where: str | None = None,
         set: str | Sequence[str] = (),
+        identifiers: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> Verification:
         """Check a certificate of an erasure or redaction. See `VerifyRequest`."""

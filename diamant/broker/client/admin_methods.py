@@ -142,6 +142,7 @@ class RemoteOperations:
         key: Key | None = None,
         where: str | None = None,
         set: str | Sequence[str] = (),
+        identifiers: Mapping[str, Any] | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:

@@ -187,8 +187,10 @@ _ROWS = (
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
-        {"key": permissions.ALTER_CLUSTER, "where": permissions.ALTER_CLUSTER},  # they test guesses, in any topic
-        reads_with=("key", "where"),
+        {
+            name: permissions.ALTER_CLUSTER for name in ("key", "where", "identifiers")
+        },  # they test guesses, in any topic
+        reads_with=("key", "where", "identifiers"),
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,

@@ -28,6 +28,7 @@ from diamant.cleaner.person.identifiers import (
     RulePart,
     TooManyIdentifiers,
     TopicSearch,
+    parse_identifiers,
 )
 from diamant.cleaner.person.partition_search import (
     MAX_RECORDS,
@@ -37,7 +38,6 @@ from diamant.cleaner.person.partition_search import (
     find_matches,
 )
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
-from diamant.cleaner.person.places import identifier_text
 from diamant.cleaner.redaction.hits import Hits, HitsByPartition
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
@@ -194,13 +194,10 @@ def people_of(fields: Mapping[str, Any]) -> PeopleMap:
 
 def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the identifiers in a request, by name. BadArgument, whose text has no values."""
-    found = {}
-    for name, values in fields.items():
-        texts = [identifier_text(one) for one in (values if isinstance(values, list | tuple) else [values])]
-        if not texts or None in texts:
-            raise BadArgument(f"identifiers: {name}: expected a text that is neither empty nor longer than 1,024 bytes")
-        found[name] = tuple(dict.fromkeys(text for text in texts if text is not None))
-    return found
+    try:
+        return parse_identifiers(fields)
+    except ValueError as error:
+        raise BadArgument(f"identifiers: {error}") from None
 
 
 def values_of(explaining: ExplainOperation, topics: Iterable[str], registry: str | None = None) -> dict[str, Values]:

@@ -292,6 +292,7 @@ class PersonSteps:
             "topic": row.topic,
             "do": row.do,
             "records": row.records,
+            "identity": {name: list(places) for name, places in row.identity.items()},
             "fields": list(row.fields),
             "keep": None if row.keep is None else asdict(row.keep),
             "parts": parts,

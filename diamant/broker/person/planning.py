@@ -53,6 +53,8 @@ class PlannedTopic:
     fields: tuple[str, ...]
     replacement: str
     keep: Keep | None
+    identity: Mapping[str, tuple[str, ...]]
+    """By identifier, the places of the map."""
     groups_behind: Mapping[str, Sequence[str]]
     """By partition, the groups that have not read to its end, so would have to read a tombstone yet."""
     readers: tuple[str, ...]
@@ -107,7 +109,7 @@ class Plan:
             redactions = [_redaction(one, where) for where in one.wheres if one.do not in (ERASE_KEY, KEEP)]
             jobs += redactions
             ids = tuple(erasures[key].id for key in one.keys) or tuple(job.id for job in redactions)
-            rows.append(TopicFate(one.topic, one.do, one.records, ids, one.fields, one.keep))
+            rows.append(TopicFate(one.topic, one.do, one.records, ids, one.fields, one.keep, one.identity))
         if len(jobs) > MAX_JOBS:
             raise NotPossible(
                 f"it takes {len(jobs):,} erasures and redactions, at most {MAX_JOBS:,} are made at a time"
@@ -188,6 +190,7 @@ class Planning:
             fields=tuple(place.text for place in rule.action.blank),
             replacement=rule.action.replacement,
             keep=rule.keep,
+            identity={name: tuple(place.text for place in places) for name, places in rule.identity.items()},
             groups_behind=await self._behind(topic) if do == ERASE_KEY else {},
             readers=rule.readers,
         )

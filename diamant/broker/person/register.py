@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.coordinators.internal_topic import InternalTopic
 from diamant.broker.errors import NotFound, NotPossible, TooMany
 from diamant.broker.topics.internal_names import REQUESTS_TOPIC
-from diamant.cleaner.evidence.search.needles import keyed_digest
+from diamant.cleaner.papers.person_parts import identifier_digest
 from diamant.cleaner.segments.tolerant_reader import Problem, iter_batches, list_partition
 from diamant.protocol.errors import KafkaError
 from diamant.storage import names
@@ -92,7 +92,7 @@ class PersonRequest:
 def digests(secret: bytes, identifiers: Mapping[str, Sequence[str]]) -> tuple[tuple[str, str], ...]:
     """Return name and HMAC of each identifier."""
     return tuple(
-        (name, keyed_digest(secret, f"{name}\0{value}".encode()).hex())
+        (name, identifier_digest(secret, name, value))
         for name, values in sorted(identifiers.items())
         for value in values
     )

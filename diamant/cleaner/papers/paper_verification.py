@@ -5,12 +5,15 @@ The whole never says more than its parts: its claims are theirs, and its outcome
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import (
     INVALID,
     CertificateError,
+    WrongKind,
     check_form,
     check_kind,
     check_signature,
@@ -20,25 +23,82 @@ from diamant.cleaner.evidence.certificates.verification import (
     NOT_VALID,
     Verification,
     notes_of_signature,
-    verify_certificate,
+    scan_again,
+    verification_steps,
+    verified,
 )
+from diamant.cleaner.evidence.scan.file_reader import Advance
+from diamant.cleaner.evidence.scan.files_to_read import Partitions
+from diamant.cleaner.evidence.scan.staging_files import StagingPlace
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.papers.paper import contradictions, is_paper
+from diamant.cleaner.papers.person_parts import PartSubject, PartSubjects
 from diamant.cleaner.redaction.claims import check_redaction_claims
+from diamant.cleaner.redaction.where import Where
+from diamant.cleaner.values.schemas import Values
+from diamant.storage.checkpoints.checkpoints import TopicPartition
+from diamant.storage.env.env import Env
 from diamant.words import not_searched_text
 
 MAX_NOTES = 20
 
 
-def verify(certificate: Mapping[str, Any], pinned: bytes | None, *place: Any, **given: Any) -> Verification:
-    """Verify a certificate as `verify_certificate` does; a person's paper with all its parts. Blocks.
+IDENTIFIERS_MISSING = (
+    "Without identifiers of the person and the secret, records of removed or changed values are not looked for; signatures, and "
+    "what the paper and its parts say of themselves, were checked."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperSubject:
+    """What a verifier knows of the person that a paper is about."""
+
+    identifiers: Mapping[str, Sequence[str]]
+    values_of: Callable[[str], Values] | None = None
+    """As of `PartSubjects`."""
+
+
+def verify(
+    certificate: Mapping[str, Any],
+    pinned: bytes | None,
+    env: Env | None = None,
+    directory: str | None = None,
+    *,
+    key: bytes | None = None,
+    where: Where | None = None,
+    person: PaperSubject | None = None,
+    secret: bytes | None = None,
+    ends: Mapping[TopicPartition, LogEnd] | None = None,
+    advance: Advance | None = None,
+    check: Callable[[], object] = bool,
+    staging: StagingPlace | None = None,
+    partitions: Partitions | None = None,
+) -> Verification:
+    """Verify a certificate as `verify_certificate` does; a person's paper with all its parts, for which it scans once. Blocks.
 
     CertificateError, WrongKind.
     """
-    given = {"check_redaction": check_redaction_claims, **given}
+    place = None if env is None or directory is None else (env, directory)
+    scan = partial(scan_again, env, directory, ends, advance, check, staging, partitions)
+    has_staging = staging is not None
     if not is_paper(certificate):
-        return verify_certificate(certificate, pinned, *place, **given)
+        if person is not None:
+            raise WrongKind(
+                "this is no certificate of a person's request: verify it with a key or a where, not with identifiers"
+            )
+        steps = verification_steps(
+            certificate,
+            pinned,
+            place,
+            key=key,
+            where=where,
+            check_redaction=check_redaction_claims,
+            secret=secret,
+            has_staging=has_staging,
+        )
+        return verified([steps], scan)[0]
     check_form(certificate)
-    check_kind(certificate, key=given.get("key"), where=given.get("where"))
+    check_kind(certificate, key=key, where=where)
     found = Verification(
         signature=check_signature(certificate, pinned),
         signer=str(certificate["signature"]["public_key"]),
@@ -51,10 +111,24 @@ def verify(certificate: Mapping[str, Any], pinned: bytes | None, *place: Any, **
     try:
         problems = contradictions(certificate)
         if not problems:
-            for part in certificate["parts"]:
-                problems += _add_part(
-                    found, part, verify_certificate(part, bytes.fromhex(found.signer), *place, **given)
+            subjects = _subjects(certificate, person, secret)
+            some = [
+                verification_steps(
+                    part,
+                    bytes.fromhex(found.signer),
+                    place,
+                    key=subject.key,
+                    where=subject.where,
+                    check_redaction=check_redaction_claims,
+                    secret=secret,
+                    has_staging=has_staging,
                 )
+                for part, subject in zip(certificate["parts"], subjects, strict=True)
+            ]
+            for part, subject, one in zip(certificate["parts"], subjects, verified(some, scan), strict=True):
+                problems += _add_part(found, part, one, subject.missing)
+            if place is not None and (person is None or secret is None):
+                found.notes.append(IDENTIFIERS_MISSING)
         found.notes += [
             f"{row['topic']}: {row['records']} records stay, because of {row['keep']['because']}."
             for row in certificate["topics"]
@@ -69,8 +143,15 @@ def verify(certificate: Mapping[str, Any], pinned: bytes | None, *place: Any, **
     return found
 
 
-def _add_part(found: Verification, part: Mapping[str, Any], one: Verification) -> list[str]:
-    """Add what was found of a part; return why it is not valid, if so."""
+def _subjects(paper: Mapping[str, Any], person: PaperSubject | None, secret: bytes | None) -> list[PartSubject]:
+    if person is None or secret is None:
+        return [PartSubject() for _ in paper["parts"]]
+    known = PartSubjects(paper, secret, person.identifiers, person.values_of)
+    return [known.of(part) for part in paper["parts"]]
+
+
+def _add_part(found: Verification, part: Mapping[str, Any], one: Verification, missing: str) -> list[str]:
+    """Add what was found of a part; return why it is not valid, if so. `missing`: why its subject is not known."""
     name = f"{part['id']} ({', '.join(part['request']['topics'])})"
     found.claims += one.claims
     found.segments += one.segments
@@ -80,6 +161,8 @@ def _add_part(found: Verification, part: Mapping[str, Any], one: Verification) -
     found.parts.append(
         {"id": part["id"], "topics": part["request"]["topics"], "outcome": one.outcome, "summary": one.summary}
     )
+    if missing:
+        found.notes.append(f"{name}: {missing}.")
     found.notes += [f"{name}: {note}" for note in one.notes if note not in found.notes][:MAX_NOTES]
     return [f"{name}: {one.summary}"] if one.outcome == NOT_VALID else []
 

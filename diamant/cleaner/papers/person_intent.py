@@ -55,6 +55,8 @@ class TopicFate:
     fields: tuple[str, ...] = ()
     """The fields to blank."""
     keep: Keep | None = None
+    identity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By identifier, the places by which the map recognises the person. Earlier versions kept none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class PersonIntent(RemovalIntent):
 def _row(plain: Mapping[str, Any]) -> TopicFate:
     keep = plain["keep"]
     lists = {"jobs": tuple(plain["jobs"]), "fields": tuple(plain["fields"])}
-    return TopicFate(**{**plain, **lists, "keep": None if keep is None else Keep(**keep)})
+    identity = {name: tuple(places) for name, places in plain.get("identity", {}).items()}
+    return TopicFate(**{**plain, **lists, "identity": identity, "keep": None if keep is None else Keep(**keep)})
 
 
 def _job(plain: Mapping[str, Any]) -> PersonJob:

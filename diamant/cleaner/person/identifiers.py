@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diamant.cleaner.person.people_map import TopicRule
-from diamant.cleaner.person.places import Parts
+from diamant.cleaner.person.places import FieldPath, Parts, identifier_text
 from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, NO, Where, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.protocol.batches.header import Record
@@ -150,7 +150,7 @@ class KnownIdentifiers:
         new = self._unsearched(topic)
         self._searched[topic].update(new)
         decoder = None if values_of is None else values_of.get(topic)
-        texts = _conditions(self._rules[topic], new)
+        texts = conditions([rule.identity for rule in self._rules[topic]], new)
         names = tuple(dict.fromkeys(one.name for one in new))
         return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=decoder) for text in texts), names)
 
@@ -183,7 +183,7 @@ class KnownIdentifiers:
         """Return the conditions that select the person's records of a topic, for each rule with a known identifier."""
         found = []
         for rule in self._rules.get(topic, ()):
-            texts = _conditions((rule,), self._of((rule,)))
+            texts = conditions([rule.identity], self._of((rule,)))
             if texts:
                 keys = self._values.get(rule.keyed_by or "", {})
                 found.append(RulePart(rule, texts, tuple(value.encode() for value in keys)))
@@ -213,6 +213,17 @@ class KnownIdentifiers:
 
     def _unsearched(self, topic: str) -> list[Identifier]:
         return [one for one in self._of(self._rules[topic]) if one not in self._searched[topic]]
+
+
+def parse_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the identifiers in a request, by name: a value or a list of values for each. ValueError, whose text has none."""
+    found = {}
+    for name, values in fields.items():
+        texts = [identifier_text(one) for one in (values if isinstance(values, list | tuple) else [values])]
+        if not texts or None in texts:
+            raise ValueError(f"{name}: expected a text that is neither empty nor longer than 1,024 bytes")
+        found[name] = tuple(dict.fromkeys(text for text in texts if text is not None))
+    return found
 
 
 def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -> list[Lesson]:
@@ -263,13 +274,14 @@ def _taught(rules: Iterable[TopicRule]) -> set[str]:
     return {name for rule in rules for name, _ in rule.places if name in rule.learns or len(rule.identity) > 1}
 
 
-def _conditions(rules: Iterable[TopicRule], identifiers: Iterable[Identifier]) -> tuple[str, ...]:
-    """Return conditions that find these identifiers, each within the limits of a `where`."""
+def conditions(
+    identities: Sequence[Mapping[str, Sequence[FieldPath]]], identifiers: Iterable[Identifier]
+) -> tuple[str, ...]:
+    """Return conditions that find these identifiers at the places of entries' `identity`, each within the limits of a `where`."""
     comparisons: dict[str, None] = {}
-    of_rules = list(rules)
     for name, value in identifiers:
-        for rule in of_rules:
-            for place in rule.identity.get(name, ()):
+        for identity in identities:
+            for place in identity.get(name, ()):
                 comparisons |= dict.fromkeys(place.comparisons(value))
     texts: list[str] = []
     some: list[str] = []

@@ -44,10 +44,10 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
 from diamant.cleaner.evidence.certificates.verification import (
     FIELDS_BLANKED,
     RECORDS_GONE,
-    ScanAgain,
+    Steps,
     Verification,
     files_of,
-    scan_again,
+    take_report,
 )
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
@@ -301,9 +301,8 @@ def check_redaction_claims(
     directory: str,
     where: Where | None,
     secret: bytes | None,
-    scan: ScanAgain,
-) -> None:
-    """Scan for everything that the certificate says is gone, and record the result. Blocks."""
+) -> Steps:
+    """Have everything scanned for what the certificate says is gone, and record the result. Blocks."""
     request = certificate["request"]
     if where is None:
         found.notes.append(
@@ -330,7 +329,8 @@ def check_redaction_claims(
     for needle in where.needles:
         needles.add(WHERE, needle)
     subject = Redacted(where, frozenset([topic]), needles)
-    report = scan_again(certificate, found, subject, env, directory, scan)
+    report = yield subject
+    take_report(certificate, found, report, subject, env, directory)
     if report.in_the_way:
         files = files_of(report.in_the_way)
         found.notes.append(f"Files outside all partitions with records that match, or may match: {files}.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -54,6 +55,25 @@ def said_in(stored: Stored) -> set[str]:
     return found | ({*texts_in(decoded(value))} if value else set())
 
 
+def is_confirmed_by_identifiers(admin: Admin, paper: Mapping[str, Any], person: Customer) -> bool:
+    """Verify a paper over JSON, Avro and Protobuf: with all identifiers each part holds, without one those about it are open."""
+    signer = paper["signature"]["public_key"]
+    known = {
+        "customer_id": person.customer_id,
+        "email": person.email,
+        "phone": person.phone,
+        "device": person.device,
+        "order_id": [person.order_id(0), person.order_id(1)],
+    }
+    whole = admin.verify(paper, public_key=signer, identifiers=known)
+    assert {part["outcome"] for part in whole["parts"]} == {"valid"}, whole["notes"]
+    less = admin.verify(paper, public_key=signer, identifiers={**known, "order_id": person.order_id(0)})
+    left = {topic for part in less["parts"] if part["outcome"] != "valid" for topic in part["topics"]}
+    assert (less["outcome"], left) == ("not-confirmed", {"shipments"})
+    assert any("shipments): identifiers of the person are missing: 1 of order_id" in note for note in less["notes"])
+    return bool(whole["outcome"] == "valid")
+
+
 @pytest.mark.slow
 def test_nothing_of_the_forgotten_is_left_and_all_of_the_others(tmp_path: Path) -> None:
     """Their e-mail, telephone and device are nowhere, their number only where records are kept; others are as they were."""
@@ -66,11 +86,14 @@ def test_nothing_of_the_forgotten_is_left_and_all_of_the_others(tmp_path: Path) 
         before = read_all(broker.bootstrap_servers)
         admin = Admin(broker.bootstrap_servers, timeout=600)
         people = [Customer(3), Customer(17)]
+        papers: list[Mapping[str, Any]] = []
         for one in people:
             found = admin.person.forget({"customer_id": one.customer_id}, SHOP_MAP, reason="GDPR Art. 17", now=True)
             assert found["state"] == "forgotten-but-kept", [row["problem"] for row in found["certificate"]["topics"]]
             states = {part["state"] for part in found["certificate"]["parts"]}
             assert states == {"key-gone", "records-gone", "fields-blanked"}
+            papers.append(found["certificate"])
+        assert is_confirmed_by_identifiers(admin, papers[1], people[1])
         after = read_all(broker.bootstrap_servers)
     hidden = {text for one in people for text in (one.email, one.phone, one.device)}
     numbers = {one.customer_id for one in people}

@@ -12,6 +12,7 @@ import click
 from diamant.broker.client.admin import AdminError
 from diamant.broker.client.json_types import JsonObject, OnProgress
 from diamant.broker.commands.terminal.console import Console
+from diamant.broker.commands.person.person_commands import IdentifierOption, by_name
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.remote import (
@@ -62,6 +63,13 @@ if TYPE_CHECKING:
     multiple=True,
     help="For a redaction that corrected fields: its --set, to compare the fields with.",
 )
+@click.option(
+    "--identifier",
+    "identifiers",
+    type=IdentifierOption(),
+    multiple=True,
+    help="For a person's paper: an identifier of the person, as often as there are, to search for the records again.",
+)
 @click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
 @asking
 def verify(
@@ -73,6 +81,7 @@ def verify(
     key: bytes | None,
     where: str | None,
     given: tuple[str, ...],
+    identifiers: tuple[tuple[str, str], ...],
     signed: str | None,
     asked: Asked,
 ) -> None:
@@ -93,7 +102,8 @@ def verify(
     from diamant.cleaner.evidence.certificates.signing_key import load_secret, read_public_key
     from diamant.storage.errors import StorageError
 
-    is_looking = key is not None or where is not None
+    is_looking = key is not None or where is not None or bool(identifiers)
+    person = by_name(identifiers)
     try:
         fields = parse_certificate(read_input(certificate, MAX_BYTES))
         is_read_again = fields["type"] == CLUSTER_TYPE and key is not None and data_dir is None
@@ -110,10 +120,12 @@ def verify(
         elif data_dir is None and not offline and fields["type"] not in (CLUSTER_TYPE, DISK_TYPE):
             trusted = None if pinned is None else pinned.hex()
             wanted = None if key is None else key_fields(key)
-            found = asked.admin.verify(fields, public_key=trusted, key=wanted, where=where, set=given, **asked.waiting)
+            found = asked.admin.verify(
+                fields, public_key=trusted, key=wanted, where=where, set=given, identifiers=person, **asked.waiting
+            )
         else:
             condition = None if where is None else _parsed(where, given)
-            found = _verify_here(fields, pinned, data_dir, key, condition, known, asked.on_progress)
+            found = _verify_here(fields, pinned, data_dir, key, condition, person, known, asked.on_progress)
         if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
             found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
     except AdminError as error:
@@ -168,6 +180,7 @@ def _verify_here(
     data_dir: str | None,
     key: bytes | None,
     where: Where | None,
+    person: Mapping[str, Sequence[str]],
     secret: bytes | None,
     on_progress: OnProgress,
 ) -> JsonObject:
@@ -186,6 +199,7 @@ def _verify_here(
             data_dir,
             key=key,
             where=where,
+            person=paper_verification.PaperSubject(person) if person else None,
             secret=secret,
             advance=progress.move_to,
         ).to_fields()
@@ -197,7 +211,7 @@ def _verify_here(
 def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_looking: bool) -> None:
     """Raise BadArgument for options that exclude each other. `has_files`: there are files or replicas to read."""
     if offline and (has_files or is_looking):
-        raise BadArgument("--offline checks only the signature: it excludes --data, --key and --where")
+        raise BadArgument("--offline checks only the signature: it excludes --data, --key, --where and --identifier")
     if secret is not None and not has_files:
         raise BadArgument("--secret needs --data: a broker has its own")
 
@@ -206,14 +220,15 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
     """Return a note with the options that would check the records, too."""
     from diamant.cleaner.evidence.certificates.certificate import PERSON_TYPE, REDACTION_TYPE
 
-    if certificate["type"] == PERSON_TYPE:
-        return (
-            "To check the records, too, verify the parts one by one, those of redactions with their --where: "
-            "python3 -c 'import json, sys; json.dump(json.load(sys.stdin)[\"parts\"][0], sys.stdout)' < FILE writes the first"
-        )
     secret = (
         "--secret with the file of the secret (the .secret beside the broker's private key)" if needs_secret else ""
     )
+    if certificate["type"] == PERSON_TYPE:
+        names = ", ".join(sorted({str(one["name"]) for one in certificate["request"]["identifiers"]}))
+        also = f", and {secret}" if secret else ""
+        return (
+            f"To check the records, too, add --identifier NAME=VALUE for each identifier of the person ({names}){also}"
+        )
     if certificate["type"] == REDACTION_TYPE:
         missing = f"--where, as given to diamant redact{secret and f', and {secret}'}"
     else:

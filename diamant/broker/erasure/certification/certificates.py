@@ -22,7 +22,8 @@ from diamant.cleaner.evidence.certificates.claim_checks import untold
 from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, CertificateList, list_certificates
 from diamant.cleaner.evidence.certificates.verification import Verification
 from diamant.cleaner.papers.paper import is_paper
-from diamant.cleaner.papers.paper_verification import problem_of, verify
+from diamant.cleaner.papers.paper_verification import PaperSubject, problem_of, verify
+from diamant.cleaner.person.identifiers import parse_identifiers
 from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
@@ -80,7 +81,14 @@ class Certificates:
                 where = parse_where(request.where, values=values, blanking=parse_blanking((), NULL, request.set))
             except WhereError as error:
                 raise BadArgument(str(error)) from None
-        return await self._verify(request.certificate, public_key, request.key, where, progress)
+        person = None
+        if request.identifiers:
+            try:
+                given = parse_identifiers(request.identifiers)
+            except ValueError as error:
+                raise BadArgument(f"identifiers: {error}") from None
+            person = PaperSubject(given, self._evidence.values)
+        return await self._verify(request.certificate, public_key, request.key, where, person, progress)
 
     async def certificate(self, request: CertificateRequest, _progress: Progress) -> Mapping[str, Any]:
         """Return the last certificate of an erasure or redaction; see `Broker.certificate`."""
@@ -131,6 +139,7 @@ class Certificates:
         public_key: bytes | None,
         key: bytes | None,
         where: Where | None,
+        person: PaperSubject | None,
         progress: Progress,
     ) -> Verification:
         own = await self._evidence.keys.existing()
@@ -147,6 +156,7 @@ class Certificates:
                 self._evidence.directory if is_own else None,
                 key=key,
                 where=where,
+                person=person,
                 secret=secret,
                 ends=ends,
                 advance=progress.move_to,

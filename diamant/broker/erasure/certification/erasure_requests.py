@@ -133,6 +133,12 @@ class VerifyRequest:
     key: Annotated[bytes | None, Argument("The erased key, to search for it.", short="-k")] = None
     where: Annotated[str | None, Argument("The `where` of a redaction, to search for its records again.")] = None
     set: Annotated[tuple[str, ...], Argument("The `set` of a redaction, to compare the fields with.")] = ()
+    identifiers: Annotated[
+        Mapping[str, Any] | None,
+        Argument(
+            "Of a person's paper: identifiers of the person by name, a text or a list of texts, to search for the records again."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

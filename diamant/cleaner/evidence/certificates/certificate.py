@@ -202,7 +202,8 @@ def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: obj
         )
     if certificate["type"] == PERSON_TYPE and (key is not None or where is not None):
         raise WrongKind(
-            "this is the certificate of a person's request: it takes no key and no description of records. Each of its parts does"
+            "this is the certificate of a person's request: verify it with identifiers of the person, not with a key or a where. "
+            "Each of its parts takes one"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(

@@ -14,7 +14,7 @@ a file that was not searched confirms nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -62,7 +62,7 @@ from diamant.cleaner.evidence.scan.scan import (
     Advance,
     LogEnd,
     ScanReport,
-    scan_directory,
+    scan_for_all,
 )
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
@@ -109,8 +109,8 @@ NOTHING_CERTIFIED = "not-certified"
 NOT_CONFIRMED = "not-confirmed"
 """At least one claim could not be decided."""
 
-ScanAgain = Callable[[Subject], ScanReport]
-"""Scans everything for a subject; blocks. StorageError if nothing can be proven."""
+Steps: TypeAlias = "Generator[Subject, ScanReport, None]"
+"""Yields the subject that a scan of everything has to look for, if one is needed, and takes the report."""
 
 _CLAIMING = (
     VALUES_GONE, KEY_GONE, RECORDS_GONE, FIELDS_BLANKED, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE, FORGOTTEN,
@@ -120,9 +120,7 @@ _CLAIMING = (
 
 
 WhereT = TypeVar("WhereT")
-RedactionCheck: TypeAlias = Callable[
-    [Mapping[str, Any], "Verification", Env, str, WhereT | None, bytes | None, ScanAgain], None
-]
+RedactionCheck: TypeAlias = Callable[[Mapping[str, Any], "Verification", Env, str, WhereT | None, bytes | None], Steps]
 """Checks the claims of a redaction's certificate, and records the results: `redaction.claims.check_redaction_claims`."""
 
 
@@ -249,6 +247,57 @@ def verify_certificate(
     brokers' cluster: without it, only the certificate's own statements are checked. `ends` and `partitions`: those of a running
     broker. CertificateError if this is not a certificate, WrongKind if `key` or `where` does not fit its kind.
     """
+    place = None if env is None or directory is None else (env, directory)
+    steps = verification_steps(
+        certificate,
+        pinned,
+        place,
+        key=key,
+        where=where,
+        check_redaction=check_redaction,
+        read_replicas=read_replicas,
+        secret=secret,
+        has_staging=staging is not None,
+    )
+    [found] = verified([steps], partial(scan_again, env, directory, ends, advance, check, staging, partitions))
+    return found
+
+
+def verified(
+    some: Sequence[Generator[Subject, ScanReport, Verification]], scan: Callable[[list[Subject]], list[ScanReport]]
+) -> list[Verification]:
+    """Carry out the steps of verifications, with one scan for all that need one. Blocks."""
+    found: dict[int, Verification] = {}
+    waiting: dict[int, Subject] = {}
+    for index, steps in enumerate(some):
+        try:
+            waiting[index] = next(steps)
+        except StopIteration as end:
+            found[index] = end.value
+    for index, report in zip(waiting, scan([*waiting.values()]) if waiting else (), strict=True):
+        try:
+            some[index].send(report)
+        except StopIteration as end:
+            found[index] = end.value
+    return [found[index] for index in range(len(some))]
+
+
+def verification_steps(
+    certificate: Mapping[str, Any],
+    pinned: bytes | None,
+    place: tuple[Env, str] | None,
+    *,
+    key: bytes | None = None,
+    where: WhereT | None = None,
+    check_redaction: RedactionCheck[WhereT] | None = None,
+    read_replicas: Callable[[Verification], object] | None = None,
+    secret: bytes | None = None,
+    has_staging: bool = False,
+) -> Generator[Subject, ScanReport, Verification]:
+    """Verify a certificate as `verify_certificate` does, but leave the scan to the caller.
+
+    `place`: the directory. `has_staging`: the scan includes the staging place of jobs on Spark.
+    """
     check_form(certificate)
     check_kind(certificate, key=key if read_replicas is None else None, where=where)
     signature = check_signature(certificate, pinned)
@@ -263,23 +312,23 @@ def verify_certificate(
         return found
     try:
         if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
-            _check_cluster(certificate, found, directory, read_replicas)
+            _check_cluster(certificate, found, place is not None, read_replicas)
             return found
         _note_what_it_proves(certificate, found)
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
-        if env is not None and directory is not None:
+        if place is not None:
+            env, directory = place
             _check_segments(certificate, found, env, directory)
-            scan = partial(_scan_again, env, directory, ends, advance, check, staging, partitions)
             if certificate["type"] == REDACTION_TYPE:
                 assert check_redaction is not None, "a redaction needs its own check"
-                check_redaction(certificate, found, env, directory, where, secret, scan)
+                yield from check_redaction(certificate, found, env, directory, where, secret)
             else:
-                _check_claims(certificate, found, env, directory, key, secret, scan)
+                yield from _check_claims(certificate, found, env, directory, key, secret)
             if found.was_scanned:
                 is_key_looked_for = where is not None or (key is not None and is_telling(key))
                 found.notes.append(VALUES_OUTSIDE if is_key_looked_for else f"{VALUES_OUTSIDE} {KEY_OUTSIDE}")
-            if staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
+            if not has_staging and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:
                 unscanned = unscanned_claims(certificate, found.notes, env, directory)
@@ -314,7 +363,7 @@ def notes_of_signature(found: Verification) -> Iterable[str]:
 def _check_cluster(
     certificate: Mapping[str, Any],
     found: Verification,
-    directory: str | None,
+    has_files: bool,
     read_replicas: Callable[[Verification], object] | None,
 ) -> None:
     """Check a certificate about a Kafka cluster by its own rows, and by reading the replicas again."""
@@ -328,7 +377,7 @@ def _check_cluster(
         found.notes.append(
             "Only the signature and the certificate's own statements were checked: nothing was read again."
         )
-    if directory is not None:
+    if has_files:
         found.claims = [untold(claim) for claim in certificate["claims"]]
         found.notes.append(
             "It is about a Kafka cluster: `diamant certify DIRECTORY --erasure CERTIFICATE` searches its files."
@@ -350,20 +399,22 @@ def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) ->
         )
 
 
-def _scan_again(
-    env: Env,
-    directory: str,
+def scan_again(
+    env: Env | None,
+    directory: str | None,
     ends: Mapping[TopicPartition, LogEnd] | None,
     advance: Advance | None,
     check: Callable[[], object],
     staging: StagingPlace | None,
     partitions: Partitions | None,
-    subject: Subject,
-) -> ScanReport:
+    subjects: list[Subject],
+) -> list[ScanReport]:
     """Scan a directory. Without a running broker (`ends` is None) it is not written to. StorageError if nothing can be proven."""
+    assert env is not None
+    assert directory is not None
     if ends is not None:
-        return scan_directory(
-            env, directory, subject, ends, advance=advance, check=check, staging=staging, partitions=partitions
+        return scan_for_all(
+            env, directory, subjects, ends, advance=advance, check=check, staging=staging, partitions=partitions
         )
     try:
         place = TemporaryDirectory(prefix="diamant-verify-")
@@ -371,8 +422,8 @@ def _scan_again(
         reason = error.strerror or error
         raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
     with place as prove_in:
-        return scan_directory(
-            env, directory, subject, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
+        return scan_for_all(
+            env, directory, subjects, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
         )
 
 
@@ -421,18 +472,21 @@ def _segment_status(env: Env, directory: str, name: str, size: int, sha256: str)
         return GONE
 
 
-def scan_again(
-    certificate: Mapping[str, Any], found: Verification, subject: Subject, env: Env, directory: str, scan: ScanAgain
-) -> ScanReport:
-    """Scan for what a certificate says is gone, and set aside what does not count. Blocks."""
-    report = scan(subject)
+def take_report(
+    certificate: Mapping[str, Any],
+    found: Verification,
+    report: ScanReport,
+    subject: Subject,
+    env: Env,
+    directory: str,
+) -> None:
+    """Note a scan for what a certificate says is gone, and set aside what does not count. Blocks."""
     disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
     if set_names_aside(report, env, directory, subject.needles):
         found.notes.append(IN_NAMES)
-    return report
 
 
 def _check_claims(
@@ -442,8 +496,7 @@ def _check_claims(
     directory: str,
     key: bytes | None,
     secret: bytes | None,
-    scan: ScanAgain,
-) -> None:
+) -> Steps:
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
         found.notes.append("The key given is not that of the certificate, or the secret is another one.")
@@ -458,7 +511,8 @@ def _check_claims(
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     if key is None:
         subject.key_digest = key_digest
-    report = scan_again(certificate, found, subject, env, directory, scan)
+    report = yield subject
+    take_report(certificate, found, report, subject, env, directory)
     astray = report.astray
 
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
