@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from diamant.broker.errors import BadArgument, TooMany, Unconfirmed
@@ -36,8 +37,10 @@ from diamant.cleaner.person.partition_search import (
     SearchedTopic,
     TooManyRecords,
     find_matches,
+    find_shared,
 )
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
+from diamant.cleaner.person.sharing import SharedIdentifiers, sharing_search
 from diamant.cleaner.redaction.hits import Hits, HitsByPartition
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
@@ -108,6 +111,7 @@ class Following:
         progress.begin("searching", sum(log.size for logs in self.logs.values() for log in logs), "bytes")
         try:
             while (search := self.known.next_search(self.values)) is not None:
+                await self._check_shared(search)
                 async for one in self._searched(search, progress):
                     yield one
         except Doubtful as error:
@@ -116,6 +120,24 @@ class Following:
             ) from None
         except TooManyIdentifiers as error:
             raise TooMany(str(error)) from None
+
+    async def _check_shared(self, search: TopicSearch) -> None:
+        """Look for the new identifiers of a search in the topics that teach them: other people may have them, too."""
+        new = self.known.newly_searched(search)
+        for topic, rules in self.rules.items():
+            teaching = sharing_search(topic, rules, new, self.values)
+            if teaching is None:
+                continue
+            shared = SharedIdentifiers(self.known, teaching, topic)
+            for log in self.logs[topic]:
+                _, files = await self._explaining.open(log)
+                with files:
+                    read = partial(
+                        find_shared, files, teaching, shared, self.values[topic], check=self._explaining.check
+                    )
+                    await self._explaining.read(read)
+            for text in shared.texts():
+                self.known.doubt(text)
 
     async def _searched(self, search: TopicSearch, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
         topic = search.topic

@@ -84,6 +84,8 @@ class Plan:
     """Topics whose identifiers are not known of this person, and their names."""
     hits: HitsByPartition = field(default_factory=dict)
     """The records that the search found: jobs look at no others."""
+    doubts: tuple[str, ...] = ()
+    """Why identifiers may belong to several people, as the caller has confirmed."""
 
     def to_fields(self) -> Mapping[str, Any]:
         """Return the JSON object of a preview. It has no identifier but how many there are."""
@@ -91,6 +93,7 @@ class Plan:
             "identifiers": {name: len(values) for name, values in self.identifiers.items()},
             "topics": [one.to_fields() for one in self.topics],
             "not_searched": {topic: list(found) for topic, found in self.not_searched.items()},
+            "doubts": list(self.doubts),
             "records": sum(one.records for one in self.topics),
         }
 
@@ -165,7 +168,13 @@ class Planning:
         for topic, parts in found.parts.items():
             topics += [await self._planned(topic, part, following.values[topic], found.hits) for part in parts]
             progress.advance()
-        return Plan(_by_name(found.steps), tuple(topics), following.known.not_searched(), found.hits)
+        return Plan(
+            _by_name(found.steps),
+            tuple(topics),
+            following.known.not_searched(),
+            found.hits,
+            tuple(following.known.doubts),
+        )
 
     async def _planned(self, topic: str, part: RulePart, values: Values, hits: HitsByPartition) -> PlannedTopic:
         explaining, rule = self._explaining, part.rule

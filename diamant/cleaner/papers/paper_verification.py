@@ -80,23 +80,19 @@ def verify(
     """
     place = None if env is None or directory is None else (env, directory)
     scan = partial(scan_again, env, directory, ends, advance, check, staging, partitions)
-    has_staging = staging is not None
+    steps_of = partial(
+        verification_steps,
+        place=place,
+        check_redaction=check_redaction_claims,
+        secret=secret,
+        has_staging=staging is not None,
+    )
     if not is_paper(certificate):
         if person is not None:
             raise WrongKind(
                 "this is no certificate of a person's request: verify it with a key or a where, not with identifiers"
             )
-        steps = verification_steps(
-            certificate,
-            pinned,
-            place,
-            key=key,
-            where=where,
-            check_redaction=check_redaction_claims,
-            secret=secret,
-            has_staging=has_staging,
-        )
-        return verified([steps], scan)[0]
+        return verified([steps_of(certificate, pinned, key=key, where=where)], scan)[0]
     check_form(certificate)
     check_kind(certificate, key=key, where=where)
     found = Verification(
@@ -112,20 +108,10 @@ def verify(
         problems = contradictions(certificate)
         if not problems:
             subjects = _subjects(certificate, person, secret)
-            some = [
-                verification_steps(
-                    part,
-                    bytes.fromhex(found.signer),
-                    place,
-                    key=subject.key,
-                    where=subject.where,
-                    check_redaction=check_redaction_claims,
-                    secret=secret,
-                    has_staging=has_staging,
-                )
-                for part, subject in zip(certificate["parts"], subjects, strict=True)
-            ]
-            for part, subject, one in zip(certificate["parts"], subjects, verified(some, scan), strict=True):
+            parts = [*zip(certificate["parts"], subjects, strict=True)]
+            signer = bytes.fromhex(found.signer)
+            steps = [steps_of(part, signer, key=subject.key, where=subject.where) for part, subject in parts]
+            for (part, subject), one in zip(parts, verified(steps, scan), strict=True):
                 problems += _add_part(found, part, one, subject.missing)
             if place is not None and (person is None or secret is None):
                 found.notes.append(IDENTIFIERS_MISSING)

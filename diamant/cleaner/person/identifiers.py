@@ -9,8 +9,13 @@
 A topic is read as late as possible, when no topic that is still to be read can teach an identifier by which it is searched. So
 each topic is read once, unless identifiers lead in a circle: then it is read again, for the new identifiers only.
 
-An identifier that may belong to several people is doubtful, and stops the search (`Doubtful`) unless the caller has confirmed it:
-a further value of an identifier that the caller gave, and identifiers that select a large share of a topic.
+An identifier that may belong to several people is doubtful, and stops the search (`Doubtful`) unless the caller has confirmed it;
+then it is noted (`KnownIdentifiers.doubts`):
+
+    a further value of an identifier that the caller gave
+    several values of an identifier that is the key of a topic, or recognises people in more topics, found by one that is not
+    identifiers that select a large share of a topic
+    identifiers that a topic teaches, and that belong to several people there (`sharing.py`)
 
 Bounds: `MAX_VALUES` identifiers.
 """
@@ -33,6 +38,7 @@ SHORT_CHARACTERS = 2
 """Identifiers of up to this length are doubtful sooner."""
 LARGE_SHARE, LARGE_SHARE_OF_SHORT = 0.25, 0.05
 """Shares of a topic's records beyond which identifiers are doubtful."""
+MAX_DOUBTS = 20
 FEW_RECORDS = 20
 """Fewer records are never a large share."""
 
@@ -69,6 +75,8 @@ class Lesson(NamedTuple):
 
     identifier: Identifier
     by: str
+    is_person: bool = False
+    """True if each value of this identifier is likely to be another person."""
 
 
 class RulePart(NamedTuple):
@@ -123,6 +131,14 @@ class KnownIdentifiers:
         self._leads_to = {topic: reached(_taught(some), leads) for topic, some in rules.items()}
         """The names of the identifiers that reading a topic may lead to."""
         self._searched: dict[str, set[Identifier]] = {topic: set() for topic in rules}
+        self._unshared: set[Identifier] = set()
+        """Those that were searched for where they are taught."""
+        self._spread = Counter(
+            name for some in rules.values() for name in {one for rule in some for one in rule.identity}
+        )
+        """The number of topics that each identifier recognises people in."""
+        self.doubts: list[str] = []
+        """What the caller has confirmed, in sentences without values."""
         self._values: dict[str, dict[str, None]] = {}
         self.steps: list[IdentifierStep] = []
         for name, values in given.items():
@@ -156,28 +172,48 @@ class KnownIdentifiers:
 
     def learn(self, topic: str, partition: int, offset: int, lessons: Iterable[Lesson]) -> None:
         """Add what a record of the person teaches. Doubtful, TooManyIdentifiers."""
-        for identifier, by in lessons:
+        for identifier, by, is_person in lessons:
             name, value = identifier
             if self.has(name, value):
                 continue
-            if name in self._given and not self._is_confirmed:
-                raise Doubtful(
-                    f"a record found by {by} in {topic} (partition {partition}, offset {offset}) has another {name} than the "
-                    "given one: it may be another person's"
-                )
+            place = f"a record found by {by} in {topic} (partition {partition}, offset {offset})"
+            if name in self._given:
+                self.doubt(f"{place} has another {name} than the given one: it may be another person's")
+            elif is_person and self._values.get(name):
+                self.doubt(f"{place} has another {name} than the records before: {by} may be shared by several people")
             self._add(IdentifierStep(identifier, topic, partition, offset, by))
 
     def check_share(self, search: TopicSearch, matched: int, total: int) -> None:
         """Check how many of a topic's records a search has found. Doubtful if that is a large share."""
         is_short = any(len(value) <= SHORT_CHARACTERS for name in search.names for value in self._values.get(name, {}))
         limit = LARGE_SHARE_OF_SHORT if is_short else LARGE_SHARE
-        if self._is_confirmed or matched < FEW_RECORDS or matched <= limit * total:
+        if matched < FEW_RECORDS or matched <= limit * total:
             return
         what = "short identifiers select" if is_short else "the identifiers select"
         names = ", ".join(search.names)
-        raise Doubtful(
+        self.doubt(
             f"{what} {matched:,} of {total:,} records of {search.topic} ({names}): several people may share them"
         )
+
+    def doubt(self, text: str) -> None:
+        """Note that identifiers may belong to several people. Doubtful, unless the caller has confirmed it."""
+        if not self._is_confirmed:
+            raise Doubtful(text)
+        if text not in self.doubts and len(self.doubts) < MAX_DOUBTS:
+            self.doubts.append(text)
+
+    def newly_searched(self, search: TopicSearch) -> list[Identifier]:
+        """Return the identifiers of a search that were in none before; each once."""
+        new = [one for name in search.names for one in self._of_name(name) if one not in self._unshared]
+        self._unshared.update(new)
+        return new
+
+    def names_person(self, rule: TopicRule, name: str, by: str) -> bool:
+        """Tell whether each value of an identifier is likely to be another person, in records found by another identifier."""
+        return name in rule.identity and (rule.keyed_by == name or self._spread[name] > self._spread[by])
+
+    def _of_name(self, name: str) -> list[Identifier]:
+        return [Identifier(name, value) for value in self._values.get(name, {})]
 
     def parts(self, topic: str) -> tuple[RulePart, ...]:
         """Return the conditions that select the person's records of a topic, for each rule with a known identifier."""
@@ -209,7 +245,7 @@ class KnownIdentifiers:
     def _of(self, rules: Iterable[TopicRule]) -> list[Identifier]:
         """Return the known identifiers by which rules recognise a person."""
         names = dict.fromkeys(name for rule in rules for name in rule.identity)
-        return [Identifier(name, value) for name in names for value in self._values.get(name, {})]
+        return [one for name in names for one in self._of_name(name)]
 
     def _unsearched(self, topic: str) -> list[Identifier]:
         return [one for one in self._of(self._rules[topic]) if one not in self._searched[topic]]
@@ -235,7 +271,9 @@ def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -
             continue
         for name, place in rule.places:
             if name not in by:
-                found += [Lesson(Identifier(name, one), by[0]) for one in parts.at(place) if not known.has(name, one)]
+                is_person = known.names_person(rule, name, by[0])
+                new = [one for one in parts.at(place) if not known.has(name, one)]
+                found += [Lesson(Identifier(name, one), by[0], is_person) for one in new]
     return found
 
 

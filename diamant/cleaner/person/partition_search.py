@@ -34,6 +34,7 @@ from diamant.cleaner.person.identifiers import (
 from diamant.cleaner.person.others import others_in
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import WHOLE_KEY, Parts
+from diamant.cleaner.person.sharing import SharedIdentifiers
 from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.redaction.hits import MAX_HITS, Hits
 from diamant.cleaner.redaction.where import UNDECIDED, YES
@@ -123,6 +124,20 @@ def find_matches(
     if not found.problems and len(hits) <= MAX_HITS:
         found.hits = hits
     return found
+
+
+def find_shared(
+    files: Iterable[OpenSegment], search: TopicSearch, shared: SharedIdentifiers, values: Values, *, check: Check = bool
+) -> None:
+    """Note whose records have the identifiers that a search looks for where they are taught (`sharing.py`)."""
+    ignored: list[str] = []
+    for segment in files:
+        for batch in _batches(segment, ignored, check):
+            if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, search, ignored):
+                continue
+            for record in _records(segment, batch, ignored):
+                if search.judge(record) == YES:
+                    shared.add(Parts(record, values))
 
 
 def find_keys(

@@ -118,11 +118,7 @@ def verify(
         if is_read_again and key is not None:
             found = _read_again(asked, fields, pinned, key, known)
         elif data_dir is None and not offline and fields["type"] not in (CLUSTER_TYPE, DISK_TYPE):
-            trusted = None if pinned is None else pinned.hex()
-            wanted = None if key is None else key_fields(key)
-            found = asked.admin.verify(
-                fields, public_key=trusted, key=wanted, where=where, set=given, identifiers=person, **asked.waiting
-            )
+            found = _ask(asked, fields, pinned, key, where=where, set=given, identifiers=person or None)
         else:
             condition = None if where is None else _parsed(where, given)
             found = _verify_here(fields, pinned, data_dir, key, condition, person, known, asked.on_progress)
@@ -146,6 +142,15 @@ def verify(
     if not is_written:
         sys.exit(EXIT_FAILED)
     sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+
+
+def _ask(
+    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
+) -> JsonObject:
+    """Have the broker verify."""
+    trusted = None if pinned is None else pinned.hex()
+    wanted = None if key is None else key_fields(key)
+    return asked.admin.verify(fields, public_key=trusted, key=wanted, **subject, **asked.waiting)
 
 
 def _read_again(

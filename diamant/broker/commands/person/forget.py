@@ -105,6 +105,8 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
             )
         for partition, groups in one["groups_behind"].items():
             console.print(f"{partition}: {escape(', '.join(groups))} would read the tombstone later.")
+    for text in plan["doubts"]:
+        console.print(f"[yellow]{escape(text)}.[/yellow]", soft_wrap=True)
     for topic, names in plan["not_searched"].items():
         text = not_searched_text({"topic": topic, "identifiers": names})
         console.print(f"[yellow]{escape(text)}.[/yellow]", soft_wrap=True)
