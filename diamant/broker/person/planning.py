@@ -18,8 +18,9 @@ from diamant.cleaner.papers.person_intent import PersonJob, TopicFate
 from diamant.cleaner.person.identifiers import IdentifierStep, RulePart
 from diamant.cleaner.person.keeping import Keep
 from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP
+from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.hits import HitsByPartition
-from diamant.cleaner.redaction.where import YES, Where, parse_where
+from diamant.cleaner.redaction.where import DONE, NO, YES, Where, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
@@ -51,6 +52,8 @@ class PlannedTopic:
     keys: tuple[bytes, ...]
     """Of an erasure."""
     fields: tuple[str, ...]
+    fields_not_seen: tuple[str, ...]
+    """Those of them that none of the records has."""
     replacement: str
     keep: Keep | None
     identity: Mapping[str, tuple[str, ...]]
@@ -68,6 +71,7 @@ class PlannedTopic:
             "of_records": self.of_records,
             "undecided": self.undecided,
             "fields": list(self.fields),
+            "fields_not_seen": list(self.fields_not_seen),
             "keep": None if self.keep is None else self.keep.to_fields(),
             "groups_behind": {name: list(groups) for name, groups in self.groups_behind.items()},
             "readers": list(self.readers),
@@ -121,14 +125,21 @@ class Plan:
 
 
 class _Watched:
-    """Conditions of which one suffices; notes the newest timestamp of what they match (`RecordCondition`)."""
+    """Conditions of which one suffices; notes the newest timestamp of what they match, and its fields (`RecordCondition`)."""
 
     def __init__(self, wheres: Sequence[Where]) -> None:
         self._wheres = wheres
         self.newest_ms = -1
+        self.fields: set[str] = set()
+        """The fields to blank that any of these records has."""
 
     def examine(self, record: Record) -> tuple[int, None]:
-        verdict = max(where.examine(record)[0] for where in self._wheres)
+        verdict = NO
+        for where in self._wheres:
+            one, changed = where.examine(record)
+            self.fields.update(() if changed is None else changed.seen)
+            # Blanked already: it is the person's all the same.
+            verdict = max(verdict, YES if one == DONE else one)
         if verdict == YES:
             self.newest_ms = max(self.newest_ms, record.timestamp)
         return verdict, None  # A plan only counts.
@@ -183,7 +194,9 @@ class Planning:
             raise NotPossible(
                 f"{topic} is not compacted, so erase-key removes nothing from it: expected remove-record in the map"
             )
-        watched = _Watched([parse_where(where, values=values) for where in part.where])
+        fields = tuple(place.text for place in rule.action.blank)
+        blanking = parse_blanking(fields, rule.action.replacement, ()) if fields else None
+        watched = _Watched([parse_where(where, values=values, blanking=blanking) for where in part.where])
         located = [one for _, one in await located_records(explaining, topic, watched, hits)]
         now_ms: int = self._node.env.clock.now_ms()
         if rule.keep is not None and do != BLANK and rule.keep.until_ms(watched.newest_ms) > now_ms:
@@ -196,7 +209,8 @@ class Planning:
             undecided=sum(one.undecided for one in located),
             wheres=part.where,
             keys=part.keys if do == ERASE_KEY else (),
-            fields=tuple(place.text for place in rule.action.blank),
+            fields=fields,
+            fields_not_seen=tuple(one for one in fields if one not in watched.fields) if watched.newest_ms >= 0 else (),
             replacement=rule.action.replacement,
             keep=rule.keep,
             identity={name: tuple(place.text for place in places) for name, places in rule.identity.items()},

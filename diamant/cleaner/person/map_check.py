@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from diamant.cleaner.person.identifiers import leads_of, reached
-from diamant.cleaner.person.people_map import PeopleMap, TopicRule
+from diamant.cleaner.person.people_map import ERASE_KEY, PeopleMap, TopicRule
 from diamant.cleaner.person.places import FieldPath
 from diamant.cleaner.person.sampling import TopicSample
 from diamant.cleaner.person.suggestion import suggest
@@ -24,6 +24,8 @@ DIFFERENT_CLAIMS = "different-claims"
 OUTLIVES_KEEP = "outlives-keep"
 ENDS_BEFORE_KEEP = "ends-before-keep"
 UNDECODABLE = "undecodable"
+NOT_COMPACTED = "not-compacted"
+WITHOUT_IDENTITY = "without-identity"
 
 _ENOUGH = 10
 """Values of a sample from which on a comparison says something."""
@@ -57,7 +59,11 @@ def check_map(
     for topic, of_topic in rules.items():
         sample = by_topic[topic]
         found += _without_record(sample, of_topic)
+        found += _without_identity(sample, of_topic)
         found += _several_people(sample, of_topic)
+        if not configs[topic].is_compacted and any(rule.action.kind == ERASE_KEY for rule in of_topic):
+            text = "erase-key removes nothing here, as cleanup.policy has no compact: expected remove-record"
+            found.append(MapProblem(NOT_COMPACTED, topic, "", text))
         found += _retention(topic, of_topic, configs[topic], now_ms)
         if sample.undecodable:
             text = (
@@ -89,6 +95,16 @@ def _without_record(sample: TopicSample, rules: Iterable[TopicRule]) -> Iterator
         if place not in sample.paths and sample.records:
             text = f"none of {counted(sample.records, 'record')} has a value there"
             yield MapProblem(NO_RECORD, sample.topic, place.text, text)
+
+
+def _without_identity(sample: TopicSample, rules: Sequence[TopicRule]) -> Iterator[MapProblem]:
+    """Find records that have none of the places by which people are recognised, in a topic where others have one."""
+    places = {place for rule in rules for of_name in rule.identity.values() for place in of_name}
+    without = sum(not places & row.keys() and at not in sample.tombstones for at, row in enumerate(sample.rows))
+    if 0 < without < len(sample.rows) - len(sample.tombstones):
+        texts = " nor ".join(sorted(place.text for place in places))
+        text = f"{counted(without, 'record')} of {sample.records:,} have no {texts}: if they are of people, nothing finds them"
+        yield MapProblem(WITHOUT_IDENTITY, sample.topic, "", text)
 
 
 def _several_people(sample: TopicSample, rules: Iterable[TopicRule]) -> Iterator[MapProblem]:

@@ -67,6 +67,8 @@ class TopicSample:
     """All places that are not null, objects and dates included."""
     rows: list[dict[FieldPath, tuple[int, ...]]] = field(default_factory=list)
     """The values of each record, by place."""
+    tombstones: set[int] = field(default_factory=set)
+    """The positions of records without a value in `rows`."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Tags of the schemas by the names of fields."""
     _schemas: set[tuple[SchemaName, str]] = field(default_factory=set)
@@ -94,6 +96,8 @@ class TopicSample:
                 if sign is not None:
                     sample.signs[sign] += 1
                 sample.local_phones += is_local_phone(text)
+        if record.value is None:
+            self.tombstones.add(len(self.rows))
         self.rows.append(row)
 
     def _add_tags(self, record: Record, values: Values) -> None:

@@ -112,6 +112,7 @@ def suggest(samples: Sequence[TopicSample]) -> Suggestion:
     for group in accepted:
         name = _name([candidates[spot] for spot in group])
         named |= dict.fromkeys(group, name)
+    _add_keys(samples, named, candidates)
     found = []
     for spot, name in sorted(named.items()):
         one = candidates[spot]
@@ -244,6 +245,19 @@ def _name(group: Sequence[_Candidate]) -> str:
     return names.most_common(1)[0][0] if names else f"{normal_name(group[0].spot.topic)}_key"
 
 
+def _add_keys(samples: Iterable[TopicSample], named: dict[Spot, str], candidates: Mapping[Spot, _Candidate]) -> None:
+    """Name the keys that always equal an identifier of their record: short numbers have too many values in common to tell."""
+    for sample in samples:
+        key = Spot(sample.topic, WHOLE_KEY)
+        for spot, name in sorted(named.items()):
+            if spot.topic != sample.topic or key in named or key not in candidates:
+                continue
+            rows = [row for row in sample.rows if spot.place in row]
+            if len(rows) >= _LEAST_COMMON and all(row.get(WHOLE_KEY) == row[spot.place] for row in rows):
+                named[key] = name
+                candidates[key].reasons.append(f"it always equals {spot.place.text}")
+
+
 # -- entries -----------------------------------------------------------------------------------------------------------
 
 
@@ -251,7 +265,8 @@ def _entries(
     samples: Iterable[TopicSample], named: Mapping[Spot, str], candidates: Mapping[Spot, _Candidate]
 ) -> dict[str, object]:
     spread = Counter(name for _, name in {(spot.topic, name) for spot, name in named.items()})
-    usual = max(spread, key=lambda name: (spread[name], name), default="")
+    keys = Counter(name for spot, name in named.items() if spot.place == WHOLE_KEY)
+    usual = max(spread, key=lambda name: (spread[name], keys[name], name), default="")
     entries: dict[str, object] = {}
     for sample in samples:
         own: dict[str, list[FieldPath]] = {}

@@ -56,6 +56,19 @@ async def test_a_field_that_no_record_has_is_not_certified(shop: Broker) -> None
     assert right.state == "forgotten"
 
 
+async def test_a_preview_names_fields_that_no_record_has(shop: Broker) -> None:
+    """Before anything is done; not for a person without records, nor once the fields are blanked."""
+    people = orders_map(do={"blank": ["value.note", "value.nmae"]})
+    [one] = (await shop.person.preview({"customer_id": ADA}, people)).topics
+    assert (one.records, one.fields_not_seen) == (3, ("value.nmae",))
+    [none] = (await shop.person.preview({"customer_id": "customer-99"}, people)).topics
+    assert (none.records, none.fields_not_seen) == (0, ())
+    right = orders_map(do={"blank": ["value.note"]})
+    assert (await shop.person.forget({"customer_id": ADA}, right, reason=WHY)).state == "forgotten"
+    [again] = (await shop.person.preview({"customer_id": ADA}, right)).topics
+    assert (again.records, again.fields_not_seen) == (3, ())
+
+
 async def test_a_field_that_some_records_have_is_certified(shop: Broker) -> None:
     """One record with the field shows that its name is right; nobody's records ask for none."""
     await shop.produce("orders", json.dumps({"customer": ADA, "gift": "for Bea"}))

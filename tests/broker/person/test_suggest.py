@@ -70,6 +70,10 @@ def changed(**topics: Any) -> Mapping[str, Any]:
     ("people", "expected"),
     [
         (changed(), ("ends-before-keep", "orders", "", "until P10Y .* and the topic removes them after 7d")),
+        (
+            changed(ratings={"identity": {"customer_id": "key"}, "do": "erase-key"}),
+            ("not-compacted", "ratings", "", "erase-key removes nothing here, as cleanup.policy has no compact"),
+        ),
         (changed(tickets=None), ("not-mentioned", "tickets", "", "value.callback looks like phone")),
         (changed(invoices={"identity": {"customer_id": "key"}}), ("no-topic", "invoices", "", "no topic has this name")),
         (changed(clicks={"identity": {"device": "value.gadget"}}), ("no-record", "clicks", "value.gadget", "none of 60 records")),

@@ -101,8 +101,13 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
         if one["undecided"]:
             records = counted(one["undecided"], "record")
             console.print(
-                f"[yellow]{one['topic']}: {records} may match and cannot be decoded; they hold the paper.[/yellow]"
+                f"[yellow]{one['topic']}: {records} may match and cannot be decoded, or cannot be changed; they hold the "
+                "paper.[/yellow]"
             )
+        if one["fields_not_seen"]:
+            names = ", ".join(one["fields_not_seen"])
+            text = f"{one['topic']}: no record of the person has {names}, so the paper would not be certified"
+            console.print(f"[yellow]{escape(text)}: correct the map, or take it out.[/yellow]", soft_wrap=True)
         for partition, groups in one["groups_behind"].items():
             console.print(f"{partition}: {escape(', '.join(groups))} would read the tombstone later.")
     for text in plan["doubts"]:
