@@ -213,6 +213,14 @@ class PersonSteps:
                 await self._begin(intent, job, topics, group, found)
         except BrokerStopping:
             raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not this attempt was cancelled, but that at the job.
+            if queue.is_stopping:
+                raise BrokerStopping("the broker is stopping; the request continues at its next start") from None
+            found.problems[job.id] = "it was cancelled"
         except (OperationError, StorageError, OSError, ValueError) as error:
             found.problems[job.id] = reason_of(error)
         await self._take_part(job, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -68,6 +69,26 @@ async def test_a_stop_between_the_jobs_is_continued(tmp_path: Path, jobs: int) -
         paper = await broker.certificate(before["id"])
         assert len([*data_of(broker).glob("diamant-redaction-*.json")]) == 1
         assert [part["state"] for part in paper["parts"]] == ["values-gone", "records-gone"]
+
+
+async def test_a_stop_during_the_scan_is_continued(tmp_path: Path) -> None:
+    """No paper is issued about what the stop has interrupted; the next start goes through it again, and issues one."""
+    async with broker_at(tmp_path) as broker:
+        await fill(broker)
+        is_scanning = asyncio.Event()
+
+        async def held(*_: Any) -> Any:
+            is_scanning.set()
+            await asyncio.Event().wait()
+
+        broker.services.evidence().scan = held  # type: ignore[method-assign]
+        request = asyncio.create_task(broker.person.forget({"customer_id": ADA}, MAP, **WHY))
+        await is_scanning.wait()
+    assert isinstance((await asyncio.gather(request, return_exceptions=True))[0], BaseException)
+    assert not [*(tmp_path / "data").glob("diamant-*.json")]
+    async with broker_at(tmp_path) as broker:
+        await wait_until(lambda: [*data_of(broker).glob("diamant-person-*.values-gone.json")] != [])
+        assert not [*data_of(broker).glob("*.not-certified.json")]
 
 
 async def test_a_request_that_was_never_begun_stays_open(tmp_path: Path) -> None:
