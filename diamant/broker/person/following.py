@@ -31,6 +31,7 @@ from diamant.cleaner.person.identifiers import (
     TopicSearch,
     parse_identifiers,
 )
+from diamant.cleaner.person.others import SharedIdentifiers, sharing_search
 from diamant.cleaner.person.partition_search import (
     MAX_RECORDS,
     Matches,
@@ -40,7 +41,6 @@ from diamant.cleaner.person.partition_search import (
     find_shared,
 )
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
-from diamant.cleaner.person.sharing import SharedIdentifiers, sharing_search
 from diamant.cleaner.redaction.hits import Hits, HitsByPartition
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress

@@ -15,7 +15,7 @@ then it is noted (`KnownIdentifiers.doubts`):
     a further value of an identifier that the caller gave
     several values of an identifier that is the key of a topic, or recognises people in more topics, found by one that is not
     identifiers that select a large share of a topic
-    identifiers that a topic teaches, and that belong to several people there (`sharing.py`)
+    identifiers that a topic teaches, and that belong to several people there (`others.py`)
 
 Bounds: `MAX_VALUES` identifiers.
 """

@@ -1,12 +1,25 @@
-"""Data of other people in the records of a person: a transfer has a receiver, an invoice an agent."""
+"""Data of other people: in the records of a person, as a transfer has a receiver; and identifiers that several people share.
+
+An identifier that a topic teaches leads on to other topics, where it alone selects records. If other people's records of the
+first topic have it, too, those records may be theirs. So before a search by it, the places that teach it are searched for it:
+
+    shared = SharedIdentifiers(known, search, topic)
+    shared.add(parts)               each record that `search` selects
+    shared.texts()                  for each identifier that belongs to several people, a sentence without values
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from diamant.cleaner.person.identifiers import KnownIdentifiers
+from diamant.cleaner.person.identifiers import Identifier, KnownIdentifiers, TopicSearch, conditions, matching
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import FieldPath, Parts
+from diamant.cleaner.redaction.where import parse_where
+from diamant.cleaner.values.schemas import Values
+
+MAX_PEOPLE = 1_000
+"""Different people that are counted for an identifier."""
 
 
 def others_in(
@@ -24,3 +37,55 @@ def others_in(
         if rule not in roles:
             found |= dict.fromkeys(place for place in rule.fields if place not in own and parts.has(place))
     return list(found)
+
+
+class SharedIdentifiers:
+    """The people to whom the identifiers of one search belong, in one topic. One thread at a time."""
+
+    def __init__(self, known: KnownIdentifiers, search: TopicSearch, topic: str) -> None:
+        """`search`: of the places of this topic that teach identifiers."""
+        self._known = known
+        self._search = search
+        self._topic = topic
+        self._people: dict[str, set[tuple[str, ...]]] = {}
+        """By the name of an identifier, what the records say of whose they are."""
+
+    def add(self, parts: Parts) -> None:
+        """Add a record that the search selects."""
+        for rule in self._search.rules:
+            whose = tuple(
+                sorted({text for places in rule.identity.values() for one in places for text in parts.at(one)})
+            )
+            if not whose:
+                continue  # It does not say whose it is.
+            if matching(rule, parts, self._known):
+                whose = ()  # The person's own.
+            for name in self._search.names:
+                if any(self._known.has(name, text) for place in rule.learns.get(name, ()) for text in parts.at(place)):
+                    people = self._people.setdefault(name, set())
+                    if len(people) < MAX_PEOPLE:
+                        people.add(whose)
+
+    def texts(self) -> list[str]:
+        """Return in sentences which identifiers belong to several people."""
+        return [
+            f"{name} is an identifier of {len(people):,} different people in {self._topic}, so what it leads to may be others'"
+            for name, people in self._people.items()
+            if len(people) > 1
+        ]
+
+
+def sharing_search(
+    topic: str,
+    rules: Sequence[TopicRule],
+    identifiers: Sequence[Identifier],
+    values_of: Mapping[str, Values] | None,
+) -> TopicSearch | None:
+    """Return the search for identifiers at the places of a topic that teach them; None if it teaches none of them."""
+    taught = [one for one in identifiers if any(one.name in rule.learns for rule in rules)]
+    if not taught:
+        return None
+    decoder = None if values_of is None else values_of.get(topic)
+    texts = conditions([rule.learns for rule in rules], taught)
+    names = tuple(dict.fromkeys(one.name for one in taught))
+    return TopicSearch(topic, tuple(rules), tuple(parse_where(text, values=decoder) for text in texts), names)

@@ -31,10 +31,9 @@ from diamant.cleaner.person.identifiers import (
     lessons,
     matching,
 )
-from diamant.cleaner.person.others import others_in
+from diamant.cleaner.person.others import SharedIdentifiers, others_in
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import WHOLE_KEY, Parts
-from diamant.cleaner.person.sharing import SharedIdentifiers
 from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.redaction.hits import MAX_HITS, Hits
 from diamant.cleaner.redaction.where import UNDECIDED, YES
@@ -129,7 +128,7 @@ def find_matches(
 def find_shared(
     files: Iterable[OpenSegment], search: TopicSearch, shared: SharedIdentifiers, values: Values, *, check: Check = bool
 ) -> None:
-    """Note whose records have the identifiers that a search looks for where they are taught (`sharing.py`)."""
+    """Note whose records have the identifiers that a search looks for where they are taught (`others.py`)."""
     ignored: list[str] = []
     for segment in files:
         for batch in _batches(segment, ignored, check):
