@@ -12,9 +12,8 @@ import click
 from diamant.broker.client.admin import AdminError
 from diamant.broker.client.json_types import JsonObject, OnProgress
 from diamant.broker.commands.terminal.console import Console
-from diamant.broker.commands.person.person_commands import IdentifierOption, by_name
 from diamant.broker.commands.terminal.files import visible
-from diamant.broker.commands.terminal.key_options import key_options
+from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name, key_options
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.person.person_commands import by_name, person_options, registry_option
+from diamant.broker.commands.person.person_commands import person_options, registry_option
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.remote import (
     EXIT_DONE,
     EXIT_FAILED,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from diamant.broker.commands.person.people_map import check_new, give_draft, give_problems, records_option
-from diamant.broker.commands.person.person_commands import by_name, map_option, person_options
+from diamant.broker.commands.person.person_commands import map_option, person_options
 from diamant.broker.commands.person.show import copy_options, show_lines
 from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import chosen_mode
@@ -19,6 +19,7 @@ from diamant.broker.commands.settings.schema_options import schema_options
 from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
 from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import one_line_errors, show_problem
+from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.person.directory_search import (

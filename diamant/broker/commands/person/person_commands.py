@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from diamant.broker.commands.terminal.key_options import IdentifierOption
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.storage.input_file import read_input
 
@@ -31,19 +32,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 @click.group(cls=LazyGroup, lazy=PERSON_COMMANDS)
 def person() -> None:
     """Find a person's data in all topics, forget it on one paper, and keep the due dates of requests."""
-
-
-class IdentifierOption(click.ParamType["tuple[str, str]"]):
-    """NAME=VALUE, as both."""
-
-    name = "NAME=VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, found = str(value).partition("=")
-        if not equals or not name or not found:
-            # The value may be a name or an address, so it is not repeated.
-            self.fail("expected NAME=VALUE, such as customer_id=42", param, ctx)
-        return name, found
 
 
 class MapFile(click.ParamType["dict[str, object]"]):
@@ -84,11 +72,3 @@ registry_option = click.option("--registry", metavar="URL", help="A schema regis
 def person_options(command: F) -> F:
     """Add the arguments NAME=VALUE, as `identifiers`, and the option `--map`."""
     return click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())(map_option(command))
-
-
-def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the identifiers of the command line as a request has them."""
-    found: dict[str, list[str]] = {}
-    for name, value in identifiers:
-        found.setdefault(name, []).append(value)
-    return found

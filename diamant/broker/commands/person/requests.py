@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.person.person_commands import IdentifierOption, by_name
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
+from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
 
 _ID = click.argument("id", metavar="ID")

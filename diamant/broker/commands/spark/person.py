@@ -10,12 +10,13 @@ import click
 
 from diamant.broker.commands.person.on_directory import told_errors, topic_task
 from diamant.broker.commands.person.people_map import check_new, give_draft, records_option
-from diamant.broker.commands.person.person_commands import by_name, person_options
+from diamant.broker.commands.person.person_commands import person_options
 from diamant.broker.commands.person.show import copy_options, show_lines
 from diamant.broker.commands.settings.mode_option import chosen_mode
 from diamant.broker.commands.settings.schema_options import schema_options
 from diamant.broker.commands.settings.spark_options import conf_option, master_option
 from diamant.broker.commands.spark.running import running
+from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.cleaner.person.people_map import parse_people_map
 from diamant.cleaner.person.suggestion import suggest as suggested

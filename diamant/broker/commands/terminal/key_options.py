@@ -1,4 +1,4 @@
-"""Options for a key: as text, in hexadecimal, in base64, as JSON, or as the bytes of a file."""
+"""Options for a key: as text, in hexadecimal, in base64, as JSON, or as the bytes of a file; and for identifiers of a person."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import binascii
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -96,3 +96,24 @@ def _key(
         return read_input(file, MAX_KEY_BYTES)
     except OSError as error:
         fail(f"--key-file {file}: {error.strerror}", "bad-argument")
+
+
+class IdentifierOption(click.ParamType["tuple[str, str]"]):
+    """NAME=VALUE, as both."""
+
+    name = "NAME=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, found = str(value).partition("=")
+        if not equals or not name or not found:
+            # The value may be a name or an address, so it is not repeated.
+            self.fail("expected NAME=VALUE, such as customer_id=42", param, ctx)
+        return name, found
+
+
+def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the identifiers of the command line as a request has them."""
+    found: dict[str, list[str]] = {}
+    for name, value in identifiers:
+        found.setdefault(name, []).append(value)
+    return found
