@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     help="For a redaction that corrected fields: its --set, to compare the fields with.",
 )
 @click.option(
-    "--identifier",
+    "--identifiers",
     "identifiers",
     type=IdentifierOption(),
     multiple=True,
@@ -215,7 +215,7 @@ def _verify_here(
 def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_looking: bool) -> None:
     """Raise BadArgument for options that exclude each other. `has_files`: there are files or replicas to read."""
     if offline and (has_files or is_looking):
-        raise BadArgument("--offline checks only the signature: it excludes --data, --key, --where and --identifier")
+        raise BadArgument("--offline checks only the signature: it excludes --data, --key, --where and --identifiers")
     if secret is not None and not has_files:
         raise BadArgument("--secret needs --data: a broker has its own")
 
@@ -231,7 +231,7 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
         names = ", ".join(sorted({str(one["name"]) for one in certificate["request"]["identifiers"]}))
         also = f", and {secret}" if secret else ""
         return (
-            f"To check the records, too, add --identifier NAME=VALUE for each identifier of the person ({names}){also}"
+            f"To check the records, too, add --identifiers NAME=VALUE for each identifier of the person ({names}){also}"
         )
     if certificate["type"] == REDACTION_TYPE:
         missing = f"--where, as given to diamant redact{secret and f', and {secret}'}"
