@@ -202,22 +202,27 @@ class ShareState:
         """Append an update, or the snapshot that is due. `batches`: the whole state with the changes."""
         state = self.states[key]
         if state.update_count >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
-            now_ms = self._node.env.clock.now_ms()
-            snapshot = ShareSnapshotValue(
-                state.snapshot_epoch + 1,
-                state.state_epoch,
-                leader_epoch,
-                start,
-                state.create_ms,
-                now_ms,
-                tuple(batches()),
-                count,
-            )
-            state.set_to(snapshot, self._append(key, snapshot))
+            self._write_snapshot(key, state, leader_epoch, start, count, batches())
             return
         update = ShareUpdateValue(state.snapshot_epoch, leader_epoch, start, tuple(changes), count)
         self._append(key, update)
         state.update(update)
+
+    def _write_snapshot(
+        self,
+        key: SharePartitionKey,
+        state: StoredState,
+        leader_epoch: int,
+        start: int,
+        count: int,
+        batches: Sequence[StateBatch],
+    ) -> None:
+        now_ms = self._node.env.clock.now_ms()
+        epoch = state.snapshot_epoch + 1
+        snapshot = ShareSnapshotValue(
+            epoch, state.state_epoch, leader_epoch, start, state.create_ms, now_ms, tuple(batches), count
+        )
+        state.set_to(snapshot, self._append(key, snapshot))
 
     def remove(self, keys: Iterable[SharePartitionKey]) -> None:
         """Erase the states of share partitions."""
@@ -227,17 +232,29 @@ class ShareState:
                 del self.states[key]
 
     async def prune(self) -> None:
-        """Move the start of each log up to the oldest record that is needed."""
+        """Move the start of each log up to the oldest record that is needed.
+
+        A state that is hardly ever written gets a new snapshot once so many records follow its last one that it alone keeps the
+        log from being pruned: a log has at most twice the records that its states may have between two snapshots. Kafka does so
+        for every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
+        """
         if not self.topic.exists or not self._loader.is_complete:
             return
-        needed: dict[int, int] = {}
+        states: dict[int, list[tuple[SharePartitionKey, StoredState]]] = {}
         for key, state in self.states.items():
-            partition = self.partition_of(key)
-            needed[partition] = min(needed.get(partition, state.snapshot_at), state.snapshot_at)
-        for partition, offset in needed.items():
+            states.setdefault(self.partition_of(key), []).append((key, state))
+        between = 1 + self._node.config.share_coordinator_snapshot_update_records_per_snapshot
+        for partition, found in states.items():
             log = self.topic.log(partition)
-            if offset > log.log_start_offset:
-                log.delete_records(offset)
+            lowest = log.log_end_offset - 2 * between * len(found)
+            for key, state in found:
+                if state.snapshot_at < lowest:
+                    batches = state.batches if state.live is None else state.live.state_batches()
+                    start, count = state.start_offset, state.completed_count
+                    self._write_snapshot(key, state, state.leader_epoch, start, count, batches)
+            needed = min(state.snapshot_at for _, state in found)
+            if needed > log.log_start_offset:
+                log.delete_records(needed)
 
     def _append(self, key: SharePartitionKey, value: ShareSnapshotValue | ShareUpdateValue | None) -> int:
         return self.topic.append(self.partition_of(key), [encode_share_record(key, value)])

@@ -306,6 +306,35 @@ async def test_the_state_topic_is_pruned(updates: int) -> None:
         assert acquired(await member(broker, wire, SECOND).fetch()) == [[3, 3, 2], [5, 6, 2]]
 
 
+async def test_a_partition_that_is_no_longer_read_does_not_keep_the_state_topic_from_being_pruned() -> None:
+    """It gets a new snapshot once many records of others follow its last one, and a start knows its state."""
+    env = MemoryEnv()
+    setting = {"share_coordinator_snapshot_update_records_per_snapshot": 1}
+    async with sharing(env, **setting) as (broker, wire):
+        await wire.create("still")
+        ids = {name: topic.topic_id for name, topic in broker.node.topics.by_name.items()}
+        for name in ("t", "still"):
+            await wire.produce(name, [b"v"] * 12)
+        one = ShareMemberClient(wire, "g", "still", ids["still"], FIRST)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 11, 1]]
+        assert code(await one.acknowledge([(0, 4, [ACCEPT])])) == 0
+        assert (await one.heartbeat(-1)).error_code == 0
+        two = member(broker, wire, SECOND)
+        await two.wait_until_assigned()
+        await two.fetch()
+        for offset in range(10):
+            assert code(await two.acknowledge([(offset, offset, [ACCEPT])])) == 0
+        log = broker.node.topics.log("__share_group_state", 0)
+        await broker.services.groups().share.delivery.state.prune()
+        assert log.log_end_offset - log.log_start_offset <= 8
+    async with running(env, **ONE_STATE_PARTITION, **setting) as (broker, wire):
+        await broker.services.groups.loaded()
+        three = ShareMemberClient(wire, "g", "still", ids["still"], SECOND)
+        await three.wait_until_assigned()
+        assert [found[:2] for found in acquired(await three.fetch())] == [[5, 11]]
+
+
 async def test_aborted_records_are_not_given_with_read_committed() -> None:
     """With read_committed, records of open transactions wait, and those of aborted ones are archived."""
     async with sharing(MemoryEnv()) as (broker, wire):
