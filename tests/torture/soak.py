@@ -196,8 +196,8 @@ class Soak:
                     world.look_at_log(None)
                     report.with_suffix(".svg").write_text(draw(meter.samples))
                     rows = [
-                        ",".join(COLUMNS),
-                        *(",".join(f"{value:.3f}" for value in one[1:]) for one in meter.samples),
+                        ",".join(("s", *COLUMNS)),
+                        *(",".join(f"{value:.3f}" for value in one) for one in meter.samples),
                     ]
                     report.with_suffix(".csv").write_text("\n".join(rows) + "\n")
                     print(
