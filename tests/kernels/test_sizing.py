@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from diamant.cleaner.queries import top_keys
 from diamant.cleaner.queries.top_keys import KeySizes, TopKey, TopKeys
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import SegmentFile
 from diamant.protocol.batches.batch_records import build_batch

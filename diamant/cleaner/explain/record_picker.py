@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.kernels.constants.fields import BUFFER_FULL, CORRUPT, RECORD_COUNT
 from diamant.kernels.constants.picking import WITH_KEY

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from diamant.cleaner.explain.record_picker import RecordPicker
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report, SegmentFile
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes

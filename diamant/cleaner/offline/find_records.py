@@ -20,7 +20,7 @@ from typing import IO
 
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.record_picker import RecordPicker
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.cleaner.segments.tolerant_reader import Advance, Batch, PartitionFiles, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import DecidedBatches, Outcome

@@ -30,7 +30,7 @@ from diamant.cleaner.queries.key_tables import (
     kinds_of,
 )
 from diamant.cleaner.rules.record_kinds import Kinds
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants.counts import SOURCE_SHIFT
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from diamant.cleaner.engines.offset_map import LatestOffsets, OffsetMap, open_spill_file
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.queries.key_tables import ENTRY
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, PieceReader, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, fail
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes

@@ -10,7 +10,7 @@ from typing import Protocol
 from diamant.cleaner.queries.key_tables import ENTRY, Numbers, entries_in, entries_of
 from diamant.cleaner.queries.top_keys import MAX_KEY_BYTES, KeySizes, TopKeys
 from diamant.cleaner.rules.record_kinds import Kinds
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import Piece, SoundRows
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, Report
 from diamant.cleaner.segments.transaction_outcomes import Outcome

@@ -14,7 +14,7 @@ from contextlib import suppress
 from heapq import nlargest
 from typing import NamedTuple
 
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.sound_rows import SoundRows
 from diamant.kernels.constants.fields import BUFFER_FULL, PAYLOAD_END, PAYLOAD_START, RECORD_COUNT
 from diamant.kernels.constants.sizes import BYTES, KEY_END, KEY_START, RECORDS, SIZES

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterator
-from hashlib import blake2b
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS
@@ -22,32 +19,6 @@ NEVER = 2**63 - 1
 """Greater than any offset."""
 ALWAYS = -(2**63)
 """Less than any offset."""
-
-
-HASH_BYTES = 16
-_HALVES = Struct("=QQ")
-
-
-class RandomHash:
-    """A keyed hash of 16 bytes that identifies a key during one run of a tool: SipHash-2-4 by kernels, else BLAKE2b."""
-
-    def __init__(self, *, is_compiled: bool, secret: bytes | None = None) -> None:
-        """`secret`: the hash's key, `HASH_BYTES` long, if several processes must share the hash; None: a new random one."""
-        secret = secret or os.urandom(HASH_BYTES)
-        self.words: tuple[int, int] = _HALVES.unpack(secret)
-        """The two halves of the hash's key, for kernels."""
-        self._is_compiled = is_compiled
-        self._hasher = blake2b(key=secret, digest_size=HASH_BYTES)
-
-    def of(self, key: bytes) -> bytes:
-        """Return the hash of a record's key."""
-        if self._is_compiled:
-            from diamant.kernels.offset_map import siphash
-
-            return _HALVES.pack(*siphash(*self.words, key))
-        hasher = self._hasher.copy()
-        hasher.update(key)
-        return hasher.digest()
 
 
 def hash_words(hash_key: bytes) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.queries.key_tables import ENTRY, entries_in
 from diamant.cleaner.rules.record_kinds import Kinds
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 from diamant.cleaner.segments.tolerant_reader import fail
 from diamant.cleaner.spark.analyses.key_blocks import SLICES, Block, KeyBlocks, bytes_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded

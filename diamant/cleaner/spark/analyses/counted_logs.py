@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES
-from diamant.cleaner.segments.key_hasher import HASH_BYTES
+from diamant.cleaner.segments.random_hash import HASH_BYTES
 from diamant.cleaner.spark.analyses.count_tasks import (
     CountedPart,
     CountJob,

@@ -20,7 +20,7 @@ from diamant.cleaner.queries.key_tables import (
     Numbers,
     kinds_of,
 )
-from diamant.cleaner.segments.key_hasher import RandomHash
+from diamant.cleaner.segments.random_hash import RandomHash
 
 SLICES = BUCKETS
 _SLICE_SHIFT = 60
