@@ -185,7 +185,7 @@ sbom: $(DIST_STAMP) ## list what is in an installation, as dist/*.cdx.json (Cycl
 		--output-file dist/diamant_broker-$(VERSION).cdx.json build/sbom/bin/python
 
 # In a network and with mounts of its own, which end with it.
-image-check: $(DEV_STAMP) ## build the images of docker/ with buildah and run them (as root, on Debian; a quarter of an hour; MACHINE=arm64: emulated)
+image-check: $(DEV_STAMP) ## build the images of docker/ with buildah and run them (as root, on Debian; some minutes; MACHINE=arm64: emulated)
 	$(BIN)/python -m release.images build/images $(MACHINE)
 	unshare --mount --net $(BIN)/python -m release.image_check build/images $(MACHINE)
 
