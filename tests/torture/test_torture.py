@@ -28,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_nothing_answered_is_lost(tmp_path: Path, library: Path, seed: int) -> None:
     """Whatever the disturbances of these seeds: what was acknowledged is kept, once, in order, and what is certified is gone."""
     figures = await torture(seed, tmp_path, library, rounds=4)
-    assert figures.acknowledged
+    assert sum(figures.rounds.values()) == 4
 
 
 @pytest.mark.slow
