@@ -292,10 +292,10 @@ def _scan(
     needles.add(KEY, key)
     subject = Subject(key, frozenset(certificate["request"]["topics"]), needles)
     with TemporaryDirectory(prefix="diamant-certify-") as prove_in:
-        report = scan_directory(
+        [report] = scan_directory(
             env,
             directory,
-            subject,
+            [subject],
             log_ends(env, directory),
             threads=1,
             advance=limit.advance,

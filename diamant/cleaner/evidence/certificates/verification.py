@@ -62,7 +62,7 @@ from diamant.cleaner.evidence.scan.scan import (
     Advance,
     LogEnd,
     ScanReport,
-    scan_for_all,
+    scan_directory,
 )
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
@@ -413,7 +413,7 @@ def scan_again(
     assert env is not None
     assert directory is not None
     if ends is not None:
-        return scan_for_all(
+        return scan_directory(
             env, directory, subjects, ends, advance=advance, check=check, staging=staging, partitions=partitions
         )
     try:
@@ -422,7 +422,7 @@ def scan_again(
         reason = error.strerror or error
         raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
     with place as prove_in:
-        return scan_for_all(
+        return scan_directory(
             env, directory, subjects, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
         )
 

@@ -53,7 +53,6 @@ __all__ = [
     "LogEnd",
     "ScanReport",
     "scan_directory",
-    "scan_for_all",
     "scan_partitions",
 ]
 
@@ -126,46 +125,6 @@ class SightCheck:
 def scan_directory(
     env: Env,
     directory: str,
-    subject: Subject,
-    ends: Mapping[TopicPartition, LogEnd],
-    *,
-    threads: int = 2,
-    is_compiled: bool = ARE_COMPILED,
-    advance: Advance | None = None,
-    on_record: OnRecord | None = None,
-    check: Callable[[], object] = bool,
-    staging: StagingPlace | None = None,
-    partitions: Partitions | None = None,
-    prove_in: str | None = None,
-    census: FileCensus | None = None,
-    capacity: ListCapacity | None = None,
-) -> ScanReport:
-    """Scan everything in `directory`, and what jobs on Spark have at their staging place, as `scan_for_all`. Blocks.
-
-    `capacity` None: a new one.
-    """
-    [report] = scan_for_all(
-        env,
-        directory,
-        [subject],
-        ends,
-        threads=threads,
-        is_compiled=is_compiled,
-        advance=advance,
-        on_record=on_record,
-        check=check,
-        staging=staging,
-        partitions=partitions,
-        prove_in=prove_in,
-        census=census,
-        capacities=[capacity or ListCapacity()],
-    )
-    return report
-
-
-def scan_for_all(
-    env: Env,
-    directory: str,
     subjects: Sequence[Subject],
     ends: Mapping[TopicPartition, LogEnd],
     *,
@@ -180,7 +139,9 @@ def scan_for_all(
     census: FileCensus | None = None,
     capacities: Sequence[ListCapacity] = (),
 ) -> list[ScanReport]:
-    """Scan everything once, for several subjects whose digests have one secret; return the report about each. Blocks.
+    """Scan everything in `directory` once, and what jobs on Spark have at their staging place. Blocks.
+
+    Return a report about each subject. Their digests have one secret.
 
     `prove_in`: the directory for the known positives; None: `directory`. Those of a local staging place are written there. If
     they cannot be written or found, nothing can be claimed.

@@ -41,7 +41,8 @@ def record(key: bytes | None, value: bytes | None, offset: int = 0, *headers: He
 
 def scan(directory: Path, looked_for: Subject | None = None, **options: Any) -> ScanReport:
     env = options.pop("env", None) or RealEnv()
-    return scan_directory(env, str(directory), looked_for or subject(), options.pop("ends", {}), **options)
+    [report] = scan_directory(env, str(directory), [looked_for or subject()], options.pop("ends", {}), **options)
+    return report
 
 
 def state(report: ScanReport, looked_for: Subject | None = None, end: int = END) -> str:

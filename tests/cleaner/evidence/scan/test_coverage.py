@@ -39,7 +39,8 @@ def batch(count: int, codec: int = 0, size: int = 40, **options: Any) -> bytes:
 
 def scanned(directory: Path, env: RealEnv = ENV, **options: Any) -> ScanReport:
     options.setdefault("census", FileCensus(ENV, str(directory)))
-    return scan_directory(env, str(directory), subject(), options.pop("ends", {}), **options)
+    [report] = scan_directory(env, str(directory), [subject()], options.pop("ends", {}), **options)
+    return report
 
 
 def not_accounted(report: ScanReport) -> list[str]:
@@ -419,7 +420,7 @@ def test_a_file_that_is_rewritten_after_it_was_read_is_read_again(tmp_path: Path
             with path.open("r+b") as file:
                 file.write(b"%04d Anna Schmidt of Bern" % left)
 
-    report = scan_directory(ENV, str(tmp_path), looked_for, {}, advance=rewrite, threads=1)
+    [report] = scan_directory(ENV, str(tmp_path), [looked_for], {}, advance=rewrite, threads=1)
     assert {one.file for one in report.in_the_way} == {"backup"}
     assert not_accounted(report) == (["backup"] if often > 1 else [])
 

@@ -459,7 +459,7 @@ def test_findings_are_bounded_and_the_rest_is_counted(tmp_path: Path, limits: Li
         base = file * 100
         records = [record(b"customer-42", b"v" if offset % 2 else None, base + offset) for offset in range(40)]
         put(tmp_path, f"users-0/{base:020}.log", build_batch(records[20:]), build_batch(records[:20]) + b"\0" * 9)
-    report = scan(tmp_path, capacity=ListCapacity(limits))
+    report = scan(tmp_path, capacities=[ListCapacity(limits)])
     assert len(report.findings) <= 2 * (20 if limits.deciding == 20 else 30 * 20) + 2 * 30
     assert len(report.findings) + report.unlisted.total() == 30 * 40
     offsets = {one.offset for one in report.findings}
@@ -663,7 +663,7 @@ def test_a_file_of_nobody_that_cannot_be_read_is_never_clean(tmp_path: Path) -> 
 
     put(tmp_path, LOG, build_batch([record(b"a", b"b")]))
     put(tmp_path, "backup.bin", PERSON)
-    report = scan_directory(Locked(), str(tmp_path), subject(), {})
+    [report] = scan_directory(Locked(), str(tmp_path), [subject()], {})
     assert state(report) == INCONCLUSIVE
     assert "Permission denied" in report.reasons(TOPIC, END)[0]["reason"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_for_all
+from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, UNDECIDED, VALUE
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
@@ -81,7 +81,7 @@ def test_each_report_is_that_of_a_scan_for_one_subject(tmp_path: Path, is_compil
     """Findings, damage and account are the same, and each subject finds every known positive."""
     fill(tmp_path)
     subjects = [subject(), of_digest(), redacted(), redacted("value.total == 7"), subject(b"customer-99", OTHER)]
-    reports = scan_for_all(RealEnv(), str(tmp_path), subjects, {}, is_compiled=is_compiled)
+    reports = scan_directory(RealEnv(), str(tmp_path), subjects, {}, is_compiled=is_compiled)
     assert [said(one) for one in reports] == [said(scan(tmp_path, one, is_compiled=is_compiled)) for one in subjects]
     assert [VALUE in whats(one) for one in reports] == [True, True, True, True, False]
     assert [(whats(one).count(SAME_BYTES), whats(one).count(RAW)) for one in reports] == [

@@ -55,7 +55,8 @@ def put_logs(directory: Path) -> None:
 
 def scanned(directory: Path, looked_for: Subject, *, env: RealEnv | None = None, **options: Any) -> ScanReport:
     put_logs(directory)
-    return scan_directory(env or RealEnv(), str(directory), looked_for, {}, **options)
+    [report] = scan_directory(env or RealEnv(), str(directory), [looked_for], {}, **options)
+    return report
 
 
 def by_digest() -> Subject:
@@ -349,7 +350,7 @@ def test_elsewhere_is_written_if_the_directory_is_not_to_be(tmp_path: Path) -> N
     put_logs(data)
     other.mkdir()
     before = data.stat().st_mtime_ns, other.stat().st_mtime_ns
-    report = scan_directory(RealEnv(), str(data), subject(), {}, prove_in=str(other))
+    [report] = scan_directory(RealEnv(), str(data), [subject()], {}, prove_in=str(other))
     assert (report.seen, report.files_listed, list(other.iterdir())) == (PLANTED, 2, [])
     assert data.stat().st_mtime_ns == before[0]
     assert other.stat().st_mtime_ns > before[1]
