@@ -66,6 +66,7 @@ NEEDED: dict[str, tuple[str, ...]] = {
     "log fold-brokers": (MISSING,),
     "log find": (MISSING, "-k", "a"),
     "log person check": (MISSING, "--map", "MAP"),
+    "log person forget": (MISSING, "customer_id=1", "--map", "MAP", "--yes", *REASON),
     "log person show": (MISSING, "customer_id=1", "--map", "MAP"),
     "log person suggest": (MISSING,),
     "log stats": (MISSING,),

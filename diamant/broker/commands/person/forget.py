@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -26,23 +26,45 @@ from diamant.broker.commands.terminal.remote import (
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.words import counted, not_searched_text
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--reason", help="The reason. The paper records it, so it must name no identifier."),
+    click.option("--reference", default="", help="The case number of the request, recorded in the paper."),
+    click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now."),
+    click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people."),
+    click.option(
+        "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
+    ),
+    click.option("--confirm-groups-behind", is_flag=True, help="With --now: even if groups have not read them."),
+)
+
+
+def forget_options(command: F) -> F:
+    """Add the arguments of `forget_person` to a command."""
+    for option in reversed((person_options, certificate_options, *_OPTIONS)):
+        command = option(command)
+    return command
+
 
 @click.command()
-@person_options
-@certificate_options
-@click.option("--reason", help="The reason. The paper records it, so it must name no identifier.")
-@click.option("--reference", default="", help="The case number of the request, recorded in the paper.")
-@click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now.")
-@click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people.")
-@click.option(
-    "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
-)
-@click.option("--confirm-groups-behind", is_flag=True, help="With --now: even if groups have not read them.")
+@forget_options
 @registry_option
 @asking
-def forget(
+def forget(asked: Asked, **fields: Any) -> None:
+    """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
+
+    Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
+    3 not everything is certified, a topic could not be searched, the person wrote again, or it was declined, 4 nothing of the
+    person was found.
+    """
+    forget_person(asked, **fields)
+
+
+def forget_person(
+    asked: Asked,
     identifiers: Sequence[tuple[str, str]],
     people: Mapping[str, Any],
     file: str | None,
@@ -51,15 +73,9 @@ def forget(
     *,
     dry_run: bool,
     yes: bool,
-    asked: Asked,
     **fields: Any,
-) -> None:
-    """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
-
-    Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
-    3 not everything is certified, a topic could not be searched, the person wrote again, or it was declined, 4 nothing of the
-    person was found.
-    """
+) -> NoReturn:
+    """Show what would happen, ask, do it, and exit with the command's code."""
     if reason is None and not dry_run:
         raise click.UsageError("Missing option '--reason'.")
     known = by_name(identifiers)

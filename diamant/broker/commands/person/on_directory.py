@@ -53,10 +53,14 @@ _HERE = "diamant.broker.commands.person.on_directory"
         "suggest": LazyCommand(f"{_HERE}:suggest", "Suggest a map of people, from samples of the topics."),
         "check": LazyCommand(f"{_HERE}:check", "Check a map of people against the topics."),
         "show": LazyCommand(f"{_HERE}:show", "Show all records of a person, and write a copy."),
+        "forget": LazyCommand(
+            "diamant.broker.launch.forget_on_directory:forget",
+            "Forget a person in all topics of a map, and certify it.",
+        ),
     },
 )
 def person() -> None:
-    """Find a person's data in a log directory, as `diamant person` does in a broker."""
+    """Find a person's data in a log directory, and forget it, as `diamant person` does in a broker."""
 
 
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False))

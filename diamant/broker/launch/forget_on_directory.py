@@ -1,0 +1,126 @@
+"""`diamant log person forget`: forget a person in a log directory that no broker is using.
+
+A broker of the command's own runs on the directory, so everything is as with `diamant person forget`. It listens at no
+port once it has started, its cleaner rests, and no retention is applied: nothing leaves the directory but the person's data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import wait
+from typing import Any
+
+import click
+
+from diamant.broker.broker import BlockingBroker, Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.client.admin import AdminError
+from diamant.broker.client.admin_methods import RemotePersonOperations
+from diamant.broker.client.json_types import Fields, JsonObject
+from diamant.broker.commands.person.forget import forget_options, forget_person
+from diamant.broker.commands.settings.mode_option import chosen_mode
+from diamant.broker.commands.settings.schema_options import schema_options
+from diamant.broker.commands.terminal.asked import Asked
+from diamant.broker.commands.terminal.failures import fail
+from diamant.broker.commands.terminal.remote import one_line_errors
+from diamant.broker.dispatch.operation_table import OPERATIONS
+from diamant.broker.errors import OperationError
+from diamant.broker.operations.calls.parameters import params_of
+from diamant.broker.perform import perform
+from diamant.cleaner.values.schema_places import SchemaPlaces
+from diamant.progress import Progress
+from diamant.storage import names
+from diamant.storage.env.env import RealEnv
+
+LOOK_AGAIN_S = 0.5
+
+
+@click.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@forget_options
+@schema_options
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any) -> None:
+    """Forget the person that is known as NAME=VALUE in DIRECTORY, the log directory of a stopped broker or Kafka.
+
+    As `diamant person forget`. DIRECTORY is opened as by the start of a broker, also with --dry-run.
+
+    Exit codes: as of `diamant person forget`; 1 also while a broker is running on DIRECTORY.
+    """
+    env = RealEnv()
+    if not env.exists(f"{directory}/{names.META_PROPERTIES}"):
+        fail(
+            f"{directory}: expected the log directory of a broker, with {names.META_PROPERTIES} and the metadata log",
+            "bad-argument",
+        )
+    resting = {
+        "log.cleaner.enable": "false",
+        "log.retention.check.interval.ms": str(2**63 - 1),
+        "diamant.cleaner.mode": chosen_mode(env, directory, None).mode,
+    }
+    try:
+        with one_line_errors(), Broker(data_dir=directory, properties={**resting, **_schemas(places)}) as broker:
+            broker.loop.call_soon_threadsafe(broker.services.server.stop_accepting)
+            forget_person(_AskedHere(broker, directory, as_json=as_json), registry=None, **fields)
+    except CannotStart as error:
+        fail(error.reason)
+
+
+def _schemas(places: SchemaPlaces) -> dict[str, str]:
+    """Return the broker's configurations of these places."""
+    registry = places.registry
+    found = {
+        "directory": places.directory,
+        "registry.url": registry and registry.url,
+        "registry.basic.auth.user.info": registry and registry.user_info,
+        "registry.bearer.auth.token": registry and registry.token,
+        "registry.ssl.ca.location": registry and registry.ca_file,
+    }
+    return {f"diamant.schema.{name}": value for name, value in found.items() if value}
+
+
+class _AskedHere(Asked):
+    """A run of a command against the broker in this process."""
+
+    def __init__(self, broker: BlockingBroker, directory: str, *, as_json: bool) -> None:
+        super().__init__(broker.bootstrap_servers, None, 0, as_json=as_json)
+        self._directory = directory
+        self.admin.person = RemotePersonOperations(_Here(broker))
+
+    def command(self, *words: str) -> str:
+        """Return the command that continues the work: a broker's start."""
+        del words
+        return shlex.join(["diamant", "start", "--data", self._directory])
+
+
+class _Here:
+    """Performs the operations of `Admin` in this process."""
+
+    def __init__(self, broker: BlockingBroker) -> None:
+        self._broker = broker
+
+    def perform(self, route: str, given: Fields) -> JsonObject:
+        """As `Admin.perform`."""
+        operation = next(one for one in OPERATIONS.values() if one.route == route)
+        progress = Progress()
+        taken = {one.name for one in params_of(operation.request_class())} - {"timeout"}
+        fields = {name: value for name, value in given.items() if name in taken}
+
+        async def look() -> JsonObject:
+            return progress.to_fields()
+
+        work: Coroutine[Any, Any, Any] = perform(self._broker.awaited, operation.name, {**fields, "progress": progress})
+        future = asyncio.run_coroutine_threadsafe(work, self._broker.loop)
+        while not wait([future], LOOK_AGAIN_S).done:
+            given["on_progress"](self._broker.call(look()))
+        try:
+            found: Any = future.result()
+        except OperationError as error:
+            raise AdminError(str(error), code=error.code) from None
+        return found if isinstance(found, dict) else dict(found.to_fields())
+
+    def stream(self, route: str, given: Fields) -> Iterator[JsonObject]:
+        """No command needs it."""
+        raise NotImplementedError
