@@ -444,8 +444,9 @@ class OwnSettings:
     diamant_schema_directory: str | None = setting(
         _STRING,
         None,
-        "Directory with schemas, which look into values (`find`, `redact`): `42.avsc` or `42.proto` for the schema with the id "
-        "42, `orders-value.avsc` for all values of the topic `orders`. Comes after the topic `_schemas`, before the registry.",
+        "Directory with schemas, which look into values (`find`, `redact`): `42.avsc`, `42.proto` or `42.desc` for the "
+        "schema with the id 42, `orders-value.avsc` for all values of the topic `orders`. `.desc`, `.pb` and `.binpb` are "
+        "descriptor sets of Protobuf, with imports. Comes after the topic `_schemas`, before the registry.",
     )
     diamant_schema_registry_url: str | None = setting(
         _STRING,

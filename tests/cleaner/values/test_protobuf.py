@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diamant.cleaner.values.descriptor_set import parse_descriptor_set
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
 from diamant.cleaner.values.protobuf import ProtobufReader
 from tests.effort import examples
@@ -44,6 +46,9 @@ syntax = "proto2"; package common;
 message Money { required sint64 units = 1; optional group Note = 2 { optional string text = 3; } }
 """
 READER = ProtobufReader(SHOP, {"common.proto": COMMON})
+SET = parse_descriptor_set(Path(__file__).with_name("shop.binpb").read_bytes())
+"""`SHOP` without options, compiled by `protoc --include_imports --descriptor_set_out` 35.1."""
+READERS = [READER, ProtobufReader(SET.text, SET.references)]
 CUSTOMER = b"\2\2"
 """The message indexes of `Customer`: one, 1."""
 
@@ -55,7 +60,10 @@ def native(node: Any) -> Any:
 
 
 def read(message: bytes, indexes: bytes = CUSTOMER) -> Any:
-    return native(READER.read(indexes + message))
+    """Read a message by the schema as a text, and as a descriptor set."""
+    first, second = (native(one.read(indexes + message)) for one in READERS)
+    assert first == second
+    return first
 
 
 def sized(number: int, data: bytes) -> bytes:
@@ -182,6 +190,13 @@ def test_bad_schemas_are_refused(text: str) -> None:
         ProtobufReader(text).read(b"\0\x0a\0")
 
 
+@pytest.mark.parametrize("data", [b"", b"\x0a\3abc", b"\0" * 50, bytes(SET.text, "utf-8"), b"\x0a\7\x0a\5a.txt\x12"])
+def test_other_bytes_are_no_descriptor_set(data: bytes) -> None:
+    """Nothing, other bytes, a `.proto` file and a cut-off set raise one error."""
+    with pytest.raises(Undecodable, match="not a descriptor set"):
+        parse_descriptor_set(data)
+
+
 # -- random messages ---------------------------------------------------------------------------------------------------
 
 FIELD = descriptor_pb2.FieldDescriptorProto
@@ -253,6 +268,9 @@ def by_the_library(message: Any) -> dict[str, Any]:
 @settings(max_examples=examples(120), deadline=None)
 @given(messages())
 def test_random_messages_are_decoded_as_by_the_reference_library(one: tuple[str, Any]) -> None:
-    """A message of any schema has the same fields."""
+    """A message of any schema has the same fields, with the schema as a text and as a descriptor set."""
     text, message = one
-    assert native(ProtobufReader(text).read(b"\0" + message.SerializeToString())) == by_the_library(message)
+    as_set = descriptor_pb2.FileDescriptorSet(file=[descriptor_pb2.FileDescriptorProto()])
+    message.DESCRIPTOR.file.CopyToProto(as_set.file[0])
+    for schema in (text, parse_descriptor_set(as_set.SerializeToString()).text):
+        assert native(ProtobufReader(schema).read(b"\0" + message.SerializeToString())) == by_the_library(message)

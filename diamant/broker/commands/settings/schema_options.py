@@ -43,7 +43,8 @@ def schema_options(command: F) -> F:
             click.option(
                 "--schema-directory",
                 type=click.Path(exists=True, file_okay=False),
-                help="Schemas in files: 42.avsc or 42.proto for the id 42, orders-value.avsc for all values of orders.",
+                help="Schemas in files: 42.avsc, 42.proto or 42.desc (a descriptor set) for the id 42, orders-value.avsc for "
+                "all values of orders.",
             ),
             click.option("--registry", metavar="URL", help="A schema registry with Confluent's REST API."),
             click.option("--registry-user", metavar="NAME:PASSWORD-FILE", help="The login for the registry (basic)."),

@@ -38,7 +38,7 @@ HELP = {
     "mode": "`FAILFAST` (default) fails the job at a corrupt batch; `PERMISSIVE` returns a row for it, with `_corrupt` set.",
     "split_bytes": "Split larger segments into tasks of about this size. 0: never. Default: 128 MiB.",
     "trust_indexes": "`false`: read all batch headers instead of index files and producer snapshots, which may be damaged.",
-    "schema_directory": "Schemas in files, for `key_json` and `value_json`: `42.avsc` or `42.proto` for the id 42, "
+    "schema_directory": "Schemas in files, for `key_json` and `value_json`: `42.avsc`, `42.proto` or `42.desc` for the id 42, "
     "`orders-value.avsc` for all values of `orders`. Executors read it, too.",
     "registry": "URL of a schema registry with Confluent's REST API, which executors ask.",
     "registry_user": "Its login, NAME:PASSWORD-FILE; the driver reads the file.",

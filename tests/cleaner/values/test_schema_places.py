@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -9,8 +10,8 @@ import pytest
 
 from diamant.cleaner.values.framing import FINGERPRINT, GLUE, ID, Frame
 from diamant.cleaner.values.nodes import Undecodable
-from diamant.cleaner.values.schema_directory import SchemaDirectory
-from diamant.cleaner.values.schemas import Schemas, SchemaText
+from diamant.cleaner.values.schema_places import SchemaDirectory
+from diamant.cleaner.values.schemas import NoSchema, Schemas, SchemaText
 from diamant.storage.env.env import RealEnv
 
 A_UUID = UUID(int=5)
@@ -28,6 +29,19 @@ def test_files_are_found_by_id_and_by_topic(tmp_path: Path) -> None:
     assert source.find((ID, 8), "orders", "key") == SchemaText("AVRO", "orders-key.avsc")
     assert source.find((FINGERPRINT, 7), "orders", "value") == by_topic
     assert source.find((ID, 8), "payments", "value") is None
+
+
+@pytest.mark.parametrize("suffix", [".desc", ".pb", ".binpb"])
+def test_a_descriptor_set_is_a_schema(tmp_path: Path, suffix: str) -> None:
+    """A set has the schema with its imports; a broken one is named, and does not end the search."""
+    shutil.copy(Path(__file__).with_name("shop.binpb"), tmp_path / f"7{suffix}")
+    (tmp_path / f"orders-value{suffix}").write_bytes(b"broken")
+    source = SchemaDirectory(RealEnv(), str(tmp_path))
+    found = source.find((ID, 7), "orders", "value")
+    assert found is not None
+    assert (found.kind, [*found.references]) == ("PROTOBUF", ["google/protobuf/any.proto", "common.proto"])
+    with pytest.raises(NoSchema, match=f"orders-value{suffix}: not a descriptor set"):
+        source.find((ID, 8), "orders", "value")
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
