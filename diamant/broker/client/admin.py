@@ -431,7 +431,8 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
         except NotDiamant as error:
             raise NotDiamant(f"{address.strip()}: {error}", code="not-possible") from None
         except (OSError, ValueError, IndexError, struct.error, ProtocolError) as error:
-            failures.append(f"{address.strip()}: {str(error) or type(error).__name__}")
+            told = str(error) or type(error).__name__
+            failures.append(told if told.startswith(address.strip()) else f"{address.strip()}: {told}")
             continue
         if not text:
             raise AdminError(
@@ -443,7 +444,7 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
         http_host, http_port = _split_address(text.removeprefix("https://"))
         http_host = http_host or host
         return f"{scheme}://[{http_host}]:{http_port}" if ":" in http_host else f"{scheme}://{http_host}:{http_port}"
-    raise AdminError(f"no Diamant broker answers: {'; '.join(failures)}")
+    raise AdminError(f"no broker answers: {'; '.join(failures)}")
 
 
 def _http_address_for(
@@ -459,7 +460,7 @@ def _http_address_for(
             resource = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
             result = connection.ask(_DESCRIBE_CONFIGS, {"resources": [resource]})["results"][0]
     except ConnectionFailed as error:
-        if error.code == "unauthorized":
+        if error.code in ("unauthorized", "bad-argument"):
             raise AdminError(str(error), code=error.code) from None
         raise OSError(str(error)) from None
     if result["error_code"] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -524,7 +525,7 @@ def _ask(connection: socket.socket, api_key: int, version: int, body: bytes) -> 
         raise ValueError("it answers HTTP: give the address of the Kafka listener, which leads to the HTTP port")
     (size,) = struct.unpack(">i", head)
     if not 4 <= size <= MAX_FRAME_BYTES:
-        raise ValueError(f"a response of {size} bytes: it does not speak Kafka's protocol")
+        raise ValueError(f"a response of {size} bytes: it does not speak Kafka's protocol, or requires TLS")
     return memoryview(_receive(connection, size))[4:]
 
 
@@ -533,7 +534,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
     while len(received) < count:
         part = connection.recv(count - len(received))
         if not part:
-            raise ConnectionError("the connection was closed before the answer")
+            raise ConnectionError("the connection was closed without a response: it may require a login, or TLS")
         received += part
     return bytes(received)
 

@@ -28,14 +28,14 @@ _JAAS = re.compile(r'\s*[\w.]*?(\w+)\s+required\b((?:\s+[\w.]+\s*=\s*(?:"(?:[^"\
 _OPTION = re.compile(r'([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TOKEN_HANDLER = "OAuthBearerLoginCallbackHandler"  # noqa: S105  (the name of a class)
+_STORES = {
+    "truststore": ("ssl.truststore.certificates",),
+    "keystore": ("ssl.keystore.certificate.chain", "ssl.keystore.key"),
+}
+"""The properties that hold a store's PEM in place of its file."""
 _SSL_NAMES = {
-    "ssl.truststore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.certificates",
-    "ssl.keystore.type",
-    "ssl.keystore.location",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
+    *(f"ssl.{store}.{name}" for store in _STORES for name in ("type", "location")),
+    *(name for names in _STORES.values() for name in names),
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
 }
@@ -59,11 +59,15 @@ class ClientProperties(NamedTuple):
 def read_client_properties(path: str) -> ClientProperties:
     """Read such a file. BadArgument names what is not understood; OSError if it cannot be read."""
     found = parse_properties(_text(path))
-    if unknown := sorted(found.keys() - _NAMES):
-        raise BadArgument(f"{path}: {', '.join(unknown)}: not understood; expected {', '.join(sorted(_NAMES))}")
     protocol = found.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
         raise BadArgument(f"{path}: security.protocol={protocol}: expected one of {', '.join(_PROTOCOLS)}")
+    _check_kinds(path, found, protocol)
+    if unknown := sorted(found.keys() - _NAMES):
+        names = ", ".join(sorted(_NAMES))
+        raise BadArgument(
+            f"{path}: {', '.join(unknown)}: not understood; remove it from a copy of the file. Expected {names}"
+        )
     return ClientProperties(
         found.get("bootstrap.servers"),
         _login(path, found) if protocol.startswith("SASL_") else None,
@@ -75,13 +79,36 @@ def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLCon
     """Return address, login and TLS by such a file. An address other than the default wins over the file's. BadArgument."""
     try:
         found = read_client_properties(path)
-    except (BadArgument, OSError) as error:
+    except BadArgument as error:
         raise BadArgument(f"--command-config {error}") from None
+    except OSError as error:
+        raise BadArgument(f"--command-config: {error.filename or path}: {error.strerror or error}") from None
     return (found.bootstrap or bootstrap) if bootstrap == default_bootstrap() else bootstrap, found.login, found.tls
 
 
+def _check_kinds(path: str, found: dict[str, str], protocol: str) -> None:
+    """Refuse other mechanisms, and stores that are not PEM, before the properties that only those have."""
+    mechanism = found.get("sasl.mechanism", "GSSAPI, the default")
+    if protocol.startswith("SASL_") and mechanism not in (*PREFERRED, OAUTHBEARER):
+        raise BadArgument(f"{path}: sasl.mechanism={mechanism}: expected one of {', '.join((*PREFERRED, OAUTHBEARER))}")
+    if not protocol.endswith("SSL"):
+        return
+    for store, inlines in _STORES.items():
+        location = f"ssl.{store}.location"
+        given = [name for name in (location, *inlines) if name in found]
+        kind = found.get(f"ssl.{store}.type", "JKS, the default")
+        if given and kind != "PEM":
+            raise BadArgument(
+                f"{path}: ssl.{store}.type={kind}: expected PEM; openssl pkcs12 and keytool -exportcert -rfc convert other stores"
+            )
+        if location in given and len(given) > 1:
+            raise BadArgument(
+                f"{path}: {', '.join(given)}: expected either the file, or certificates in the properties"
+            )
+
+
 def _login(path: str, found: dict[str, str]) -> Login:
-    mechanism = found.get("sasl.mechanism", "GSSAPI")
+    mechanism = found["sasl.mechanism"]
     if mechanism == OAUTHBEARER:
         handler = found.get("sasl.login.callback.handler.class", _TOKEN_HANDLER)
         url = found.get("sasl.oauthbearer.token.endpoint.url", "")
@@ -91,15 +118,13 @@ def _login(path: str, found: dict[str, str]) -> Login:
                 f"and no other handler than {_TOKEN_HANDLER}"
             )
         return Login("", _text(re.sub(r"^file:(//)?", "", url)).strip(), OAUTHBEARER)
-    if mechanism not in PREFERRED:
-        raise BadArgument(f"{path}: sasl.mechanism={mechanism}: expected one of {', '.join((*PREFERRED, OAUTHBEARER))}")
     match = _JAAS.fullmatch(found.get("sasl.jaas.config", ""))
     if match is None or match[1] not in _MODULES:
         raise BadArgument(f'{path}: sasl.jaas.config: expected MODULE required username="..." password="...";')
     options = {name: re.sub(r"\\(.)", r"\1", quoted) or plain for name, quoted, plain in _OPTION.findall(match[2])}
     if options.keys() != {"username", "password"}:
         raise BadArgument(
-            f"{path}: sasl.jaas.config: expected username and password, found {', '.join(sorted(options))}"
+            f"{path}: sasl.jaas.config: expected username and password, found {', '.join(sorted(options)) or 'none'}"
         )
     return Login(options["username"], options["password"], mechanism)
 
@@ -109,23 +134,35 @@ def _tls(path: str, found: dict[str, str]) -> ssl.SSLContext:
 
     from diamant.broker.client.client_config import client_context, load_pem
 
-    def pem(store: str, inline: str) -> str | None:
-        is_given = f"ssl.{store}.location" in found or inline in found
-        if is_given and found.get(f"ssl.{store}.type", "JKS") != "PEM":
-            raise BadArgument(f"{path}: ssl.{store}.type: expected PEM")
-        return _text(found[f"ssl.{store}.location"]) if f"ssl.{store}.location" in found else found.get(inline)
+    def pem(store: str) -> str | None:
+        location = found.get(f"ssl.{store}.location")
+        texts = [found[name] for name in _STORES[store] if name in found]
+        return _text(location) if location is not None else "\n".join([*texts, ""]) if texts else None
 
     try:
-        context = client_context(pem("truststore", "ssl.truststore.certificates"))
-        own = pem("keystore", "ssl.keystore.certificate.chain")
-        if own is not None:
-            password = found.get("ssl.key.password", "")
-            load_pem(context, f"{own}\n{found.get('ssl.keystore.key', '')}\n".encode(), lambda: password)
+        context = client_context(pem("truststore"))
     except (ssl.SSLError, ValueError) as error:
-        raise BadArgument(f"{path}: its certificates or its key cannot be read: {error}") from None
+        raise BadArgument(f"{path}: ssl.truststore: expected certificates in PEM: {error}") from None
+    own = pem("keystore")
+    if own is not None:
+        password = found.get("ssl.key.password", "")
+        try:
+            load_pem(context, own.encode(), lambda: password)
+        except (ssl.SSLError, ValueError):
+            raise BadArgument(f"{path}: ssl.keystore: {_key_problem(own)}") from None
     if not found.get("ssl.endpoint.identification.algorithm", "https"):
         context.check_hostname = False
     return context
+
+
+def _key_problem(own: str) -> str:
+    """Return why the client's certificate and key cannot be loaded."""
+    missing = [what for what in ("CERTIFICATE", "PRIVATE KEY") if f"{what}-----" not in own]
+    if missing:
+        return f"it has no {' and no '.join(missing)}: expected the client's certificate and its key, both in PEM"
+    if "ENCRYPTED" in own:
+        return "its key is encrypted: expected the password that opens it in ssl.key.password"
+    return "expected a certificate and the key that belongs to it, both in PEM"
 
 
 def _text(path: str) -> str:

@@ -123,7 +123,9 @@ class KafkaClient:
                 except ConnectionFailed as error:
                     failures.append(error)
             else:
-                raise ConnectionFailed(f"no broker answers: {'; '.join(map(str, failures))}", failures[-1].code)
+                told = "; ".join(map(str, failures))
+                is_refused = failures[-1].code in ("unauthorized", "bad-argument")
+                raise ConnectionFailed(told if is_refused else f"no broker answers: {told}", failures[-1].code)
         return self._any
 
     def ask_any(self, api_key: int, fields: Fields) -> Fields:
@@ -245,6 +247,7 @@ class KafkaClient:
 
 
 _MEANINGS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "no ACL allows this user to do that",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
     ErrorCode.UNKNOWN_MEMBER_ID: "it has active members, expected none: stop them first",
     ErrorCode.NON_EMPTY_GROUP: "it has active members, expected none: stop them first",

@@ -72,7 +72,7 @@ class KafkaConnection:
             if self._tls is not None:
                 self._secure(self._tls, host)
         except OSError as error:
-            raise ConnectionFailed(f"{self.address}: {error.strerror or error}") from None
+            raise self._failed(error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
@@ -110,7 +110,8 @@ class KafkaConnection:
                 raise LoginFailed(f"the broker requires no login here ({ErrorCode(answer['error_code']).name})")
             log_in(mechanism, login, self._send_token)
         except LoginFailed as error:
-            raise ConnectionFailed(f"{self.address}: user {login.user!r}: {error}", "unauthorized") from None
+            who = f"user {login.user!r}" if login.user else "the token"
+            raise ConnectionFailed(f"{self.address}: {who}: {error}", "unauthorized") from None
         return True
 
     def _send_token(self, token: bytes) -> bytes:
@@ -167,7 +168,7 @@ class KafkaConnection:
         except TimeoutError:
             raise self._silent(api_key) from None
         except OSError as error:
-            raise ConnectionFailed(f"{self.address}: {error}") from None
+            raise self._failed(error) from None
 
     def receive(self, api_key: int, version: int) -> memoryview:
         """Return the body of the next response, without header. The caller owns the memory."""
@@ -179,7 +180,7 @@ class KafkaConnection:
         except TimeoutError:
             raise self._silent(api_key) from None
         except OSError as error:
-            raise ConnectionFailed(f"{self.address}: {error}") from None
+            raise self._failed(error) from None
         self._received_id += 1
         (correlation_id,) = struct.unpack_from(">i", answer)
         if correlation_id != self._received_id:
@@ -201,6 +202,14 @@ class KafkaConnection:
         except ProtocolError as error:
             raise ConnectionFailed(f"{self.address}: {error}") from None
 
+    def _failed(self, error: OSError) -> ConnectionFailed:
+        if self._tls is None:
+            return ConnectionFailed(f"{self.address}: {error.strerror or error}")
+        from diamant.broker.client.tls_problem import tls_problem
+
+        problem, code = tls_problem(error)
+        return ConnectionFailed(f"{self.address}: {problem}", code)
+
     def _silent(self, api_key: int) -> ConnectionFailed:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
@@ -211,7 +220,7 @@ class KafkaConnection:
             size = self._socket.recv_into(received[at:])
             if not size:
                 raise ConnectionFailed(
-                    f"{self.address} closed the connection without a response; does it require a login or TLS?"
+                    f"{self.address} closed the connection without a response: it may require a login, or TLS"
                 )
             at += size
         return received

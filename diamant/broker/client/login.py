@@ -74,7 +74,8 @@ def best_of(offered: Collection[str]) -> str:
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
     """Log in. `exchange` sends a token and returns the reply. LoginFailed if the broker does not know the password itself."""
     if mechanism == OAUTHBEARER:
-        exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode())
+        if refusal := exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode()):
+            raise LoginFailed(f"the broker refuses the token: {refusal.decode('utf-8', 'replace')}")
         return
     if mechanism == "PLAIN":
         exchange(f"\0{login.user}\0{login.password}".encode())

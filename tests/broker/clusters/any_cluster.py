@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from diamant.broker.broker import Broker
@@ -38,13 +39,16 @@ PLAIN_LOGINS = {
 """Settings of a listener where `USERS` log in by PLAIN."""
 
 
+SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
+
+
 class AnyCluster:
-    """A running cluster. At `secure_address`, `USERS` log in by PLAIN."""
+    """A running cluster."""
 
-    secure_address = ""
-
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, addresses: Mapping[str, str] = MappingProxyType({})) -> None:
         self.bootstrap = bootstrap
+        self.addresses = addresses
+        """The secured listeners of one broker, by their protocols. At SASL_PLAINTEXT, `USERS` log in by PLAIN."""
         self.client = KafkaClient(bootstrap, timeout_s=PATIENCE_S)
 
     def __enter__(self) -> Self:
@@ -139,19 +143,22 @@ def open_works(register: Register) -> list[ClusterWork]:
 
 
 @contextmanager
-def diamant(path: Path, **settings: Any) -> Iterator[AnyCluster]:
-    """A Diamant that is asked nothing but Kafka's protocol."""
+def diamant(
+    path: Path,
+    secured: Sequence[str] = SECURED[:1],
+    properties: Mapping[str, str] = MappingProxyType({}),
+    **settings: Any,
+) -> Iterator[AnyCluster]:
+    """A Diamant that is asked nothing but Kafka's protocol, with these secured listeners."""
     quick: dict[str, Any] = {"log_cleaner_backoff_ms": 20, "diamant_cleaner_mode": "kafka"}
-    secured = {
-        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    known = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
         **PLAIN_LOGINS,
+        **properties,
     }
-    listen = secured["listeners"].split(",")
-    with Broker(BrokerConfig(listen=listen, data_dir=path, properties=secured, **{**quick, **settings})) as broker:
-        bootstrap, secure_address = broker.bootstrap_servers.split(",")
-        cluster = AnyCluster(bootstrap)
-        cluster.secure_address = secure_address
-        with cluster.client:
+    listen = [f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *secured)]
+    with Broker(BrokerConfig(listen=listen, data_dir=path, properties=known, **{**quick, **settings})) as broker:
+        bootstrap, *addresses = broker.bootstrap_servers.split(",")
+        with AnyCluster(bootstrap, dict(zip(secured, addresses, strict=True))) as cluster:
             yield cluster

@@ -13,13 +13,14 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
-from tests.broker.clusters.any_cluster import PLAIN_LOGINS, AnyCluster
+from tests.broker.clusters.any_cluster import PLAIN_LOGINS, SECURED, AnyCluster
 from tests.ports import ReservedPort
 
 START_S = 120.0
@@ -43,16 +44,14 @@ def class_path() -> str:
 class RealKafka(AnyCluster):
     """A cluster of one or more brokers."""
 
-    def __init__(self, path: Path, brokers: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, brokers: int, secured: Sequence[str], settings: Mapping[str, str]) -> None:
         self._path = path
         self._class_path = class_path()
         self._logging = path / "log4j2.xml"
         self._logging.write_text(LOGGING)
         self._cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._ports = [ReservedPort() for _ in range(brokers + 1)]
-        self._secure_port = ReservedPort()
-        self.secure_address = self._secure_port.address
-        """A listener of broker 1 where `users` log in by PLAIN."""
+        self._secured = {name: ReservedPort() for name in secured}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         for node in range(1, brokers + 1):
             self._write_properties(node, settings)
@@ -61,7 +60,8 @@ class RealKafka(AnyCluster):
             self.start(node)
         for node in range(1, brokers + 1):
             self.wait_up(node)
-        super().__init__(",".join(port.address for port in self._ports[:-1]))
+        addresses = {name: port.address for name, port in self._secured.items()}
+        super().__init__(",".join(port.address for port in self._ports[:-1]), addresses)
         self.wait_registered(brokers)
 
     def wait_registered(self, brokers: int) -> None:
@@ -112,7 +112,7 @@ class RealKafka(AnyCluster):
         self.client.close()
         for node in list(self._processes):
             self.stop(node)
-        for port in (*self._ports, self._secure_port):
+        for port in (*self._ports, *self._secured.values()):
             port.close()
 
     def _java(self) -> list[str]:
@@ -123,13 +123,16 @@ class RealKafka(AnyCluster):
         brokers = len(self._ports) - 1
         listeners = f"PLAINTEXT://127.0.0.1:{listener}"
         if node == 1:
-            listeners += f",SASL_PLAINTEXT://{self.secure_address}"
+            listeners += "".join(f",{name}://{port.address}" for name, port in self._secured.items())
         properties = {
             "process.roles": "broker,controller" if node == 1 else "broker",
             "node.id": str(node),
             "listeners": listeners + (f",CONTROLLER://127.0.0.1:{controller}" if node == 1 else ""),
             "advertised.listeners": listeners,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}"
+                for name in ("PLAINTEXT", "CONTROLLER", *SECURED)
+            ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             **PLAIN_LOGINS,
@@ -150,7 +153,9 @@ class RealKafka(AnyCluster):
             "log.cleaner.backoff.ms": "1000",
             **settings,
         }
-        lines = "".join(f"{name}={value}\n" for name, value in properties.items())
+        lines = "".join(
+            f"{name}={value}\n".replace("\n", "\\n", value.count("\n")) for name, value in properties.items()
+        )
         (self._path / f"{node}.properties").write_text(lines)
 
     def _format(self, node: int) -> None:
@@ -167,9 +172,17 @@ class RealKafka(AnyCluster):
 
 
 @contextmanager
-def real_kafka(path: Path, *, brokers: int = 1, **settings: str) -> Iterator[RealKafka]:
-    """A cluster of Kafka; settings have underscores for dots."""
-    cluster = RealKafka(path, brokers, {name.replace("_", "."): value for name, value in settings.items()})
+def real_kafka(
+    path: Path,
+    secured: Sequence[str] = SECURED[:1],
+    properties: Mapping[str, str] = MappingProxyType({}),
+    *,
+    brokers: int = 1,
+    **settings: str,
+) -> Iterator[RealKafka]:
+    """A cluster of Kafka, with these secured listeners; settings have underscores for dots, properties their own names."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    cluster = RealKafka(path, brokers, secured, {**named, **properties})
     try:
         yield cluster
     finally:

@@ -35,7 +35,7 @@ def create(cluster: AnyCluster, creations: list[dict[str, object]]) -> None:
 
 def logged_in(cluster: AnyCluster, user: str) -> KafkaClient:
     """A client of one of the users."""
-    return KafkaClient(cluster.secure_address, timeout_s=PATIENCE_S, login=Login(user, PASSWORD, "PLAIN"))
+    return KafkaClient(cluster.addresses["SASL_PLAINTEXT"], timeout_s=PATIENCE_S, login=Login(user, PASSWORD, "PLAIN"))
 
 
 def filled(cluster: AnyCluster, name: str) -> str:

@@ -140,7 +140,7 @@ def test_without_a_broker_it_is_said_what_can_be_checked_all_the_same(broker: Br
     result = run(issued, *address)
     assert (result.exit_code, result.output.count("\n")) == (1, 1), result.output
     for words in (
-        "no Diamant broker answers",
+        "no broker answers",
         "--offline checks the signature",
         "--data DIRECTORY and --secret",
     ):

@@ -14,7 +14,7 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYS
 from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP, configured
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.commands.terminal.failures import ADDRESS_HINT, fail
+from diamant.broker.commands.terminal.failures import ADDRESS_HINT, LOGIN_HINT, fail
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import CorruptBatch
@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 EXPECTED = (ValueError, BadArgument, KafkaRefusal, ConnectionFailed, CorruptBatch)
 """Errors reported as one line."""
+_HINTS = {"no-answer": ADDRESS_HINT, "unauthorized": LOGIN_HINT}
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -43,7 +44,7 @@ def code_of(error: Exception) -> str:
 
 def told(error: Exception) -> str:
     """Return the text of one of `EXPECTED`, with the next step."""
-    return f"{error}{ADDRESS_HINT}" if code_of(error) == "no-answer" else str(error)
+    return f"{error}{_HINTS.get(code_of(error), '')}"
 
 
 def _login(user: str) -> Login:

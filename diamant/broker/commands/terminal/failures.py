@@ -29,6 +29,8 @@ __all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_NOTHING", "EXIT
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
 """The next step if no broker answers."""
+LOGIN_HINT = ". The login is that of --user, or of the file of --command-config"
+"""The next step if a broker refuses a login."""
 DOWN_HINT = (
     "If it is down, add the other brokers, -b HOST:PORT,HOST:PORT, or name the HTTP address, -b http://HOST:PORT"
 )

@@ -44,6 +44,7 @@ from diamant.broker.commands.terminal.failures import (
     EXIT_FAILED,
     EXIT_NOT_SO,
     EXIT_NOTHING,
+    LOGIN_HINT,
     fail,
     note,
     report,
@@ -222,8 +223,10 @@ def one_line_errors() -> Iterator[None]:
         yield
     except AdminError as error:
         message = str(error)
-        if error.code == "unauthorized":
+        if error.code == "unauthorized" and error.status:
             message += f". Give the file with the token by --token-file or ${TOKEN_VARIABLE}"
+        elif error.code == "unauthorized":
+            message += LOGIN_HINT
         elif error.code == "no-answer" and not error.status:
             message += f"{ADDRESS_HINT}. {DOWN_HINT}"
         fail(message, error.code)
