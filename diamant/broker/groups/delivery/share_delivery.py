@@ -203,17 +203,15 @@ class ShareDelivery:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         partition = self.find(key)
         state = partition.state
-        before = list(state.batches)
         lock_ends_ms = self._node.env.clock.now_ms() + self.value_of(key.group_id, LOCK_DURATION_MS)
         limit = self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
-        changes = acknowledge(state, member_id, batches, limit, lock_ends_ms)
+        done = acknowledge(state, member_id, batches, limit, lock_ends_ms)
         self._watch_lock(key, lock_ends_ms)
-        if changes:
-            try:
-                self._persist(partition, changes)
-            except REQUEST_ERRORS:
-                state.batches = before
-                raise
+        try:
+            self._persist(partition, done.changes)
+        except REQUEST_ERRORS:
+            done.undo(state)
+            raise
         for first, last, types in batches:
             for kind in types:
                 self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1

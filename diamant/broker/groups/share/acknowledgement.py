@@ -56,32 +56,42 @@ def check_form(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> N
         previous = batch.last
 
 
+class Acknowledged(NamedTuple):
+    """`changes`: for the state topic. `before`: each batch that was replaced, with its index, in the order of the changes."""
+
+    changes: list[StateBatch]
+    before: list[tuple[int, InFlightBatch]]
+
+    def undo(self, partition: SharePartition) -> None:
+        """Give the records their states back. As in Kafka, a batch that was divided for the request stays divided."""
+        for index, batch in reversed(self.before):
+            partition.put(index, batch._replace(is_divided=partition.batches[index].is_divided))
+
+
 def acknowledge(
     partition: SharePartition,
     member_id: str,
     batches: Sequence[AcknowledgementBatch],
     max_deliveries: int,
     lock_ends_ms: int,
-) -> list[StateBatch]:
-    """Change the state of records that the member holds; return the changes.
+) -> Acknowledged:
+    """Change the state of records that the member holds.
 
     `lock_ends_ms`: of renewed locks. KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
     """
-    before = list(partition.batches)
     acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
+    done = Acknowledged(acknowledging.changes, acknowledging.before)
     try:
         for batch in batches:
             if batch.last >= partition.start_offset:
                 acknowledging.run(batch)
     except KafkaError:
-        # As in Kafka, a batch that was divided for the request stays divided.
-        partition.batches = [
-            old._replace(is_divided=new.is_divided) for old, new in zip(before, partition.batches, strict=True)
-        ]
+        done.undo(partition)
         raise
-    if any(change.delivery_state == RecordState.AVAILABLE for change in acknowledging.changes):
-        partition.released()
-    return combined(acknowledging.changes)
+    available = [change.first_offset for change in done.changes if change.delivery_state == RecordState.AVAILABLE]
+    if available:
+        partition.released(min(available))
+    return done._replace(changes=combined(done.changes))
 
 
 class _Acknowledging:
@@ -93,6 +103,7 @@ class _Acknowledging:
         self._max_deliveries = max_deliveries
         self._lock_ends_ms = lock_ends_ms
         self.changes: list[StateBatch] = []
+        self.before: list[tuple[int, InFlightBatch]] = []
 
     def run(self, batch: AcknowledgementBatch) -> None:
         """Acknowledge one batch, which may have parts of several batches in flight."""
@@ -109,8 +120,10 @@ class _Acknowledging:
         if batch.last > last:
             raise _not_asked("Batch record not found. The last offset in request is past acquired records.")
         for position in range(index, stop):
-            if partition.batches[position].last >= partition.start_offset:
-                partition.batches[position] = self._acknowledged(partition.batches[position], batch)
+            before = partition.batches[position]
+            if before.last >= partition.start_offset:
+                partition.put(position, self._acknowledged(before, batch))
+                self.before.append((position, before))
 
     def _acknowledged(self, held: InFlightBatch, batch: AcknowledgementBatch) -> InFlightBatch:
         start = self._partition.start_offset
@@ -123,7 +136,7 @@ class _Acknowledging:
             if run.member_id != self._member_id:
                 raise _not_held("Member is not the owner of batch record")
         first, last = max(batch.first, held.first, start), min(batch.last, held.last)
-        changes = ((one, end, partial(self._after, kind)) for one, end, kind in _runs_of_types(batch, first, last))
+        changes = [(one, end, partial(self._after, kind)) for one, end, kind in _runs_of_types(batch, first, last)]
         return held.changed_in(changes, is_divided=is_divided)
 
     def _after(self, kind: AcknowledgeType, run: Run) -> Run:

@@ -184,8 +184,8 @@ class _Acquisition:
             )
 
         index = self._partition.floor(batch.first)
-        changes = ((first, last, held) for first, last in ranges)
-        self._partition.batches[index] = batch.changed_in(changes, is_divided=is_divided)
+        changes = [(first, last, held) for first, last in ranges]
+        self._partition.put(index, batch.changed_in(changes, is_divided=is_divided))
 
     # -- records that were never given out ---------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class _Acquisition:
             held = Run(first, first + room - 1, RecordState.ACQUIRED, 1, asked.member_id, asked.lock_ends_ms)
             rest = Run(first + room, last, RecordState.AVAILABLE, 0)
             partition.batches.insert(index, InFlightBatch((held, rest), is_divided=True))
-            partition.released()
+            partition.released(first + room)
             ranges = [(first, first + room - 1)]
         else:
             partition.batches[index:index] = [

@@ -7,8 +7,10 @@ Source: InFlightBatch, InFlightState, RecordState of Kafka 4.3, which has an obj
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from diamant.protocol.internal_topics.share_records import StateBatch
@@ -57,10 +59,12 @@ class InFlightBatch(NamedTuple):
     """Offsets that were acquired together, without gaps between the runs.
 
     `is_divided`: the records were not always in one state. Kafka has a state per offset then, for good, and treats them so.
+    `completed_count`: the records that are done, as `completed_count` counts them.
     """
 
     runs: tuple[Run, ...]
     is_divided: bool = False
+    completed_count: int = 0
 
     @property
     def first(self) -> int:
@@ -78,38 +82,60 @@ class InFlightBatch(NamedTuple):
         """Return the batch with `change` applied to all parts of runs within the range."""
         return self.changed_in([(first, last, change)], is_divided=is_divided)
 
-    def changed_in(self, changes: Iterable[Change], *, is_divided: bool) -> InFlightBatch:
-        """Return the batch with changes applied to parts of runs within their ranges, which ascend and do not overlap."""
-        runs: list[Run] = []
+    def floor(self, offset: int) -> int:
+        """Return the index of the last run that begins at or before `offset`, -1 if there is none."""
+        return bisect_right(self.runs, offset, key=attrgetter("first")) - 1
 
-        def add(run: Run) -> None:
-            if runs and runs[-1][2:] == run[2:]:
-                run = run._replace(first=runs.pop().first)
-            runs.append(run)
+    def changed_in(self, changes: Sequence[Change], *, is_divided: bool) -> InFlightBatch:
+        """Return the batch with changes applied to parts of runs within their ranges, which ascend and do not overlap.
 
-        pending = iter(changes)
-        current = next(pending, None)
-        for run in self.runs:
-            rest: Run | None = run
-            while rest is not None and current is not None and current[0] <= rest.last:
-                first, last, change = current
-                if last < rest.first:
-                    current = next(pending, None)
-                    continue
-                if rest.first < first:
-                    add(rest._replace(last=first - 1))
-                    rest = rest._replace(first=first)
-                if rest.last <= last:
-                    add(change(rest))
-                    rest = None
-                else:
-                    add(change(rest._replace(last=last)))
-                    rest = rest._replace(first=last + 1)
-                    current = next(pending, None)
-            if rest is not None:
-                add(rest)
-        return InFlightBatch(tuple(runs), self.is_divided or is_divided)
+        Only the runs in these ranges and their neighbours are looked at, so that one of many costs no more than one of few.
+        """
+        if not changes:
+            return self._replace(is_divided=self.is_divided or is_divided)
+        low, high = max(self.floor(changes[0][0]) - 1, 0), self.floor(changes[-1][1]) + 2
+        before = self.runs[low:high]
+        after = _changed(before, changes)
+        completed = self.completed_count + completed_count(after) - completed_count(before)
+        return InFlightBatch(self.runs[:low] + after + self.runs[high:], self.is_divided or is_divided, completed)
 
 
 Change: TypeAlias = tuple[int, int, Callable[[Run], Run]]
 """First and last offset, and what their runs become."""
+
+
+def completed_count(runs: Iterable[Run]) -> int:
+    """Return the number of records that are done."""
+    return sum(run.last - run.first + 1 for run in runs if run.state.is_terminal)
+
+
+def _changed(runs: Iterable[Run], changes: Iterable[Change]) -> tuple[Run, ...]:
+    found: list[Run] = []
+
+    def add(run: Run) -> None:
+        if found and found[-1][2:] == run[2:]:
+            run = run._replace(first=found.pop().first)
+        found.append(run)
+
+    pending = iter(changes)
+    current = next(pending, None)
+    for run in runs:
+        rest: Run | None = run
+        while rest is not None and current is not None and current[0] <= rest.last:
+            first, last, change = current
+            if last < rest.first:
+                current = next(pending, None)
+                continue
+            if rest.first < first:
+                add(rest._replace(last=first - 1))
+                rest = rest._replace(first=first)
+            if rest.last <= last:
+                add(change(rest))
+                rest = None
+            else:
+                add(change(rest._replace(last=last)))
+                rest = rest._replace(first=last + 1)
+                current = next(pending, None)
+        if rest is not None:
+            add(rest)
+    return tuple(found)

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run
+from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run, completed_count
 from diamant.protocol.internal_topics.share_records import StateBatch
 
 UNKNOWN_OFFSET = -1
@@ -24,12 +24,25 @@ UNKNOWN_OFFSET = -1
 class SharePartition:
     """See the module. Owned by the loop thread."""
 
-    __slots__ = ("_gap_end", "_gap_start", "_may_have_available", "batches", "end_offset", "start_offset")
+    __slots__ = (
+        "_available_from",
+        "_completed_count",
+        "_gap_end",
+        "_gap_start",
+        "batches",
+        "end_offset",
+        "start_offset",
+    )
 
     def __init__(self, start_offset: int, state: Iterable[StateBatch] = ()) -> None:
         """`state`: as read from the state topic, ascending. Offsets missing there were acquired before: they are given again."""
         self.start_offset = start_offset
         self.batches: list[InFlightBatch] = []
+        """In order; changed by `put` alone, once they are there."""
+        self._completed_count = 0
+        """Records of all batches that are done."""
+        self._available_from: int | None = None
+        """No available record of the window is before it; None: none is in the window."""
         self._gap_start = self._gap_end = UNKNOWN_OFFSET
         """Where records unknown to the state topic begin, and the end offset when it was read; -1 without such records."""
         expected = start_offset
@@ -40,10 +53,13 @@ class SharePartition:
             if self._gap_start == UNKNOWN_OFFSET and first > expected:
                 self._gap_start = expected
             expected = last + 1
-            self.batches.append(InFlightBatch((Run(first, last, RecordState(number), count),)))
+            runs = (Run(first, last, RecordState(number), count),)
+            self.batches.append(InFlightBatch(runs, completed_count=completed_count(runs)))
+            self._completed_count += self.batches[-1].completed_count
         self.end_offset = self.batches[-1].last if self.batches else start_offset
         self._gap_end = self.end_offset
-        self._may_have_available = bool(self.batches)
+        if self.batches:
+            self.released(start_offset)
         self.advance()
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -56,11 +72,13 @@ class SharePartition:
     @property
     def completed_count(self) -> int:
         """Records of the window that are done (KIP-1226)."""
-        return sum(
-            run.last - max(run.first, self.start_offset) + 1
-            for run in self.runs()
-            if run.state.is_terminal and run.last >= self.start_offset
-        )
+        below = 0
+        for batch in self.batches:
+            if batch.first >= self.start_offset:
+                break
+            runs = batch.runs[: batch.floor(self.start_offset - 1) + 1]
+            below += completed_count([*runs[:-1], runs[-1]._replace(last=min(runs[-1].last, self.start_offset - 1))])
+        return self._completed_count - below
 
     def runs(self) -> Iterator[Run]:
         """Yield all runs, ascending."""
@@ -75,19 +93,27 @@ class SharePartition:
     def next_fetch_offset(self) -> int:
         """Return the first offset that may be given to a member."""
         behind = self.end_offset + 1 if self.batches and self.start_offset <= self.batches[-1].last else self.end_offset
-        if not self._may_have_available:
+        if self._available_from is None:
             return behind
-        gap_start = max(self._gap_start, self.start_offset) if self.has_gaps else None
-        for batch in self.batches:
+        found = self._available_from = self._next_available(max(self._available_from, self.start_offset))
+        return behind if found is None else found
+
+    def _next_available(self, offset: int) -> int | None:
+        gap_start = None
+        if self.has_gaps:
+            offset = self.start_offset
+            gap_start = max(self._gap_start, offset)
+        for index in range(max(self.floor(offset), 0), len(self.batches)):
+            batch = self.batches[index]
             if gap_start is not None:
                 if batch.first > gap_start:
                     return gap_start
                 gap_start = max(batch.last + 1, gap_start)
-            for run in batch.runs:
-                if run.state is RecordState.AVAILABLE and run.last >= self.start_offset:
+            for position in range(max(batch.floor(offset), 0), len(batch.runs)):
+                run = batch.runs[position]
+                if run.state is RecordState.AVAILABLE and run.last >= offset:
                     return max(run.first, self.start_offset)
-        self._may_have_available = False
-        return behind
+        return None
 
     def can_acquire(self, max_in_flight: int) -> bool:
         """Return whether a member could be given records now, if the log has them."""
@@ -122,9 +148,14 @@ class SharePartition:
             index += 1
         return range(index, self.floor(last) + 1)
 
-    def released(self) -> None:
-        """Look for available records in the next fetch: some may be."""
-        self._may_have_available = True
+    def put(self, index: int, batch: InFlightBatch) -> None:
+        """Change the states of a batch's records."""
+        self._completed_count += batch.completed_count - self.batches[index].completed_count
+        self.batches[index] = batch
+
+    def released(self, offset: int) -> None:
+        """Look for available records in the next fetch: some may be, from `offset` on."""
+        self._available_from = offset if self._available_from is None else min(offset, self._available_from)
 
     def gave_out_to(self, offset: int) -> None:
         """Move the gaps that the state topic left behind `offset`."""
@@ -138,7 +169,10 @@ class SharePartition:
     def advance(self) -> bool:
         """Move the start offset over records that are done, and drop batches below it; return whether it has moved."""
         index = self.floor(self.start_offset)
-        if index < 0 or not _state_at(self.batches[index], self.start_offset).is_terminal:
+        if index < 0:
+            return False
+        first = self.batches[index]
+        if not first.runs[first.floor(self.start_offset)].state.is_terminal:
             return False
         done = self._last_done()
         if done == UNKNOWN_OFFSET:
@@ -146,6 +180,7 @@ class SharePartition:
         if done == self.batches[-1].last:
             self.start_offset = self.end_offset = max(done + 1, self.start_offset)
             self.batches = []
+            self._completed_count = 0
             return True
         index = self.floor(done)
         if done == self.batches[index].last:
@@ -156,8 +191,18 @@ class SharePartition:
         else:
             target = done + 1
         self.start_offset = max(self.start_offset, target)
+        self._completed_count -= sum(batch.completed_count for batch in self.batches[:index])
         del self.batches[:index]
+        self._join_done(done)
         return True
+
+    def _join_done(self, done: int) -> None:
+        """Make one run of the first batch up to `done`, which is below the window: the next search need not pass over many."""
+        batch = self.batches[0]
+        index = batch.floor(done)
+        if index > 0:
+            joined = Run(batch.first, done, RecordState.ARCHIVED, 0)
+            self.batches[0] = batch._replace(runs=(joined, *batch.runs[index + 1 :]))
 
     def _last_done(self) -> int:
         done = UNKNOWN_OFFSET
@@ -194,8 +239,8 @@ class SharePartition:
             batch = self.batches[index]
             if any(run.state is state for run in batch.runs):
                 is_divided = not batch.is_within(first, last)
-                self.batches[index] = batch.changed(first, last, archived, is_divided=is_divided)
-                self._may_have_available = True
+                self.put(index, batch.changed(first, last, archived, is_divided=is_divided))
+                self.released(first)
 
     def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:
         """Make records available whose lock has ended; return the changes. Those on their last delivery are archived."""
@@ -220,11 +265,13 @@ class SharePartition:
         for index, batch in enumerate(self.batches):
             if any(run.state is RecordState.ACQUIRED for run in batch.runs):
                 if batch.first < start <= batch.last:
-                    batch = batch.changed(batch.first, start - 1, after, is_divided=True)
-                    self.batches[index] = batch.changed(start, batch.last, after, is_divided=True)
+                    changed = batch.changed(batch.first, start - 1, after, is_divided=True)
+                    changed = changed.changed(start, batch.last, after, is_divided=True)
                 else:
-                    self.batches[index] = batch.changed(batch.first, batch.last, after, is_divided=False)
-        self._may_have_available |= bool(changes)
+                    changed = batch.changed(batch.first, batch.last, after, is_divided=False)
+                self.put(index, changed)
+        if changes:
+            self.released(changes[0].first_offset)
         return combined(changes)
 
 
@@ -239,10 +286,3 @@ def combined(batches: Iterable[StateBatch], start_offset: int = 0) -> list[State
             batch = batch._replace(first_offset=found.pop().first_offset)
         found.append(batch)
     return found
-
-
-def _state_at(batch: InFlightBatch, offset: int) -> RecordState:
-    for run in batch.runs:
-        if run.last >= offset:
-            return run.state
-    return batch.runs[-1].state

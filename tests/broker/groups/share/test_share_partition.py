@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from random import Random
+from types import FrameType
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -254,3 +259,41 @@ def test_records_often_delivered_that_another_member_holds_do_not_hold_back_the_
         (1, 1, 2),
         (2, 9, 1),
     ]
+
+
+@pytest.mark.parametrize("order", ["random", "forwards", "backwards"])
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_one_of_many_ranges_costs_as_much_as_one_of_few(order: str, size: int) -> None:
+    """An acknowledgement looks at its own range, however many are in flight, in one batch or in many."""
+    costs = [_cost_of_acknowledging(count, min(size, count), order) for count in (50, 1_000)]
+    assert costs[1] < 1.3 * costs[0]
+
+
+def _cost_of_acknowledging(count: int, size: int, order: str) -> float:
+    """The function calls for each record when `count` records are acknowledged one by one, in ranges that do not join."""
+    partition, limits = SharePartition(0), ShareLimits(count, 5)
+    for base in range(0, count, size):
+        asked = Acquirer("a", size, size, False, LOCK_MS)
+        acquire(partition, asked, limits, base, [(base, base + size - 1)])
+    offsets = list(range(count))
+    if order == "random":
+        Random(1).shuffle(offsets)
+    elif order == "backwards":
+        offsets.reverse()
+    calls = 0
+
+    def count_call(_frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count_call)
+    try:
+        for offset in offsets:
+            acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1 + offset % 3])], 5, LOCK_MS)
+            assert partition.completed_count <= count
+            partition.advance()
+            partition.next_fetch_offset()
+    finally:
+        sys.setprofile(before)
+    return calls / count
