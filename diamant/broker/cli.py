@@ -20,9 +20,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
     },
     "Topics, records and groups of any Kafka cluster": {
-        "topic": LazyCommand(
-            "diamant.broker.commands.cluster.cluster_commands:topic", "List, create, describe, alter and delete topics."
-        ),
+        "topic": LazyCommand("diamant.broker.command_groups:topic", "List, create, describe, alter and delete topics."),
         "produce": LazyCommand(
             "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
         ),
@@ -30,7 +28,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
         ),
         "group": LazyCommand(
-            "diamant.broker.commands.cluster.cluster_commands:group",
+            "diamant.broker.command_groups:group",
             "List, describe, reset and delete consumer groups.",
         ),
         "audit": LazyCommand(
@@ -40,12 +38,10 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     },
     "Users and permissions of any Kafka cluster": {
         "user": LazyCommand(
-            "diamant.broker.commands.cluster.cluster_commands:user",
+            "diamant.broker.command_groups:user",
             "Add, list and remove SCRAM users of any Kafka cluster.",
         ),
-        "acl": LazyCommand(
-            "diamant.broker.commands.cluster.cluster_commands:acl", "Add, list and remove ACLs of any Kafka cluster."
-        ),
+        "acl": LazyCommand("diamant.broker.command_groups:acl", "Add, list and remove ACLs of any Kafka cluster."),
     },
     "Look into a topic": {},
     "Compact": {},
@@ -79,12 +75,8 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
     },
     "Read and clean files without a broker": {
-        "log": LazyCommand(
-            "diamant.broker.commands.log.log_commands:log", "Read and clean log files without a broker."
-        ),
-        "spark": LazyCommand(
-            "diamant.broker.commands.spark.spark_commands:spark", "Read and clean logs of any size on Apache Spark."
-        ),
+        "log": LazyCommand("diamant.broker.command_groups:log", "Read and clean log files without a broker."),
+        "spark": LazyCommand("diamant.broker.command_groups:spark", "Read and clean logs of any size on Apache Spark."),
     },
 }
 """All commands by their purpose. Each is imported when it is run."""

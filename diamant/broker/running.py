@@ -23,7 +23,6 @@ from diamant.broker.config.listeners import SASL_PROTOCOLS, TLS_PROTOCOLS, Addre
 from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
-from diamant.broker.dispatch.due_jobs import next_due_ms, resume_due
 from diamant.broker.dispatch.services import Services
 from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
@@ -45,6 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import METADATA_VERSION, RELEASES
 
 if TYPE_CHECKING:
+    from diamant.broker.erasure.pending.pending_jobs import AnyQueue
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.throw_away import ThrowAwayCa
     from diamant.broker.security.tls.tls_listeners import TlsListeners
@@ -320,6 +320,18 @@ async def _prepare(services: Services) -> None:
         ScheduledTask("erasures", lambda: next_due_ms(services.jobs), lambda: resume_due(services.jobs))
     )
     await services.load_coordinators()
+
+
+def next_due_ms(queues: Iterable[AnyQueue]) -> int | None:
+    """Return the due time of the next job, on the broker's clock; None if there is none."""
+    due = (queue.table.next_due() for queue in queues if not queue.is_stopping)
+    return min((one[0] for one in due if one is not None), default=None)
+
+
+async def resume_due(queues: Iterable[AnyQueue]) -> None:
+    """Resume the next due job of each queue: left unfinished by an earlier run, put off, or waiting for a horizon."""
+    for queue in queues:
+        await queue.resume_due()
 
 
 async def _put_users(node: Node) -> None:

@@ -29,7 +29,7 @@ from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.token import TokenCheck
 from diamant.broker.operations.calls.parameters import Param
-from diamant.cleaner.person.map_schema import people_map_schema
+from release.reference.people_map_schema import people_map_schema
 
 if TYPE_CHECKING:
     from diamant.broker.dispatch.services import Services

@@ -38,14 +38,11 @@ class ReadRecord(NamedTuple):
 class TopicReader:
     """Reads partitions of a topic. `offsets` has the next offset of each partition, and advances with each record."""
 
-    def __init__(
-        self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool, check_crcs: bool = True
-    ) -> None:
+    def __init__(self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool) -> None:
         self._client = client
         self._topic = topic
         self.offsets = dict(offsets)
         self._committed = committed
-        self._check_crcs = check_crcs
         self._leaders: dict[int, list[int]] = {}
         self._deadline = 0.0
 
@@ -138,7 +135,7 @@ class TopicReader:
             if end is not None and header.base_offset >= end:
                 self.offsets[number] = end
                 return
-            if self._check_crcs and not crc_is_valid(data, position, header.size):
+            if not crc_is_valid(data, position, header.size):
                 raise CorruptBatch(position, f"{what}, offset {header.base_offset}: the checksum of the batch is wrong")
             while aborted and aborted[0][0] <= header.last_offset:
                 aborting.add(heappop(aborted)[1])

@@ -131,16 +131,6 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         for warning in self.warnings:
             logger.warning(warning)
 
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Create a configuration from texts by Kafka's names."""
-        return cls(properties=properties)
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> BrokerConfig:
-        """Create a configuration from a server.properties file. Raises OSError if the file cannot be read."""
-        return cls(properties=read_properties(path))
-
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """This configuration with the dynamic configurations of all brokers (``defaults``) and of this one (``own``).
 

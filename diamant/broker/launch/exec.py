@@ -32,7 +32,6 @@ from diamant.broker.launch.exec_options import (
     USER,
     VARIABLES,
     SeedLine,
-    SeedType,
     TopicOption,
     TopicType,
     VariableType,
@@ -104,9 +103,8 @@ class _LastLines(logging.Handler):
     help="Create a topic, for example users:6:compact. Repeatable.",
 )
 @click.option(
-    "--seed", "seeds", type=SeedType(exists=True, dir_okay=False), multiple=True,
-    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable. '
-    "With --any-compaction, a number means --random-seed.",
+    "--seed", "seeds", type=click.Path(exists=True, dir_okay=False), multiple=True,
+    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable.',
 )  # fmt: skip
 @click.option(
     "--env",
@@ -206,7 +204,6 @@ def exec_(
     raise_file_limit()
     if examples is None and (in_time or limit_ms is not None or random_seed is not None):
         fail("--in-time, --run-timeout and --random-seed are for --any-compaction, which is not given", "bad-argument")
-    seeds, random_seed = _parted(seeds, random_seed or 0, is_random=examples is not None)
     if examples is not None:
         if data_dir is not None:
             fail("--any-compaction runs the command many times, each with new data: omit --data", "bad-argument")
@@ -225,7 +222,7 @@ def exec_(
         run = CommandRun(command, topics, read, variables, file, settings, source, logins, acls)
         if examples is not None:
             limits = RunLimits(None if limit_ms is None else limit_ms / 1000)
-            code = run_any_compaction(run.once, temporary, examples, random_seed, limits, may_be_late=not in_time)
+            code = run_any_compaction(run.once, temporary, examples, random_seed or 0, limits, may_be_late=not in_time)
         elif code := run.once(os.path.join(temporary, "data") if data_dir is None else data_dir):
             log.show(f"the command ended with exit code {code}{_signal_text(code)}")
     sys.exit(code)
@@ -251,14 +248,6 @@ def _failing(log: KeptLog) -> Iterator[None]:
 
 def _signal_text(code: int) -> str:
     return f" (signal {code - SIGNALLED})" if code > SIGNALLED else ""
-
-
-def _parted(seeds: Sequence[str], random_seed: int, *, is_random: bool) -> tuple[list[str], int]:
-    """Split --seed into files and the random seed, which may be a number among them."""
-    numbers = [int(seed) for seed in seeds if seed.isdecimal()]
-    if numbers and (not is_random or len(numbers) > 1):
-        fail(f"--seed {numbers[-1]}: expected a file, or one number with --any-compaction", "bad-argument")
-    return [seed for seed in seeds if not seed.isdecimal()], numbers[0] if numbers else random_seed
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -63,14 +63,6 @@ class VariableType(click.ParamType[tuple[str, str]]):
 
 MAX_SEED_BYTES = 256 * 1024 * 1024
 """The largest file. Its records are in memory until they are written."""
-
-
-class SeedType(click.Path):
-    """The type of `--seed`: a file, or a number for `--any-compaction`. A file named 7 is given as ./7."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path, or the number as text. Raises BadParameter."""
-        return value if str(value).isdecimal() else super().convert(value, param, ctx)
 
 
 class SeedLine(NamedTuple):

@@ -30,11 +30,6 @@ def parse_map_file(content: bytes, name: str) -> PeopleMap:
         raise MapError(f"{file}: {error}") from None
 
 
-def map_text(people: PeopleMap) -> str:
-    """Return a map as YAML."""
-    return _yaml(people.to_fields())
-
-
 def draft_text(suggestion: Mapping[str, Any]) -> str:
     """Return the draft of a suggestion (`Suggestion.to_fields`) as YAML, with the reasons as comments."""
     lines = [

@@ -91,11 +91,6 @@ class Comparison:
         object.__setattr__(self, "_json", JsonPath(steps, self.literal) if steps else None)
 
     @property
-    def is_path(self) -> bool:
-        """True if it searches the parts of a value."""
-        return bool(steps_of(self.field, self.path))
-
-    @property
     def shape(self) -> str:
         """The comparison without its literal."""
         name = field_text(self.field, self.path)

@@ -18,8 +18,6 @@ from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, Edit, NewV
 from diamant.cleaner.values.proto_text import MessageType, ProtoField
 from diamant.cleaner.values.protobuf import (
     ANY,
-    EIGHT,
-    FOUR,
     GROUP,
     GROUP_END,
     SCALARS,
@@ -32,7 +30,6 @@ from diamant.cleaner.values.protobuf import (
 _NO_SUCH_VALUE = "the schema has no such value there"
 _UNSIGNED = {"uint32": 32, "uint64": 64, "fixed32": 32, "fixed64": 64}
 _SIGNED = {"int32": 32, "int64": 64, "sint32": 32, "sint64": 64, "sfixed32": 32, "sfixed64": 64}
-_WIRES = {"double": EIGHT, "fixed64": EIGHT, "sfixed64": EIGHT, "float": FOUR, "fixed32": FOUR, "sfixed32": FOUR}
 _ANY_URL, _ANY_VALUE = 1, 2
 
 

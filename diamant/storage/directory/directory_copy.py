@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from diamant.storage import names
 from diamant.storage.checkpoints import checkpoints
@@ -36,13 +35,6 @@ _WRITTEN_ANEW = {
 }
 
 
-class CopySize(NamedTuple):
-    """Bytes that a copy shares with its source, and bytes of its own."""
-
-    linked_bytes: int
-    copied_bytes: int
-
-
 class DirectoryCopy:
     """An unfinished copy at `target`, which must not exist yet. `take`, then `finish`; `abandon` if anything fails."""
 
@@ -50,12 +42,6 @@ class DirectoryCopy:
         self._env = env
         self.target = target
         self._unlinked: list[tuple[File, str]] = []
-        self._linked_bytes = self._copied_bytes = 0
-
-    @property
-    def size(self) -> CopySize:
-        """The bytes linked and copied so far."""
-        return CopySize(self._linked_bytes, self._copied_bytes)
 
     @property
     def has_unlinked(self) -> bool:
@@ -133,10 +119,8 @@ class DirectoryCopy:
             self._write(snapshot, log.producers.encode_snapshot())
 
     def _link(self, path: str, new: str) -> None:
-        size = self._env.file_size(path)
         try:
             self._env.link(path, new)
-            self._linked_bytes += size
         except OSError:
             self._unlinked.append((self._env.open(path, read_only=True), new))
 
@@ -150,7 +134,6 @@ class DirectoryCopy:
             file.append(content)
         finally:
             file.close()
-        self._copied_bytes += len(content)
 
     def _fill(self, source: File, path: str, size: int) -> None:
         file = self._env.create_new(path)
@@ -159,7 +142,6 @@ class DirectoryCopy:
                 file.append(source.pread(min(_CHUNK_BYTES, size - position), position))
         finally:
             file.close()
-        self._copied_bytes += size
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:

@@ -9,7 +9,7 @@ from typing import get_type_hints
 
 import pytest
 
-from diamant.broker.config.broker_config import BrokerConfig, validate_dynamic_config
+from diamant.broker.config.broker_config import BrokerConfig, read_properties, validate_dynamic_config
 from diamant.broker.config.broker_table import BROKER_CONFIGS, RACK_AWARE
 from diamant.broker.config.listeners import Listener
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
@@ -112,7 +112,7 @@ def test_a_server_properties_file_of_kafka_can_be_used(tmp_path: Path) -> None:
         f"log.dirs={tmp_path}\n"
         "num.io.threads=8\n"
     )
-    config = BrokerConfig.from_file(file)
+    config = BrokerConfig(properties=read_properties(file))
     assert config.node_id == 7
     assert config.listeners == [Listener("PLAINTEXT", "", 9092)]
     assert config.advertised_listeners == [Listener("PLAINTEXT", "localhost", 9092)]
@@ -218,7 +218,7 @@ def test_roll_jitter_and_flush_take_the_finest_unit() -> None:
 def test_an_invalid_value_is_refused_at_the_start(properties: dict[str, str], message: str) -> None:
     """The error names the configuration and the allowed values."""
     with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties(properties)
+        BrokerConfig(properties=properties)
     assert message in str(caught.value)
 
 

@@ -214,15 +214,6 @@ def test_options_that_make_no_sense(option: str, value: str) -> None:
     assert (found.exit_code, "expected" in found.stderr) == (2, True)
 
 
-def test_a_number_as_a_seed() -> None:
-    """The number is the seed of --any-compaction, and an error without that option."""
-    found = refused("--seed", "7", "--", "true")
-    assert found.exit_code == 2
-    assert "--seed 7: expected a file, or one number with --any-compaction" in found.stderr
-    found = run("--any-compaction", "2", "--seed", "7", "--", "false")
-    assert (found.returncode, "fails without any compaction" in found.stderr) == (1, True)
-
-
 def test_signals_are_the_childs(tmp_path: Path) -> None:
     """SIGTERM is passed on, and the broker is there until the child has ended in its own way; a second one ends a child that
     ignores it.

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from diamant.broker.broker import BlockingBroker
-from diamant.cleaner.person.map_file import map_text, parse_map_file
+from diamant.cleaner.person.map_file import parse_map_file
 from diamant.cleaner.person.people_map import parse_people_map
 from tests.broker.commands.running import run
 from tests.broker.person.large_shop import SHOP_MAP, TOPICS, Customer
@@ -20,7 +21,7 @@ CLEO = Customer(2)
 def people(tmp_path: Path) -> Path:
     """The map of the shop in a file."""
     file = tmp_path / "people.yaml"
-    file.write_text(map_text(parse_people_map(SHOP_MAP)))
+    file.write_text(yaml.safe_dump(SHOP_MAP))
     return file
 
 

@@ -12,8 +12,6 @@ from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import bytes_text, counted
 from diamant.broker.commands.terminal.key_options import key_options
 
-_WIDTH = 1000
-
 
 @click.command()
 @spark_options

@@ -19,8 +19,6 @@ class CountedPartition:
     sizes: tuple[tuple[int, int], ...]
     """Base offset and size of each segment."""
     census: SegmentCensus
-    counted_ms: int
-    """On the broker's clock."""
     counted_s: float
     """On the monotonic clock."""
     took_s: float

@@ -193,7 +193,6 @@ class SegmentFigures:
             start,
             tuple((one.base_offset, one.size) for one in census.segments),
             census,
-            taken.now_ms,
             time.monotonic(),
             took_s,
         )

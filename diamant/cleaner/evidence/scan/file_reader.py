@@ -38,9 +38,9 @@ class FileReader:
         scope: Scope,
         capacities: Sequence[ListCapacity],
         *,
-        on_record: OnRecord | None,
         check: Callable[[], object],
         advance: Advance | None,
+        on_record: OnRecord | None = None,
     ) -> None:
         """`capacities`: for the findings of each subject."""
         self._env = env

@@ -131,7 +131,6 @@ def scan_directory(
     threads: int = 2,
     is_compiled: bool = ARE_COMPILED,
     advance: Advance | None = None,
-    on_record: OnRecord | None = None,
     check: Callable[[], object] = bool,
     staging: StagingPlace | None = None,
     partitions: Partitions | None = None,
@@ -146,7 +145,7 @@ def scan_directory(
     `prove_in`: the directory for the known positives; None: `directory`. Those of a local staging place are written there. If
     they cannot be written or found, nothing can be claimed.
     `is_compiled` False: the plain search reads everything. `partitions` None: names of directories are trusted.
-    `census` None, no `capacities`: new ones. `on_record`: only with one subject.
+    `census` None, no `capacities`: new ones.
     `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
     exceptions end the scan. OSError if the directory cannot be listed.
     """
@@ -172,7 +171,7 @@ def scan_directory(
         known_names=known.files,
     )
     capacities = capacities or [ListCapacity() for _ in subjects]
-    reader = FileReader(env, subject, files, scope, capacities, on_record=on_record, check=check, advance=advance)
+    reader = FileReader(env, subject, files, scope, capacities, check=check, advance=advance)
     sight = SightCheck(env, known, prove_in)
     scan = _Scan(subject, ends, files, reader, SearchEngine(is_compiled=is_compiled), account, sight)
     try:

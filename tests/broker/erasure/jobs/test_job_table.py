@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from diamant.broker.broker import Broker
-from diamant.broker.dispatch.due_jobs import next_due_ms, resume_due
+from diamant.broker.running import next_due_ms, resume_due
 from tests.broker.erasure.constants import START_MS
 from tests.waiting import wait_until
 
