@@ -74,7 +74,7 @@ def clean(directory: Path, written: Written, engine: Engine, mode: str = "kafka"
         LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=4 * SEGMENT_BYTES),
         CleanerSettings(mode=mode, hash_key=bytes(16)),
         producer_expiration_ms=86_400_000,
-        is_forced=True,
+        force=True,
         engine=clocked,
     )
     assert report.result

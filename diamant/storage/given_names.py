@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from diamant.storage import names
+from diamant.storage.certificate_states import CERTIFICATE_STATES
 
 
 def _one_of(*words: str) -> str:
@@ -17,7 +18,7 @@ def _one_of(*words: str) -> str:
 
 _OFFSET = "[0-9]{20}"
 _JOB = f"{_one_of(*names.JOB_PREFIXES)}[0-9a-f]{{{names.JOB_ID_LENGTH}}}"
-_CERTIFICATE = rf"{_JOB}\.{_one_of(*names.CERTIFICATE_STATES)}{re.escape(names.CERTIFICATE_SUFFIX)}"
+_CERTIFICATE = rf"{_JOB}\.{_one_of(*CERTIFICATE_STATES)}{re.escape(names.CERTIFICATE_SUFFIX)}"
 _STAGING = f"{names.STAGING_PREFIX}[0-9a-f]{{16}}-[0-9a-f]{{16}}-[0-9a-f]{{16}}"
 _TEMPORARY = f"(?:{re.escape(names.TEMPORARY_SUFFIX)})?"
 _SEGMENT = f"{_OFFSET}{_one_of(*names.SEGMENT_SUFFIXES)}(?:{_one_of(*names.STAGE_SUFFIXES)})?"

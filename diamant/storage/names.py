@@ -111,11 +111,6 @@ INTENT_SUFFIX = ".intent"
 REMAINS_SUFFIX = ".remains"
 CERTIFICATE_SUFFIX = ".json"
 PENDING_SUFFIX = ".pending"
-CERTIFICATE_STATES = (
-    "values-gone", "key-gone", "records-gone", "fields-blanked", "nothing-matched", "not-certified", "forgotten",
-    "forgotten-but-kept",
-)  # fmt: skip
-"""Between the id and the suffix of a certificate."""
 
 MAX_NAME_LENGTH = 255
 """Longest name of a directory entry. Kafka shortens the topic in the names of directories that it sets aside."""

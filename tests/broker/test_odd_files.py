@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.cannot_start import CannotStart
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED, list_certificates
+from diamant.cleaner.evidence.certificates.files import list_certificates
 from diamant.storage import names
+from diamant.storage.certificate_states import NOT_CERTIFIED
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import KEY

@@ -121,7 +121,7 @@ def run(
         settings.cleaner,
         producer_expiration_ms=settings.producer_expiration_ms,
         first_dirty_offset=step.get("first_dirty"),
-        is_forced="force" in flags,
+        force="force" in flags,
         with_retention="retention" in flags,
         is_clean="unclean" not in flags,
         engine=engine,

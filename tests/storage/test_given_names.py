@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED, certificate_path
-from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
-from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
+from diamant.cleaner.evidence.certificates.files import certificate_path
 from diamant.cleaner.facts.facts_file import facts_path
 from diamant.cleaner.spark.clean.staging import new_name
 from diamant.storage import names
+from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, RECORDS_GONE, VALUES_GONE
 from diamant.storage.given_names import is_given_at_the_top, is_given_in_a_partition, is_given_to_a_partition
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.constants import KEY, PERSON, START_MS

@@ -31,7 +31,7 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.certificates.claim_checks import disown, doubt_about
 from diamant.cleaner.evidence.certificates.cluster_claims import contradictions, disk_state, with_disks, without_disk
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan.report import KEY_GONE, NOT_THERE, VALUES_GONE, ScanReport, written_since_fields
+from diamant.cleaner.evidence.scan.report import NOT_THERE, ScanReport, written_since_fields
 from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.search.file_census import Identity, file_identity
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
@@ -40,6 +40,7 @@ from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import READ_BYTES, Subject
 from diamant.protocol.batches.header import LAST_OFFSET_DELTA, LOG_OVERHEAD
 from diamant.storage import names
+from diamant.storage.certificate_states import KEY_GONE, VALUES_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.properties import parse_properties

@@ -40,13 +40,13 @@ from diamant.broker.person.register import (
     RequestRegister,
     digests,
 )
-from diamant.cleaner.evidence.certificates.files import LAST_STATES
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.papers.person_intent import OPEN as OPEN_PHASE
 from diamant.cleaner.papers.person_intent import PersonIntent, person_files
 from diamant.cleaner.person.keeping import Keep
 from diamant.duration import parse_time_ms
 from diamant.progress import Progress
+from diamant.storage.certificate_states import LAST_STATES
 from diamant.words import moment
 
 if TYPE_CHECKING:

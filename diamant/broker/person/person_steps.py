@@ -27,7 +27,6 @@ from diamant.broker.errors import BrokerStopping, NotFound, OperationError
 from diamant.broker.person.planning import values_of
 from diamant.broker.person.register import CLOSED, DONE, IN_PROGRESS, PersonRequest, RequestRegister
 from diamant.cleaner.evidence.certificates.certificate import HMAC, PERSON_TYPE, VERSION
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
@@ -35,6 +34,7 @@ from diamant.cleaner.papers.paper import NOT_COVERED, shortfalls, state_of
 from diamant.cleaner.papers.person_intent import PersonIntent, PersonJob, TopicFate
 from diamant.cleaner.person.people_map import ERASE_KEY, NULL
 from diamant.progress import Progress
+from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:

@@ -156,7 +156,7 @@ class SchedulePlay:
         else:
             closed = len(log.segments) - 1
             end = log.segments[-(-closed * share // 100)].base_offset
-        allowed = limits(log, log.log_start_offset, 0, is_forced=True).offset
+        allowed = limits(log, log.log_start_offset, 0, force=True).offset
         return min(end, round_down(log, allowed))
 
     def _is_transactional(self, log: Log) -> bool:

@@ -45,12 +45,12 @@ class PromptLog:
         self._filtered: dict[int, Segment] = {}
         """Segments that have a filter, or for which none is made."""
 
-    def cleanable_range(self, checkpoint: int | None, now_ms: int, *, is_forced: bool) -> CleanableRange:
+    def cleanable_range(self, checkpoint: int | None, now_ms: int, *, force: bool) -> CleanableRange:
         """Return the range of the next round; quarantines segments that turn out to be unreadable. CorruptLog."""
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:
-                return cleanable_range(self.log, first_dirty, now_ms, is_forced=is_forced, ages=BY_APPEND)
+                return cleanable_range(self.log, first_dirty, now_ms, force=force, ages=BY_APPEND)
             except CorruptLog as error:
                 first = self.log.log_start_offset if first_dirty is None else first_dirty
                 if not self.add_corrupt(error, first, now_ms):

@@ -177,12 +177,12 @@ def clean_partition(
     *,
     producer_expiration_ms: int,
     first_dirty_offset: int | None = None,
-    is_forced: bool = False,
+    force: bool = False,
     with_retention: bool = False,
     is_clean: bool = True,
     engine: Engine = inline_engine,
 ) -> OfflineReport:
-    """Clean the partition in `directory` if it is due, or if `is_forced` and anything is cleanable; blocks.
+    """Clean the partition in `directory` if it is due, or if `force` and anything is cleanable; blocks.
 
     `first_dirty_offset` replaces the checkpoint; `is_clean`: the last shutdown was orderly. Files that a broker would
     remove later are removed at once. If CorruptLog or a similar error is raised, the outputs of earlier groups stay in place,
@@ -208,7 +208,7 @@ def clean_partition(
         log_start_offset = log.log_start_offset
         why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms, ages)
         result = None
-        if found.cleanable_bytes > 0 and (is_due or is_forced):
+        if found.cleanable_bytes > 0 and (is_due or force):
             result = _clean(env, log, found, now_ms, settings, engine)
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, result.end_offset)
         segment_count = len(log.segments)

@@ -74,7 +74,7 @@ def clean_directory(
     settings_of: Callable[[str], PartitionSettings | None],
     engine: Engine,
     *,
-    is_forced: bool,
+    force: bool,
     is_clean: bool,
     small_bytes: int = SMALL_BYTES,
     at_once: int = 1,
@@ -102,7 +102,7 @@ def clean_directory(
                 settings.config,
                 settings.cleaner,
                 producer_expiration_ms=settings.producer_expiration_ms,
-                is_forced=is_forced,
+                force=force,
                 is_clean=is_clean,
                 engine=chosen,
             )

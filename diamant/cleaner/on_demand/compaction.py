@@ -174,7 +174,7 @@ class PartitionJob:
         return True
 
     def _look(self) -> CleanableRange:
-        found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), is_forced=self._request.force)
+        found = self._service.picker.cleanable_range(self._log, self._clock.now_ms(), force=self._request.force)
         if found is None:
             self._fail_uncleanable("the part to clean cannot be determined")
         self._found = found
@@ -249,9 +249,9 @@ class PartitionJob:
                 removed_bytes.update(report.result.stats.removed_bytes)
         held = None
         if self._found is not None and not self._log.is_deleted:
-            now_ms, is_forced = self._clock.now_ms(), self._request.force
+            now_ms, force = self._clock.now_ms(), self._request.force
             held = held_back(
-                self._log, self._found, self._asked_offset, now_ms, self._service.settings.mode, is_forced=is_forced
+                self._log, self._found, self._asked_offset, now_ms, self._service.settings.mode, force=force
             )
         kept = await self._remaining.kept(self._cleaned_to, held) if failure is None else None
         after = self._remaining.segments()

@@ -104,7 +104,7 @@ def _read_horizons(env: Env, directory: str, segments: Sequence[tuple[int, int]]
 
 
 def held_back(
-    log: Log, found: CleanableRange, asked_offset: int, now_ms: int, mode: str, *, is_forced: bool
+    log: Log, found: CleanableRange, asked_offset: int, now_ms: int, mode: str, *, force: bool
 ) -> HeldBack | None:
     """Return the part of the requested offsets that no round may touch; `found` is the cleanable range."""
     if found.first_dirty_offset >= asked_offset:
@@ -115,7 +115,7 @@ def held_back(
     if first >= asked_offset or not size:
         return None
     ages = ages_in(mode)
-    bounds = limits(log, found.first_dirty_offset, now_ms, ages, is_forced=is_forced)
+    bounds = limits(log, found.first_dirty_offset, now_ms, ages, force=force)
     is_young = bounds.young_segment is not None and bounds.young_segment <= round_down(log, bounds.last_stable_offset)
     if is_young:
         until_ms = max(old_enough_ms(segment, log.config, ages) for segment in held)

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import (
-    NOTHING_MATCHED,
     PERSON_TYPE,
     REDACTION_TYPE,
     TRUSTED,
@@ -26,10 +25,16 @@ from diamant.cleaner.evidence.certificates.certificate import (
     check_signature,
     is_anything_found,
 )
-from diamant.cleaner.evidence.certificates.files import FORGOTTEN, FORGOTTEN_BUT_KEPT, LAST_STATES, NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.page_words import fields_not_seen
-from diamant.cleaner.evidence.scan.report import VALUES_GONE
 from diamant.cleaner.person.people_map import KEEP
+from diamant.storage.certificate_states import (
+    FORGOTTEN,
+    FORGOTTEN_BUT_KEPT,
+    LAST_STATES,
+    NOT_CERTIFIED,
+    NOTHING_MATCHED,
+    VALUES_GONE,
+)
 from diamant.words import counted
 
 NOT_COVERED = (

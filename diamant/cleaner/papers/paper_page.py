@@ -8,26 +8,35 @@ from typing import Any
 
 from diamant.cleaner.evidence.certificates.page import certificate_page, template
 from diamant.cleaner.evidence.certificates.page_words import Fields, part, written_since_count
-from diamant.cleaner.evidence.scan.report import VALUES_GONE
 from diamant.cleaner.papers.paper import is_paper
 from diamant.cleaner.person.people_map import KEEP
+from diamant.storage.certificate_states import (
+    FIELDS_BLANKED,
+    FORGOTTEN,
+    FORGOTTEN_BUT_KEPT,
+    KEY_GONE,
+    NOT_CERTIFIED,
+    NOTHING_MATCHED,
+    RECORDS_GONE,
+    VALUES_GONE,
+)
 from diamant.words import counted, not_searched_text
 
 _TITLES = {
-    "forgotten": ("Everything that was found is gone, as it was asked for", "good"),
-    "forgotten-but-kept": ("Everything is gone but what has to be kept", "good"),
-    "values-gone": ("The data are gone; deletion marks still name the keys", "good"),
-    "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
-    "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
+    FORGOTTEN: ("Everything that was found is gone, as it was asked for", "good"),
+    FORGOTTEN_BUT_KEPT: ("Everything is gone but what has to be kept", "good"),
+    VALUES_GONE: ("The data are gone; deletion marks still name the keys", "good"),
+    NOTHING_MATCHED: ("Nothing was found, and nothing was removed", "warn"),
+    NOT_CERTIFIED: ("Not certified: something is left, or could not be checked", "bad"),
 }
 _NOT_SIGNED = ("This is not what was signed: it proves nothing", "bad")
 _DONE = {
-    "key-gone": "removed; nothing names the key any more",
-    "values-gone": "removed; a deletion mark still names the key",
-    "records-gone": "removed",
-    "fields-blanked": "the named fields were blanked, the rest stays",
-    "nothing-matched": "nothing was found",
-    "not-certified": "not certified",
+    KEY_GONE: "removed; nothing names the key any more",
+    VALUES_GONE: "removed; a deletion mark still names the key",
+    RECORDS_GONE: "removed",
+    FIELDS_BLANKED: "the named fields were blanked, the rest stays",
+    NOTHING_MATCHED: "nothing was found",
+    NOT_CERTIFIED: "not certified",
 }
 _PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -46,27 +46,20 @@ class Rewritten(NamedTuple):
     stats: CleanStats
 
 
+@dataclass(frozen=True, slots=True)
 class GroupRewriters:
     """Rewrites groups in `processes` processes, including this one. The process that wrote an output calls `on_written`."""
 
-    def __init__(
-        self,
-        work: RoundWork,
-        survivors: MapSurvivors,
-        new_rewriter: Callable[[RoundWork], CompiledRewriter],
-        on_written: Callable[[OutputSegment], None],
-        processes: int,
-    ) -> None:
-        self._work = work
-        self._survivors = survivors
-        self._new_rewriter = new_rewriter
-        self._on_written = on_written
-        self._processes = processes
+    work: RoundWork
+    survivors: MapSurvivors
+    new_rewriter: Callable[[RoundWork], CompiledRewriter]
+    on_written: Callable[[OutputSegment], None]
+    processes: int
 
     def outputs(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
         """Yield the outputs of the groups. Raises the errors of `rewrite_group`."""
-        rewriter, needs_order = self._new_rewriter(self._work), False
-        for groups_of_stage in _stages(self._work.plan, groups):
+        rewriter, needs_order = self.new_rewriter(self.work), False
+        for groups_of_stage in _stages(self.work.plan, groups):
             done = 0
             if len(groups_of_stage) > 1 and not needs_order:
                 try:
@@ -76,22 +69,22 @@ class GroupRewriters:
                 except _InOrder:
                     needs_order = True
             for group in groups_of_stage[done:]:
-                self._survivors.go_to(group[0])
-                for output in rewrite_group(self._work, rewriter, group):
-                    self._on_written(output)
+                self.survivors.go_to(group[0])
+                for output in rewrite_group(self.work, rewriter, group):
+                    self.on_written(output)
                     yield output
             needs_order |= rewriter.tracker.has_met_any
 
     def _stage(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[tuple[OutputSegment, ...]]:
         """Yield the outputs of each group. Raises _InOrder at the first that depends on earlier ones, or fails."""
-        if not self._survivors.is_steady(groups[0][0], groups[-1][-1]):
+        if not self.survivors.is_steady(groups[0][0], groups[-1][-1]):
             raise _InOrder
-        self._survivors.go_to(groups[0][0])
-        costs = [self._survivors.staying_in(group[0], group[-1]) for group in groups]
-        order = costliest_first(costs, WINDOW * self._processes)
-        stage = _Stage(self._work, self._survivors, self._new_rewriter, self._on_written, groups, order)
+        self.survivors.go_to(groups[0][0])
+        costs = [self.survivors.staying_in(group[0], group[-1]) for group in groups]
+        order = costliest_first(costs, WINDOW * self.processes)
+        stage = _Stage(self, groups, order)
         try:
-            stage.begin(min(self._processes, len(groups)) - 1)
+            stage.begin(min(self.processes, len(groups)) - 1)
             yield from stage.results()
         finally:
             stage.end()
@@ -105,18 +98,9 @@ class _Stage:
     """Groups that can be rewritten concurrently."""
 
     def __init__(
-        self,
-        work: RoundWork,
-        survivors: MapSurvivors,
-        new_rewriter: Callable[[RoundWork], CompiledRewriter],
-        on_written: Callable[[OutputSegment], None],
-        groups: Sequence[Sequence[SegmentPlan]],
-        order: Sequence[int],
+        self, rewriters: GroupRewriters, groups: Sequence[Sequence[SegmentPlan]], order: Sequence[int]
     ) -> None:
-        self._work = work
-        self._survivors = survivors
-        self._new_rewriter = new_rewriter
-        self._on_written = on_written
+        self._of = rewriters
         self._groups = groups
         self._forks: list[Fork] = []
         self._found: dict[int, Rewritten] = {}
@@ -135,8 +119,8 @@ class _Stage:
 
     def results(self) -> Iterator[tuple[OutputSegment, ...]]:
         """Rewrite groups, and yield the outputs of all processes."""
-        check_done = self._work.check_done
-        rewritten = self._rewritten(replace(self._work, throttle=no_throttle))
+        check_done = self._of.work.check_done
+        rewritten = self._rewritten(replace(self._of.work, throttle=no_throttle))
         with suppress(_InOrder):
             for one in rewritten:
                 self._found[one.group] = one
@@ -158,10 +142,10 @@ class _Stage:
         os.close(self._claims)
         for group in self._groups[self._next :]:
             for segment in group:
-                _remove_cleaned(self._work, segment.base_offset)
+                _remove_cleaned(self._of.work, segment.base_offset)
 
     def _run_child(self, answering: Connection) -> None:
-        alone = replace(self._work, check_done=never_done, throttle=no_throttle)
+        alone = replace(self._of.work, check_done=never_done, throttle=no_throttle)
         with suppress(_InOrder):
             for rewritten in self._rewritten(alone):
                 answering.send(rewritten)
@@ -169,17 +153,17 @@ class _Stage:
     def _rewritten(self, work: RoundWork) -> Iterator[Rewritten]:
         """Claim and rewrite groups until none is left. Raises _InOrder at a group that depends on earlier ones, or fails."""
         work = replace(work, stats=CleanStats())
-        rewriter = self._new_rewriter(work)
+        rewriter = self._of.new_rewriter(work)
         while index := os.read(self._claims, _INDEX.size):
             (at,) = _INDEX.unpack(index)
             group = self._groups[at]
-            self._survivors.go_to(group[0])
+            self._of.survivors.go_to(group[0])
             try:
                 outputs = tuple(rewrite_group(work, rewriter, group))
                 if rewriter.tracker.has_met_any:
                     raise _InOrder
                 for output in outputs:
-                    self._on_written(output)
+                    self._of.on_written(output)
             except CleaningAborted:
                 raise
             except Exception as error:
@@ -197,11 +181,11 @@ class _Stage:
 
     def _ready(self) -> Iterator[tuple[OutputSegment, ...]]:
         while self._next in self._found:
-            self._work.check_done()
+            self._of.work.check_done()
             rewritten = self._found.pop(self._next)
             self._next += 1
-            self._work.stats.add(rewritten.stats)
-            self._work.throttle(rewritten.stats.bytes_read + rewritten.stats.bytes_written)
+            self._of.work.stats.add(rewritten.stats)
+            self._of.work.throttle(rewritten.stats.bytes_read + rewritten.stats.bytes_written)
             yield rewritten.outputs
 
 

@@ -41,14 +41,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     partition_of,
     untold,
 )
-from diamant.cleaner.evidence.certificates.verification import (
-    FIELDS_BLANKED,
-    RECORDS_GONE,
-    Steps,
-    Verification,
-    files_of,
-    take_report,
-)
+from diamant.cleaner.evidence.certificates.verification import Steps, Verification, files_of, take_report
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
 from diamant.cleaner.evidence.search.findings import (
@@ -69,6 +62,7 @@ from diamant.cleaner.redaction.where import UNDECIDED as UNDECIDED_VERDICT
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
 from diamant.protocol.batches.header import Record
+from diamant.storage.certificate_states import FIELDS_BLANKED, RECORDS_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 

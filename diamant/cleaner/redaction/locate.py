@@ -177,48 +177,41 @@ def locate_records(
     return found
 
 
+@dataclass(slots=True)
 class _Search:
-    def __init__(
-        self,
-        env: Env,
-        segments: Sequence[SearchedSegment],
-        where: RecordCondition,
-        below_offset: int,
-        offset_bytes: int,
-        max_keys: int,
-        max_batch_bytes: int | None,
-        on_lost: Callable[[Record, bytes], object],
-        advance: Advance,
-        check: Callable[[], object],
-        hits: Hits | None,
-    ) -> None:
-        self._env = env
-        self._segments = segments
-        self._where = where
-        self._below = below_offset
-        self._offset_bytes = offset_bytes
-        self._max_keys = max_keys
-        self._kept_bytes = 0
-        """Memory of the offsets of finished segments."""
-        self._max_batch_bytes = max_batch_bytes
-        self._on_lost = on_lost
-        self._advance = advance
-        self._check = check
-        self._hits = hits
-        self._outcomes = TransactionOutcomes(one for segment in segments for one in segment.aborted)
-        self._ends = {one.base_offset: following.base_offset for one, following in pairwise(segments)}
-        """From the base offset of a segment to that of the next."""
-        self.found = LocatedRecords()
-        self.newest: dict[bytes, int] = {}
-        """From keys to the newest committed record that matches."""
+    """The arguments of `locate_records`, and what was found so far."""
+
+    env: Env
+    segments: Sequence[SearchedSegment]
+    where: RecordCondition
+    below: int
+    offset_bytes: int
+    max_keys: int
+    max_batch_bytes: int | None
+    on_lost: Callable[[Record, bytes], object]
+    advance: Advance
+    check: Callable[[], object]
+    hits: Hits | None
+    outcomes: TransactionOutcomes = field(init=False)
+    ends: dict[int, int] = field(init=False)
+    """From the base offset of a segment to that of the next."""
+    kept_bytes: int = 0
+    """Memory of the offsets of finished segments."""
+    found: LocatedRecords = field(default_factory=LocatedRecords)
+    newest: dict[bytes, int] = field(default_factory=dict)
+    """From keys to the newest committed record that matches."""
+
+    def __post_init__(self) -> None:
+        self.outcomes = TransactionOutcomes(one for segment in self.segments for one in segment.aborted)
+        self.ends = {one.base_offset: following.base_offset for one, following in pairwise(self.segments)}
 
     def find_matched(self, *, is_compacted: bool) -> None:
-        for segment in self._segments:
+        for segment in self.segments:
             offsets = Offsets(segment.base_offset)
             known = self._known_without_match(segment)
             if known is not None:
                 self.found.records += known
-                self._advance(segment.size)
+                self.advance(segment.size)
                 continue
             try:
                 count = self._find_matched(segment, offsets, is_compacted=is_compacted)
@@ -233,24 +226,24 @@ class _Search:
 
     def _known_without_match(self, segment: SearchedSegment) -> int | None:
         """Return the records of a segment in which an earlier search found none that may match; None if it has to be read."""
-        end = self._ends.get(segment.base_offset)
-        if self._hits is None or end is None or end > self._below or self._hits.may_be_in(segment.base_offset, end - 1):
+        end = self.ends.get(segment.base_offset)
+        if self.hits is None or end is None or end > self.below or self.hits.may_be_in(segment.base_offset, end - 1):
             return None
-        return self._hits.records_in.get((segment.base_offset, segment.size))
+        return self.hits.records_in.get((segment.base_offset, segment.size))
 
     def _find_matched(self, segment: SearchedSegment, offsets: Offsets, *, is_compacted: bool) -> int:
         """Add the matches of a segment; return its number of records."""
-        found, examine = self.found, self._where.examine
+        found, examine = self.found, self.where.examine
         count = 0
-        for header, records in self._batches(segment, self._below, self._where.may_be_in, self._hits):
+        for header, records in self._batches(segment, self.below, self.where.may_be_in, self.hits):
             self._check_room(offsets)
             if records is None:
                 count += header.record_count
                 continue
-            is_committed = self._outcomes.of(header) == Outcome.COMMITTED
+            is_committed = self.outcomes.of(header) == Outcome.COMMITTED
             growth = 0
             for record in records:
-                if record.offset >= self._below:
+                if record.offset >= self.below:
                     break
                 count += 1
                 verdict, changed = examine(record)
@@ -278,18 +271,18 @@ class _Search:
         def may_have_key(payload: bytes) -> bool:
             return not keys or any(key in payload for key in keys)
 
-        for segment in self._segments:
+        for segment in self.segments:
             if segment.base_offset >= end:
                 return
             offsets = self.found.offsets.get(segment.base_offset, Offsets(segment.base_offset))
             if segment.base_offset in self.found.offsets:
-                self._kept_bytes -= offsets.nbytes
+                self.kept_bytes -= offsets.nbytes
             for _, records in self._batches(segment, end, may_have_key):
                 self._check_room(offsets)
                 for record in records or ():
                     if record.key is None or record.value is None or record.offset >= newest.get(record.key, -1):
                         continue
-                    if not offsets.has(record.offset) and self._where.examine(record)[0] != DONE:
+                    if not offsets.has(record.offset) and self.where.examine(record)[0] != DONE:
                         offsets.add(record.offset)
                         self.found.superseded += 1
                         self._note_lost(record, None)
@@ -299,12 +292,12 @@ class _Search:
         offsets.seal()
         if len(offsets):
             self.found.offsets[offsets.base_offset] = offsets
-            self._kept_bytes += offsets.nbytes
+            self.kept_bytes += offsets.nbytes
         self._check_room(Offsets(offsets.base_offset))
 
     def _check_room(self, offsets: Offsets) -> None:
         """Raise TooManyMatches if the offsets of a segment, with those of earlier segments, take too much memory."""
-        if self._kept_bytes + offsets.nbytes > self._offset_bytes:
+        if self.kept_bytes + offsets.nbytes > self.offset_bytes:
             raise TooManyMatches(
                 f"more than {self.found.removed + len(offsets):,} records match, which is more than fits into memory"
             )
@@ -314,13 +307,13 @@ class _Search:
         self.found.fields.update(() if changed is None else changed.seen)
         for text in (record.value,) if changed is None else changed.lost:
             if text is not None and is_telling(text):
-                self._on_lost(record, text)
+                self.on_lost(record, text)
         growth = 0 if changed is None else _size(changed.record) - _size(record)
         return growth + _LENGTH_BYTES if growth > 0 else growth
 
     def _check_size(self, header: BatchHeader, growth: int) -> None:
         """Raise BatchTooLarge if a batch that grows might exceed the limit."""
-        limit = self._max_batch_bytes
+        limit = self.max_batch_bytes
         if limit is not None and growth > 0 and header.size + growth > limit:
             raise BatchTooLarge(
                 f"the batch at offset {header.base_offset} has {header.size:,} bytes and would grow by up to {growth:,}, but "
@@ -329,9 +322,9 @@ class _Search:
 
     def _note_key(self, key: bytes, offset: int) -> None:
         self.newest[key] = offset
-        if len(self.newest) > self._max_keys:
+        if len(self.newest) > self.max_keys:
             raise TooManyMatches(
-                f"records of more than {self._max_keys:,} keys match, which is more than fits into memory"
+                f"records of more than {self.max_keys:,} keys match, which is more than fits into memory"
             )
 
     def _batches(
@@ -343,10 +336,10 @@ class _Search:
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
         """Yield users' batches below an offset with their records; None if `may_be_in` or `hits` excludes a batch."""
         try:
-            file = self._env.open(segment.path, read_only=True)
+            file = self.env.open(segment.path, read_only=True)
         except FileNotFoundError:
             return
-        order = OffsetOrder(segment.base_offset, segment.base_offset, self._ends.get(segment.base_offset))
+        order = OffsetOrder(segment.base_offset, segment.base_offset, self.ends.get(segment.base_offset))
         try:
             for chunk in read_chunks(file, 0, segment.size, READ_BYTES):
                 for batch in chunk.batches():
@@ -364,8 +357,8 @@ class _Search:
                         batch.check()
                     is_read = header.magic < 2 or may_be_in(batch.payload())
                     yield header, _records(batch) if is_read else None
-                self._advance(chunk.size)
-                self._check()
+                self.advance(chunk.size)
+                self.check()
         finally:
             file.close()
 

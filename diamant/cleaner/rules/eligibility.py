@@ -142,18 +142,18 @@ def cleanable_range(
     checkpoint: int | None,
     now_ms: int,
     *,
-    is_forced: bool = False,
+    force: bool = False,
     ages: Ages[LogT] = BY_TIMESTAMP,
 ) -> CleanableRange:
     """Return the range of the next round of `log`. `checkpoint` is the end of the last round; None: there was none.
 
-    `is_forced`: as if `min.compaction.lag.ms` were 0. May read the first header of dirty segments from disk.
+    `force`: as if `min.compaction.lag.ms` were 0. May read the first header of dirty segments from disk.
     """
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
     is_reset = not log.log_start_offset <= first_dirty <= log.log_end_offset
     if is_reset:
         first_dirty = log.log_start_offset
-    bound = max(first_dirty, limits(log, first_dirty, now_ms, ages, is_forced=is_forced).offset)
+    bound = max(first_dirty, limits(log, first_dirty, now_ms, ages, force=force).offset)
     first_uncleanable = round_down(log, bound)
     dirty = inactive_from(log, first_dirty)
     return CleanableRange(
@@ -184,12 +184,10 @@ def by_urgency(ranges: Iterable[tuple[T, CleanableRange]], mode: str) -> list[tu
     return sorted(eligible, key=lambda pair: (-pair[1].delay_ms, -pair[1].dirty_ratio))
 
 
-def limits(
-    log: LogT, first_dirty: int, now_ms: int, ages: Ages[LogT] = BY_TIMESTAMP, *, is_forced: bool = False
-) -> Limits:
-    """Return the limits of a round that begins at `first_dirty`. `is_forced`: as if `min.compaction.lag.ms` were 0."""
+def limits(log: LogT, first_dirty: int, now_ms: int, ages: Ages[LogT] = BY_TIMESTAMP, *, force: bool = False) -> Limits:
+    """Return the limits of a round that begins at `first_dirty`. `force`: as if `min.compaction.lag.ms` were 0."""
     young = None
-    if log.config.min_compaction_lag_ms > 0 and not is_forced:
+    if log.config.min_compaction_lag_ms > 0 and not force:
         # The first segment with a young record holds back all later segments, even older ones.
         for segment in inactive_from(log, first_dirty):
             if now_ms < old_enough_ms(segment, log.config, ages):

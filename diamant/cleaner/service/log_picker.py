@@ -93,18 +93,18 @@ class LogPicker:
         """Return whether a round may begin at a log, provided that it has something to clean."""
         return why_not(log) is None and self._states.is_free(_name(log))
 
-    def cleanable_range(self, log: Log, now_ms: int, *, is_forced: bool = False) -> CleanableRange | None:
+    def cleanable_range(self, log: Log, now_ms: int, *, force: bool = False) -> CleanableRange | None:
         """Return the cleanable range of a log. If it cannot be determined, mark the log uncleanable and return None.
 
-        A checkpoint outside of the log is replaced. `is_forced`: ignore `min.compaction.lag.ms`.
+        A checkpoint outside of the log is replaced. `force`: ignore `min.compaction.lag.ms`.
         """
         partition = log.topic, log.partition
         checkpoint = self._states.checkpoint(partition)
         try:
             if self._prompt is None:
-                cleanable = cleanable_range(log, checkpoint, now_ms, is_forced=is_forced)
+                cleanable = cleanable_range(log, checkpoint, now_ms, force=force)
             else:
-                cleanable = self._prompt.of(log).cleanable_range(checkpoint, now_ms, is_forced=is_forced)
+                cleanable = self._prompt.of(log).cleanable_range(checkpoint, now_ms, force=force)
         except (StorageError, OSError) as error:
             # Kafka gives up the whole scan and continues without this log after a pause.
             marked = self._states.mark_uncleanable(partition, str(error), now_ms, is_retried=self._prompt is not None)

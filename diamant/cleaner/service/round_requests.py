@@ -48,7 +48,7 @@ MAX_REPORTS = 10_000
 class RoundRequest:
     """A request for a round at a partition, due or not."""
 
-    is_forced: bool = False
+    force: bool = False
     """Ignore `min.compaction.lag.ms`."""
     is_for_horizons: bool = False
     """Remove expired records even if nothing is dirty; in mode kafka, too."""
@@ -58,7 +58,7 @@ class RoundRequest:
     def merged(self, later: RoundRequest) -> RoundRequest:
         """Return the request for a round that serves both; the last named engine wins."""
         return RoundRequest(
-            self.is_forced or later.is_forced,
+            self.force or later.force,
             self.is_for_horizons or later.is_for_horizons,
             later.engine or self.engine,
         )

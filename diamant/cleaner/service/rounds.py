@@ -100,7 +100,7 @@ class Rounds:
             check_done()
             now_ms = self._env.clock.now_ms()
             if (error := why_not(log)) is None:
-                found = self._picker.cleanable_range(log, now_ms, is_forced=requests.request.is_forced)
+                found = self._picker.cleanable_range(log, now_ms, force=requests.request.force)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
             known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once

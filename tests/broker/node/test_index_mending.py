@@ -170,7 +170,7 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
         assert await read(wire, "t") == expected
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
         cleaner = await broker.services.cleaning.service()
-        report = await cleaner.request(("t", 0), RoundRequest(is_forced=True))
+        report = await cleaner.request(("t", 0), RoundRequest(force=True))
         assert report.error is None
         found = await read(wire, "t")
         assert {key: value for _, key, value in found} == last

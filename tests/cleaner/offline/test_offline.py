@@ -64,8 +64,8 @@ def test_a_log_that_is_not_due_is_left_alone() -> None:
     before = log.segment_files()
     assert not clean(log).is_cleaned
     assert (log.segment_files(), log.env.exists(CLEANER)) == (before, False)
-    assert clean(log, is_forced=True).is_cleaned
-    assert not clean(log, is_forced=True).is_cleaned
+    assert clean(log, force=True).is_cleaned
+    assert not clean(log, force=True).is_cleaned
 
 
 @pytest.mark.parametrize("mode", MODES)

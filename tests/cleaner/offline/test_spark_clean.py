@@ -48,7 +48,7 @@ def test_finished_partitions_are_known_when_a_larger_one_is_interrupted() -> Non
                 ["/data/t-0", "/data/t-1"],
                 lambda _: settings,
                 engine,
-                is_forced=True,
+                force=True,
                 is_clean=True,
                 small_bytes=0,
                 at_once=2,

@@ -73,7 +73,7 @@ async def test_requests_at_once_share_a_round_that_begins_at_once(logs: SeveralL
     service = await logs.start(new_process_runner=lambda: held, is_enabled=False)
     plain = service.request(("t", 0))
     assert service.states.state(("t", 0)) == "in progress"
-    forced = service.request(("t", 0), RoundRequest(is_forced=True))
+    forced = service.request(("t", 0), RoundRequest(force=True))
     held.go_on.set()
     assert await plain is await forced
     assert (await plain).is_cleaned

@@ -212,7 +212,7 @@ def compacted(env: RealEnv, tmp_path: Path) -> Log:
 def before(compacted: Log, tmp_path: Path) -> Path:
     """The files of `compacted` from before a cleaning round, which has run."""
     shutil.copytree(compacted.path, tmp_path / "before")
-    clean(compacted, is_forced=True)
+    clean(compacted, force=True)
     return tmp_path / "before"
 
 
@@ -261,7 +261,7 @@ def test_a_loss_of_power_while_old_segments_are_set_aside(memory: MemoryEnv, los
         log.append_as_leader(batch(b"%d" % number, key=b"%d" % (number if number in (5, 25, 45) else number % 3)))
     log.close()
     old = {name: memory.read_bytes(f"{log.path}/{name}") for name in memory.list_dir(log.path)}
-    clean(log, is_forced=True)
+    clean(log, force=True)
     expected = read_all(test_loader.load(make_like(log, memory.copy()), recovery_point=100)[0])
     for name in old:
         if name.startswith((f"{20:020d}", f"{40:020d}")):

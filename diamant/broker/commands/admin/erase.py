@@ -25,6 +25,7 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 MAX_SHOWN = 20
 """The number of later writes of the key that are listed."""
@@ -86,7 +87,7 @@ def erase(
     # Written first: it holds no matter how the next steps end.
     is_written = write_outputs(found, file, page)
     is_refused = False
-    if is_now and found["state"] == "values-gone":
+    if is_now and found["state"] == VALUES_GONE:
         asked.end_progress()
         is_refused = not _is_agreed(found, is_asked=not is_confirmed)
         if not is_refused:
@@ -123,11 +124,11 @@ def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written
     asked.show(found, lambda console: _print(console, asked, found))
     if is_refused:
         click.echo(_refusal(asked, found), err=True)
-    if found["state"] == "not-certified" or found["written_since"] or is_refused:
+    if found["state"] == NOT_CERTIFIED or found["written_since"] or is_refused:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -162,7 +163,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
     certificate = found["certificate"]
-    if found["state"] == "nothing-matched":
+    if found["state"] == NOTHING_MATCHED:
         topics = escape(", ".join(certificate["request"]["topics"]))
         is_known = certificate["coverage"]["values_searched_for"] > 0
         console.print(
@@ -200,7 +201,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         console.print(
             f"Another client has deleted the key since: {count:,} tombstones after the certified offsets, in {where}."
         )
-    if found["next_due_ms"] is not None and found["state"] == "not-certified":
+    if found["next_due_ms"] is not None and found["state"] == NOT_CERTIFIED:
         console.print(
             f"The broker tries again from {time_text(found['next_due_ms'])} on. To see the result: "
             f"{asked.command('certificates', found['id'])}; to give up: "

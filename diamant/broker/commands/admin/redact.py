@@ -22,6 +22,7 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 
 
 @operation_command("redact")
@@ -38,11 +39,11 @@ def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> N
         found = asked.admin.redact(**fields, **asked.waiting)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
-    if found["state"] == "not-certified" or found["unmatched"] or found["fields_not_seen"]:
+    if found["state"] == NOT_CERTIFIED or found["unmatched"] or found["fields_not_seen"]:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
@@ -51,7 +52,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
     certificate = found["certificate"]
     if found["unmatched"]:
         console.print(f"[bold red]NOTHING WAS REMOVED[/bold red]: {_doubt(certificate)}")
-    elif found["state"] == "nothing-matched":
+    elif found["state"] == NOTHING_MATCHED:
         console.print(f"[yellow][bold]NOTHING WAS FOUND[/bold]: {_nothing(certificate)}[/yellow]")
     for name in found["fields_not_seen"]:
         console.print(f"[bold red]NO MATCHING RECORD HAS {escape(name)}[/bold red]: is its path right?", soft_wrap=True)

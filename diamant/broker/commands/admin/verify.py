@@ -30,6 +30,7 @@ from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import BadArgument
 from diamant.broker.record_json import key_fields
 from diamant.progress import Progress
+from diamant.storage.certificate_states import NOTHING_MATCHED
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def verify(
     asked.show(found, lambda console: _print(console, found))
     if not is_written:
         sys.exit(EXIT_FAILED)
-    sys.exit({"valid": EXIT_DONE, "nothing-matched": EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+    sys.exit({"valid": EXIT_DONE, NOTHING_MATCHED: EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
 
 
 def _ask(
@@ -288,7 +289,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         # A certificate comes from anywhere: its text is never markup or a control sequence.
         console.print(visible(str(text)), style=style, markup=False)
 
-    colour = {"valid": "green", "not-confirmed": "yellow", "nothing-matched": "yellow"}.get(found["outcome"], "red")
+    colour = {"valid": "green", "not-confirmed": "yellow", NOTHING_MATCHED: "yellow"}.get(found["outcome"], "red")
     say(found["summary"], colour)
     say(f"The certificate says {found['state']}; signed by {found['signer']}")
     if found["claims"]:

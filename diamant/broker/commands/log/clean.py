@@ -159,7 +159,7 @@ class _Cleaning(NamedTuple):
     log_directory: str
     engine: Engine
     first_dirty: int | None
-    is_forced: bool
+    force: bool
     with_retention: bool
     is_unclean: bool
     is_dry_run: bool
@@ -168,7 +168,7 @@ class _Cleaning(NamedTuple):
         """Clean a partition and print its report. StorageError if it is not compacted."""
         topic, _ = names.parse_partition_dir(os.path.basename(directory))
         using = parse_settings(all_settings(self.env, self.log_directory, topic, settings), mode)
-        is_told = CLEANUP_POLICY in names_set(settings) or (self.with_retention and not self.is_forced)
+        is_told = CLEANUP_POLICY in names_set(settings) or (self.with_retention and not self.force)
         if not using.config.is_compacted and not is_told:
             raise StorageError(_NOT_COMPACTED.format(name=os.path.basename(directory), place=self.log_directory))
         report = self._run(directory, using)
@@ -209,7 +209,7 @@ class _Cleaning(NamedTuple):
                 using.cleaner,
                 producer_expiration_ms=using.producer_expiration_ms,
                 first_dirty_offset=self.first_dirty,
-                is_forced=self.is_forced,
+                force=self.force,
                 with_retention=self.with_retention,
                 is_clean=not self.is_unclean,
                 engine=self.engine,

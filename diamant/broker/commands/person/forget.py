@@ -24,6 +24,7 @@ from diamant.broker.commands.terminal.remote import (
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 from diamant.words import counted, not_searched_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -93,11 +94,11 @@ def forget_person(
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     paper = found["certificate"]
-    if found["state"] == "not-certified" or paper["not_searched"] or _written_since(paper):
+    if found["state"] == NOT_CERTIFIED or paper["not_searched"] or _written_since(paper):
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
+    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
 
 
 def _is_agreed(asked: Asked, plan: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
+from diamant.storage.certificate_states import NOT_CERTIFIED
 
 _ID = click.argument("id", metavar="ID")
 
@@ -64,7 +65,7 @@ def close(id: str, reason: str, asked: Asked) -> None:
     with going_on(asked, is_named=True):
         found = asked.admin.person.close(id, reason=reason, **asked.waiting)
     _show(asked, found)
-    if found["certificate"] == "not-certified" and not asked.as_json:
+    if found["certificate"] == NOT_CERTIFIED and not asked.as_json:
         click.echo(
             "It ended as not certified: what was removed by then stays removed, and its last paper certifies no more."
         )

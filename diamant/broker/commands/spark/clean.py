@@ -99,7 +99,7 @@ def clean(
                 [path for path, _ in found],
                 settings_of,
                 engine,
-                is_forced=force,
+                force=force,
                 is_clean=read_clean_shutdown(env, directory) is not None,
                 at_once=at_once,
                 on_end=outcomes.append,

@@ -19,12 +19,13 @@ from diamant.cleaner.evidence.certificates.certificate import (
     parse_certificate,
 )
 from diamant.cleaner.evidence.certificates.claim_checks import untold
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, NOT_CERTIFIED, CertificateList, list_certificates
+from diamant.cleaner.evidence.certificates.files import CertificateList, list_certificates
 from diamant.cleaner.evidence.certificates.verification import Verification
 from diamant.cleaner.papers.paper import is_paper
 from diamant.cleaner.papers.paper_verification import PaperSubject, problem_of, verify
 from diamant.cleaner.person.identifiers import parse_identifiers
 from diamant.progress import Progress
+from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 from diamant.storage.env.env import Env
 
 if TYPE_CHECKING:

@@ -19,20 +19,13 @@ from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates
 from diamant.broker.transactions.open_in_log import open_transaction_problem
 from diamant.cleaner.erasure_state.intent import Intent
 from diamant.cleaner.evidence.certificates.certificate import HMAC, NOT_COVERED, TYPE
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.scan.file_listing import is_of_log
-from diamant.cleaner.evidence.scan.report import (
-    INCONCLUSIVE,
-    KEY_GONE,
-    VALUES_GONE,
-    ScanReport,
-    tombstones_since_fields,
-    written_since_fields,
-)
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, ScanReport, tombstones_since_fields, written_since_fields
 from diamant.cleaner.evidence.search.findings import TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage import names
+from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, VALUES_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 

@@ -23,13 +23,11 @@ from diamant.broker.erasure.jobs.job_table import MAX_FAILURE_DOUBLINGS, RETRY_M
 from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.cleaner.erasure_state.intent import CLOSING, REMOVING, WAITING, WRITING, Intent
 from diamant.cleaner.erasure_state.pending_erasures import PendingKeys
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan.report import KEY_GONE, VALUES_GONE
 from diamant.cleaner.evidence.scan.scan import ScanReport
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 if TYPE_CHECKING:
     from diamant.broker.node.cleaner import NodeCleaner

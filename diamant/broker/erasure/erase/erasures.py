@@ -44,10 +44,11 @@ from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.compactions.compactions import check_engine
 from diamant.cleaner.erasure_state.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure_state.pending_erasures import PendingErasures, PendingKeys, no_note
-from diamant.cleaner.evidence.certificates.files import LAST_STATES, certificate_path
+from diamant.cleaner.evidence.certificates.files import certificate_path
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.progress import Progress
+from diamant.storage.certificate_states import LAST_STATES
 from diamant.storage.uuid_text import uuid_to_text
 
 if TYPE_CHECKING:

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from diamant.broker.erasure.jobs.removal import IntentT
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
-from diamant.cleaner.evidence.certificates.files import (
-    LAST_STATES,
-    NOT_CERTIFIED,
-    certificate_path,
-    conclude,
-    name_pending,
-)
+from diamant.cleaner.evidence.certificates.files import certificate_path, conclude, name_pending
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node

@@ -15,11 +15,11 @@ from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import VERSION, merkle_root
-from diamant.cleaner.evidence.certificates.files import LAST_STATES
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
+from diamant.storage.certificate_states import LAST_STATES
 
 FIELDS = (
     "type", "version", "id", "state", "is_evidence", "clock", "issuer", "request", "found", "done", "runs", "overrides", "claims",

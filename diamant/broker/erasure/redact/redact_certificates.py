@@ -13,9 +13,7 @@ from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.broker.erasure.jobs.removal_certificates import RemovalCertificates, Verdict
 from diamant.broker.erasure.redact.redact_result import Redaction, Work, relative_path
 from diamant.broker.transactions.open_in_log import oldest_open
-from diamant.cleaner.evidence.certificates.certificate import NOTHING_MATCHED, REDACTION_TYPE
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
-from diamant.cleaner.evidence.certificates.verification import RECORDS_GONE
+from diamant.cleaner.evidence.certificates.certificate import REDACTION_TYPE
 from diamant.cleaner.evidence.scan.report import MAY_MATCH, ScanReport, written_since_fields
 from diamant.cleaner.redaction.claims import (
     MEANT,
@@ -36,6 +34,7 @@ from diamant.cleaner.redaction.claims import (
 from diamant.cleaner.redaction.intent import HELD, RedactionIntent
 from diamant.cleaner.redaction.where import Where
 from diamant.storage import names
+from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, RECORDS_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ Pure functions of the member's and the group's state. Source: CurrentAssignmentB
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
 
@@ -66,29 +67,21 @@ def next_step(
     return step.towards_target(target_epoch)
 
 
+@dataclass(slots=True)
 class _Step:
-    def __init__(
-        self,
-        member: ConsumerGroupMember,
-        target_epoch: int,
-        target: Assignment,
-        subscribed_topic_ids: Collection[UUID],
-        owned: Owned | None,
-        current_epoch_of: Callable[[UUID, int], int],
-    ) -> None:
-        self._member = member
-        self._target_epoch = target_epoch
-        self._target = target
-        self._subscribed = subscribed_topic_ids
-        self._owned = owned
-        self._current_epoch_of = current_epoch_of
+    member: ConsumerGroupMember
+    target_epoch: int
+    target: Assignment
+    subscribed: Collection[UUID]
+    owned: Owned | None
+    current_epoch_of: Callable[[UUID, int], int]
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
         """Return whether the member may still use one of these. True if it did not report its partitions."""
-        if self._owned is None:
+        if self.owned is None:
             return True
         return any(
-            partition in partitions.get(topic_id, {}) for topic_id, some in self._owned.items() for partition in some
+            partition in partitions.get(topic_id, {}) for topic_id, some in self.owned.items() for partition in some
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
@@ -97,9 +90,9 @@ class _Step:
         As in Kafka, a member without subscriptions takes the step even if it owns nothing: its previous epoch becomes
         invalid.
         """
-        member = self._member
-        dropped = {topic_id for topic_id in member.assigned if topic_id not in self._subscribed}
-        if not dropped and (self._subscribed or member.pending_revocation):
+        member = self.member
+        dropped = {topic_id for topic_id in member.assigned if topic_id not in self.subscribed}
+        if not dropped and (self.subscribed or member.pending_revocation):
             return member
         kept = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in dropped}
         pending = dict(member.pending_revocation)
@@ -112,20 +105,20 @@ class _Step:
         return member.moved_to(member.member_epoch, member.state, kept)
 
     def towards_target(self, member_epoch: int) -> ConsumerGroupMember:
-        member = self._member
+        member = self.member
         kept: dict[UUID, dict[int, int]] = {}
         to_revoke: dict[UUID, dict[int, int]] = {}
         free: dict[UUID, list[int]] = {}
         has_unreleased = False
-        for topic_id in dict.fromkeys((*self._target, *member.assigned)):
-            wanted = set(self._target.get(topic_id, ())) if topic_id in self._subscribed else set()
+        for topic_id in dict.fromkeys((*self.target, *member.assigned)):
+            wanted = set(self.target.get(topic_id, ())) if topic_id in self.subscribed else set()
             current = member.assigned.get(topic_id, {})
             keep = {partition: epoch for partition, epoch in current.items() if partition in wanted}
             revoke = {partition: epoch for partition, epoch in current.items() if partition not in wanted}
             for partition in sorted(wanted - keep.keys()):
                 # A partition that this member itself still has to revoke is not held by another.
                 is_own = partition in member.pending_revocation.get(topic_id, {})
-                if is_own or self._current_epoch_of(topic_id, partition) == NOT_ASSIGNED:
+                if is_own or self.current_epoch_of(topic_id, partition) == NOT_ASSIGNED:
                     free.setdefault(topic_id, []).append(partition)
                 else:
                     has_unreleased = True
@@ -136,6 +129,6 @@ class _Step:
         if to_revoke and self.owns_any(to_revoke):
             return member.moved_to(member_epoch, MemberState.UNREVOKED_PARTITIONS, kept, pending_revocation=to_revoke)
         for topic_id, partitions in free.items():
-            kept.setdefault(topic_id, {}).update(dict.fromkeys(partitions, self._target_epoch))
+            kept.setdefault(topic_id, {}).update(dict.fromkeys(partitions, self.target_epoch))
         state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
-        return member.moved_to(self._target_epoch, state, kept, pending_revocation=NO_PARTITIONS)
+        return member.moved_to(self.target_epoch, state, kept, pending_revocation=NO_PARTITIONS)

@@ -1,4 +1,4 @@
-"""Rules shared by all paths below `/v1`: allowed callers, JSON bodies, and errors.
+"""Rules shared by all paths below `/v1`: allowed callers, known parameters and fields, JSON bodies, and errors.
 
 Any web page can make a browser on this machine send requests here. So the Host header must be a name of this broker (DNS
 rebinding sends the page's own name), a body must be declared as JSON (a form cannot do that), and no header allows other origins
@@ -8,13 +8,13 @@ to read a response.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Any
 
 from aiohttp import web
 
-from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES
 from diamant.broker.errors import KINDS
+from diamant.broker.operations.calls.parameters import Param
 from diamant.storage.strict_json import parse_strict
 
 JSON_TYPE = "application/json"
@@ -62,9 +62,7 @@ def check_type(request: web.BaseRequest) -> None:
         raise JsonError(415, f"Content-Type is {request.content_type}, expected {JSON_TYPE}")
 
 
-async def read_object(
-    request: web.BaseRequest, *, may_be_empty: bool = False, most: int = MAX_BODY_BYTES
-) -> dict[str, Any]:
+async def read_object(request: web.BaseRequest, *, may_be_empty: bool, most: int) -> dict[str, Any]:
     """Return the JSON object in a request, of at most `most` bytes. With `may_be_empty`, no body is an empty object."""
     if request.content_length is not None and request.content_length > most:
         raise JsonError(413, f"the body has {request.content_length} bytes, expected at most {most}")
@@ -85,3 +83,44 @@ async def read_object(
     if not isinstance(found, dict):
         raise JsonError(400, f"the body is not a JSON object but {type(found).__name__}")
     return found
+
+
+def read_query(request: web.BaseRequest, known: Iterable[Param]) -> dict[str, Any]:
+    """Return the validated values of a query, with defaults. Raises JsonError."""
+    params = {param.name: param for param in known}
+    unknown = [name for name in request.query if name not in params]
+    if unknown:
+        raise JsonError(400, f"unknown parameters in the query: {_names(unknown)}; expected: {_names(params)}")
+    found = {}
+    for name, param in params.items():
+        if name in request.query:
+            found[name] = param.parse_texts(request.query.getall(name))
+        elif param.is_required:
+            raise JsonError(400, f"the query has no {name}: {param.doc}")
+        else:
+            found[name] = param.default
+    return found
+
+
+async def read_fields(request: web.BaseRequest, known: Iterable[Param], most: int) -> dict[str, Any]:
+    """Return the validated fields of a body, with defaults. Raises JsonError."""
+    if request.method not in ("POST", "PUT"):
+        return {}
+    params = {param.name: param for param in known}
+    body = await read_object(request, may_be_empty=not any(one.is_required for one in params.values()), most=most)
+    unknown = [name for name in body if name not in params]
+    if unknown:
+        raise JsonError(400, f"unknown fields in the body: {_names(unknown)}; expected: {_names(params)}")
+    found = {}
+    for name, param in params.items():
+        if body.get(name) is not None:
+            found[name] = param.parse(body[name])
+        elif param.is_required:
+            raise JsonError(400, f"the body has no {name}: {param.doc}")
+        else:
+            found[name] = param.default
+    return found
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(name[:40] for name in list(names)[:20]) or "none"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -28,7 +28,7 @@ from diamant.broker.http.serving.authorization import (
     topics_of,
 )
 from diamant.broker.http.serving.jobs import DONE, Jobs, error_fields
-from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_object
+from diamant.broker.http.serving.json_body import JsonError, check_host, check_type, read_fields, read_query
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.http.serving.openapi import WAIT_PARAM, document
 from diamant.broker.http.serving.route import Call, Result, Route, permission_of, row_name
@@ -213,11 +213,12 @@ class Routes:
         self, row: Route, names: dict[str, str], request: web.BaseRequest, caller: Caller
     ) -> web.StreamResponse:
         try:
-            query = {} if row.takes_any_query else _query(row, request)
+            params = (*row.query, WAIT_PARAM) if row.is_job else row.query
+            query = {} if row.takes_any_query else read_query(request, params)
             if request.content_length is not None:
                 least_rate = self.limits.connections.min_bytes_per_second
                 self.extend(request, min(request.content_length, row.max_body_bytes) / least_rate)
-            fields = await _fields(row, request)
+            fields = await read_fields(request, row.fields, row.max_body_bytes)
             named: Mapping[str, Any] = {**query, **fields, **names}
             sentence = self._denial(row, caller, request, named)
         except (JsonError, BadArgument):
@@ -357,53 +358,10 @@ async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -
     return result
 
 
-def _query(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """Return the validated values of a query, with defaults. Raises JsonError."""
-    params = {param.name: param for param in ((*row.query, WAIT_PARAM) if row.is_job else row.query)}
-    unknown = [name for name in request.query if name not in params]
-    if unknown:
-        raise JsonError(400, f"unknown parameters in the query: {_names(unknown)}; expected: {_names(params)}")
-    found = {}
-    for name, param in params.items():
-        if name in request.query:
-            found[name] = param.parse_texts(request.query.getall(name))
-        elif param.is_required:
-            raise JsonError(400, f"the query has no {name}: {param.doc}")
-        else:
-            found[name] = param.default
-    return found
-
-
-async def _fields(row: Route, request: web.BaseRequest) -> dict[str, Any]:
-    """Return the validated fields of a body, with defaults. Raises JsonError."""
-    if request.method not in ("POST", "PUT"):
-        return {}
-    body = await read_object(
-        request, may_be_empty=not any(param.is_required for param in row.fields), most=row.max_body_bytes
-    )
-    params = {param.name: param for param in row.fields}
-    unknown = [name for name in body if name not in params]
-    if unknown:
-        raise JsonError(400, f"unknown fields in the body: {_names(unknown)}; expected: {_names(params)}")
-    found = {}
-    for name, param in params.items():
-        if body.get(name) is not None:
-            found[name] = param.parse(body[name])
-        elif param.is_required:
-            raise JsonError(400, f"the body has no {name}: {param.doc}")
-        else:
-            found[name] = param.default
-    return found
-
-
 def _own_names(config: BrokerConfig) -> set[str]:
     """Return the broker's host names: those advertised to clients, and that of diamant.http.listen."""
     listeners = [*config.advertised_listeners, *filter(None, [config.http_listener])]
     return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(name[:40] for name in list(names)[:20]) or "none"
 
 
 async def _as_fields(result: Awaitable[Result]) -> Mapping[str, Any]:

@@ -39,9 +39,6 @@ HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
 MAX_BYTES = 16 * 1024 * 1024
 """Limit of a certificate's file."""
 
-NOTHING_MATCHED = "nothing-matched"
-"""State of a certificate: nothing in the topics matched, so nothing was removed. A mistyped request gives the same state."""
-
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted signer"
 WRONG_SIGNER = "signed with another key than the pinned one"

@@ -19,13 +19,12 @@ from typing import Any
 from diamant.cleaner.evidence.certificates.certificate import (
     CONSUMERS,
     DISK_TYPE,
-    NOTHING_MATCHED,
     TRUSTED,
     CertificateError,
     check_signature,
 )
-from diamant.cleaner.evidence.certificates.files import NOT_CERTIFIED
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT
+from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 UNREADABLE = "unreadable"
 KEY_UNREADABLE = "key-unreadable"

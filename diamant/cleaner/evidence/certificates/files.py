@@ -16,23 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from diamant.cleaner.evidence.certificates.certificate import (
-    MAX_BYTES,
-    NOTHING_MATCHED,
-    CertificateError,
-    parse_certificate,
-)
+from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, CertificateError, parse_certificate
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.given_names import is_certificate_name
-
-NOT_CERTIFIED = "not-certified"
-"""State of a certificate with claims for no partition, or not for all."""
-FORGOTTEN = "forgotten"
-FORGOTTEN_BUT_KEPT = "forgotten-but-kept"
-"""States of certificates of persons' requests: everything is gone, but for what is kept on a ground."""
-LAST_STATES = ("key-gone", "records-gone", "fields-blanked", NOTHING_MATCHED, FORGOTTEN, FORGOTTEN_BUT_KEPT)
-"""States of final certificates: the intent is removed with them."""
 
 MAX_DESCRIBED = 100
 """Newest certificates that a list describes. Each of them is read, one after the other."""

@@ -31,6 +31,14 @@ from diamant.cleaner.evidence.certificates.page_words import (
     undecided_count,
     written_since_count,
 )
+from diamant.storage.certificate_states import (
+    FIELDS_BLANKED,
+    KEY_GONE,
+    NOT_CERTIFIED,
+    NOTHING_MATCHED,
+    RECORDS_GONE,
+    VALUES_GONE,
+)
 from diamant.words import counted, moment, number, size
 
 MAX_ROWS = 200
@@ -44,12 +52,12 @@ _KINDS = {
     DISK_TYPE: "Certificate of the disk of a Kafka broker",
 }
 _STATES = {
-    "key-gone": ("Everything stored under the key is gone", "good"),
-    "values-gone": ("All values are gone; only a deletion mark still names the key", "good"),
-    "records-gone": ("All records that matched are gone", "good"),
-    "fields-blanked": ("In all records that matched, the named fields are as asked", "good"),
-    "nothing-matched": ("Nothing was found, and nothing was removed", "warn"),
-    "not-certified": ("Not certified: something is left, or could not be checked", "bad"),
+    KEY_GONE: ("Everything stored under the key is gone", "good"),
+    VALUES_GONE: ("All values are gone; only a deletion mark still names the key", "good"),
+    RECORDS_GONE: ("All records that matched are gone", "good"),
+    FIELDS_BLANKED: ("In all records that matched, the named fields are as asked", "good"),
+    NOTHING_MATCHED: ("Nothing was found, and nothing was removed", "warn"),
+    NOT_CERTIFIED: ("Not certified: something is left, or could not be checked", "bad"),
 }
 _ON_CLUSTER = {
     "unreadable": ("No broker returns a value any more; a deletion mark still names the key", "good"),
@@ -59,17 +67,17 @@ _PROVEN_ON_CLUSTER = {
     "unreadable": "When it was read, no replica returned a value of the key. Nothing is said of the brokers' disks.",
     "key-unreadable": "When it was read, no replica returned a record of the key, nor a deletion mark of it. "
     "Nothing is said of the brokers' disks.",
-    "values-gone": "The log directories that were searched hold no value of the key.",
-    "key-gone": "The log directories that were searched hold no record of the key, nor a deletion mark of it.",
-    "nothing-matched": "No replica returned a record of the key, and nothing was erased.",
+    VALUES_GONE: "The log directories that were searched hold no value of the key.",
+    KEY_GONE: "The log directories that were searched hold no record of the key, nor a deletion mark of it.",
+    NOTHING_MATCHED: "No replica returned a record of the key, and nothing was erased.",
 }
 _NOTHING_MATCHED = ("No record matched, and nothing was removed", "bad")
 _NOT_SIGNED = ("This is not what was signed: it proves nothing", "bad")
 _PROVEN = {
-    "key-gone": "no record with this key is left, neither a value nor a deletion mark",
-    "values-gone": "no record with this key has a value any more; what is left names the key and holds no data",
-    "records-gone": "no record that matches the description is left",
-    "fields-blanked": "in every record that matches the description, the named fields are what was asked for",
+    KEY_GONE: "no record with this key is left, neither a value nor a deletion mark",
+    VALUES_GONE: "no record with this key has a value any more; what is left names the key and holds no data",
+    RECORDS_GONE: "no record that matches the description is left",
+    FIELDS_BLANKED: "in every record that matches the description, the named fields are what was asked for",
 }
 _PROVEN_OF_OTHERS = (
     "in every record that matches the description, except for those that could not be changed, the named fields are what was "
@@ -111,7 +119,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
     coverage, found = part(certificate, "coverage"), certificate.get("found", ())
     title, mood = _STATES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
     left = unchangeable_count(certificate)
-    if left and certificate["state"] == "fields-blanked":
+    if left and certificate["state"] == FIELDS_BLANKED:
         title, mood = (
             f"{counted(left, 'record')} could not be changed; in all others that matched, the fields are as asked",
             "warn",
@@ -137,7 +145,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
         topics=topics_of(certificate),
         has_values=any("values" in one for one in found),
         used_spark=any("spark" in one.get("runners", ()) for one in certificate.get("done", ())),
-        proven={**_PROVEN, "nothing-matched": nothing_found, **({"fields-blanked": _PROVEN_OF_OTHERS} if left else {})},
+        proven={**_PROVEN, NOTHING_MATCHED: nothing_found, **({FIELDS_BLANKED: _PROVEN_OF_OTHERS} if left else {})},
         written_since=written_since_count(certificate),
         seen_elsewhere=seen_elsewhere(certificate),
         reasons=[*dict.fromkeys(_reasons(certificate))],

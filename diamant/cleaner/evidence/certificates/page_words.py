@@ -6,21 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from diamant.storage.certificate_states import (
+    FIELDS_BLANKED,
+    KEY_GONE,
+    NOT_CERTIFIED,
+    NOTHING_MATCHED,
+    RECORDS_GONE,
+    VALUES_GONE,
+)
 from diamant.words import counted, number
 
 MAX_SHOWN = 600
 """Limit of letters shown of an unknown value."""
 
 _STATES = {
-    "key-gone": "no record with the key",
-    "values-gone": "a deletion mark, no value",
-    "records-gone": "no record that matches",
-    "fields-blanked": "the fields are as asked",
-    "nothing-matched": "nothing was found",
+    KEY_GONE: "no record with the key",
+    VALUES_GONE: "a deletion mark, no value",
+    RECORDS_GONE: "no record that matches",
+    FIELDS_BLANKED: "the fields are as asked",
+    NOTHING_MATCHED: "nothing was found",
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",
-    "not-certified": "not certified",
+    NOT_CERTIFIED: "not certified",
     "unreadable": "a deletion mark, no value is returned",
     "key-unreadable": "nothing is returned",
     "not-read": "it was not read",

@@ -25,7 +25,6 @@ from diamant.cleaner.evidence.certificates.certificate import (
     CLUSTER_TYPE,
     DISK_TYPE,
     INVALID,
-    NOTHING_MATCHED,
     REDACTION_TYPE,
     TRUSTED,
     UNTRUSTED,
@@ -49,15 +48,12 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     untold,
 )
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
-from diamant.cleaner.evidence.certificates.files import FORGOTTEN, FORGOTTEN_BUT_KEPT
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import Partitions
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import (
     INCONCLUSIVE,
-    KEY_GONE,
-    VALUES_GONE,
     VALUES_PRESENT,
     Advance,
     LogEnd,
@@ -67,6 +63,15 @@ from diamant.cleaner.evidence.scan.scan import (
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.storage.certificate_states import (
+    FIELDS_BLANKED,
+    FORGOTTEN,
+    FORGOTTEN_BUT_KEPT,
+    KEY_GONE,
+    NOTHING_MATCHED,
+    RECORDS_GONE,
+    VALUES_GONE,
+)
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -78,9 +83,6 @@ MAX_PROBLEMS = 20
 """Limit of the reported problems with the account of the scan."""
 MAX_FILES = 10
 """Limit of the files that a note names."""
-
-RECORDS_GONE, FIELDS_BLANKED = "records-gone", "fields-blanked"
-"""The states that a redaction claims (`redaction/claims.py`)."""
 
 VALUES_OUTSIDE = (
     "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."

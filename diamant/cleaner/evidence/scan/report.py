@@ -35,12 +35,11 @@ from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.record_search import Counts, Subject
 from diamant.cleaner.evidence.search.remains import values_of
 from diamant.storage import names
+from diamant.storage.certificate_states import KEY_GONE, VALUES_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 INCONCLUSIVE = "inconclusive"
 VALUES_PRESENT = "values-present"
-VALUES_GONE = "values-gone"
-KEY_GONE = "key-gone"
 NOT_THERE = "not-there"
 
 MAX_REASONS = 10

@@ -30,7 +30,7 @@ from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use
 from diamant.cleaner.evidence.scan.file_reader import Advance, FileReader
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Partitions, Scope
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_GONE, VALUES_PRESENT, ScanReport
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT, ScanReport
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search.file_census import FileCensus, FileKey
 from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
@@ -46,8 +46,6 @@ from diamant.storage.env.env import Env
 
 __all__ = [
     "INCONCLUSIVE",
-    "KEY_GONE",
-    "VALUES_GONE",
     "VALUES_PRESENT",
     "Advance",
     "LogEnd",

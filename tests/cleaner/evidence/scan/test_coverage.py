@@ -12,7 +12,7 @@ import pytest
 
 from diamant.cleaner.evidence.scan.coverage import MAX_ROWS, FileRow, coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE
 from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
 from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
@@ -22,6 +22,7 @@ from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import Record
+from diamant.storage.certificate_states import KEY_GONE
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper
 from tests.cleaner.evidence.scan.listed_env import ListedEnv

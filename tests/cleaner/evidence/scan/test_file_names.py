@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE
 from diamant.cleaner.evidence.search.file_census import FileCensus
 from diamant.cleaner.evidence.search.findings import RAW
 from diamant.protocol.batches.batch_records import build_batch
+from diamant.storage.certificate_states import KEY_GONE
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.evidence.scan.listed_env import ListedEnv
 from tests.cleaner.evidence.scan.scanned_files import LOG, put, record, scan, state, subject

@@ -15,8 +15,6 @@ from crc32c import crc32c
 from diamant.cleaner.evidence.scan.report import NOT_THERE
 from diamant.cleaner.evidence.scan.scan import (
     INCONCLUSIVE,
-    KEY_GONE,
-    VALUES_GONE,
     VALUES_PRESENT,
     LogEnd,
     scan_directory,
@@ -38,6 +36,7 @@ from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD
 from diamant.protocol.batches.header import Header
 from diamant.protocol.batches.legacy import parse_entry
+from diamant.storage.certificate_states import KEY_GONE, VALUES_GONE
 from diamant.storage.env.env import File, RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.scan.scanned_files import (

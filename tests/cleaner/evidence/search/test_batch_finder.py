@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from cramjam import snappy
 
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, VALUES_PRESENT
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT
 from diamant.cleaner.evidence.search import batch_finder
 from diamant.cleaner.evidence.search.batch_finder import find_batches
 from diamant.cleaner.evidence.search.findings import RAW, SAME_KEY, VALUE
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
+from diamant.storage.certificate_states import KEY_GONE
 from diamant.storage.env.env import RealEnv
 from tests.builder import make_message, make_wrapper, with_header, with_payload
 from tests.cleaner.evidence.scan.scanned_files import LOG, PERSON, put, record, scan, state, subject

@@ -12,7 +12,7 @@ import pytest
 
 from diamant.cleaner.evidence.scan import file_reader, files_to_read, staging_files
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, KEY_GONE, ScanReport
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, ScanReport
 from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search import compiled_search, record_search
@@ -26,6 +26,7 @@ from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.kernels.constants import search
 from diamant.protocol.batches.batch_records import build_batch
+from diamant.storage.certificate_states import KEY_GONE
 from diamant.storage.env.env import File, RealEnv
 from tests.cleaner.evidence.scan.scanned_files import LOG, TOPIC, put, record, subject
 from tests.mutants import Mutant, put_in, returns

@@ -114,7 +114,7 @@ def test_a_whole_directory_is_cleaned_largest_first(
             found,
             lambda topic: settings,
             session_engine(spark.sparkContext, whole_bytes=whole_bytes, at_once=at_once),
-            is_forced=True,
+            force=True,
             is_clean=True,
             small_bytes=Path(logs[0]).stat().st_size + 60_000,
             at_once=at_once,
