@@ -31,7 +31,7 @@ class DiamantContainer:
 
     @property
     def broker(self) -> BlockingBroker:
-        """The broker, for operations that Kafka's container lacks. RuntimeError before the start."""
+        """The broker, for operations that Kafka's container lacks. Raises RuntimeError before the start."""
         if self._broker is None:
             raise RuntimeError("the broker is not running: call start(), or use `with`, first")
         return self._broker

@@ -74,7 +74,7 @@ def offset_at(where: str, start: int, end: int, *, committed: int | None = None,
     """Return the offset of a place from `start` to `end`: one of these words, an offset, or `-N` before the end.
 
     With the `name` of a partition also `+N` after its `committed` offset, None if it has none. An offset out of range becomes the
-    nearer bound. The caller handles `@TIME`. ValueError for other text.
+    nearer bound. The caller handles `@TIME`. Raises ValueError for other text.
     """
     if where in _START:
         return start

@@ -74,7 +74,7 @@ class InjectedFaults:
         return self._add(InjectedFault(operation, path_glob, act, 0, times))
 
     def begin(self, operation: Operation, paths: tuple[str, ...]) -> None:
-        """Apply the faults before a call. OSError if the call must fail; exceptions of injected functions."""
+        """Apply the faults before a call. Raises OSError if the call must fail; exceptions of injected functions."""
         for fault in self._affecting(operation, paths) if self._all else ():
             if isinstance(fault.effect, OSError):
                 error = OSError(fault.effect.errno, fault.effect.strerror, paths[0])

@@ -99,7 +99,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def chosen(named: Sequence[str]) -> list[Python]:
-    """Return the named interpreters, or all that are supported and found. SystemExit if one will not do."""
+    """Return the named interpreters, or all that are supported and found. Raises SystemExit if one will not do."""
     if not named:
         return find(SUPPORTED)
     asked = {name: ask(name) for name in named}

@@ -128,7 +128,7 @@ def sleeps(call: ast.Call) -> bool:
 
 
 def test_no_test_goes_missing_with_what_it_tests() -> None:
-    """No `importorskip`: a module that cannot be imported any more must fail its tests, not leave them out."""
+    """No test module uses `importorskip`: a module that cannot be imported any more must fail its tests, not leave them out."""
     skipping = [
         f"{shown(module)}:{node.lineno}"
         for module in TEST_MODULES
@@ -361,7 +361,7 @@ def test_the_methods_of_operations_are_current() -> None:
 
 
 def test_the_reference_is_complete() -> None:
-    """Each command with each option, each path with each parameter, each configuration and metric."""
+    """The reference has each command with each option, each path with each parameter, each configuration and metric."""
     pages = reference_pages()
     page = "\n".join(pages.values())
     sections = dict(re.findall(r"^## `(.+?)`\n(.*?)(?=^##? |\Z)", page, re.DOTALL | re.MULTILINE))

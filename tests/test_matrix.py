@@ -50,7 +50,7 @@ def test_one_page_names_the_versions_of_the_classifiers() -> None:
 
 
 def test_interpreters_come_from_path_and_pyenv_one_of_each_version(machine: Path) -> None:
-    """The oldest first, and 3.9 before 3.11; one that is named twice, by a link or a copy, is one."""
+    """Interpreters are listed oldest first, and 3.9 before 3.11; one that is found twice, by a link or a copy, is listed once."""
     places = {
         "pyenv/versions/3.11.7/bin/python3.11": "3.11.7",
         "pyenv/versions/3.12.1/bin/python3.12": "3.12.1",

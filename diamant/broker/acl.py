@@ -179,12 +179,12 @@ def check_principal(principal: str) -> None:
 
 
 def parse_operations(text: str) -> list[Operation]:
-    """Parse comma-separated operations. ValueError."""
+    """Parse comma-separated operations. Raises ValueError."""
     return [_one_of(_OPERATIONS, "operation", word.strip().upper().replace("-", "_")) for word in text.split(",")]
 
 
 def parse_resource(kind: str, name: str) -> tuple[ResourceType, str, PatternType]:
-    """Parse a type and a name, which may end with an asterisk. ValueError."""
+    """Parse a type and a name, which may end with an asterisk. Raises ValueError."""
     resource_type = _one_of(_TYPES, "type of resource", kind.lower().replace("_", "-"))
     if resource_type == ResourceType.CLUSTER:
         if name not in ("", CLUSTER_NAME):
@@ -205,5 +205,5 @@ def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
 
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
-    """Parse ACLs, each a text or already a value. ValueError."""
+    """Parse ACLs, each a text or already a value. Raises ValueError."""
     return [acl for text in texts for acl in ([text] if isinstance(text, Acl) else parse_acls(text))]

@@ -106,7 +106,7 @@ class Broker(Operations):
 
     @property
     def running(self) -> RunningBroker:
-        """The parts that it runs on. RuntimeError before the start and after a stop, as for those below."""
+        """The parts that it runs on. Raises RuntimeError before the start and after a stop, as for those below."""
         if self._running is None:
             raise RuntimeError("the broker is not running: use it inside `with`, or call start() first")
         return self._running
@@ -142,7 +142,7 @@ class Broker(Operations):
         """The configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
 
         `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
-        certificate that is made for the client. ValueError if no listener suits, or the password is not known.
+        certificate that is made for the client. Raises ValueError if no listener suits, or the password is not known.
         """
         from diamant.broker.security.sasl.client_of_broker import client_of_broker
 
@@ -200,7 +200,7 @@ class Broker(Operations):
     ) -> None:
         """Create a topic: `create_topic("users", 3, compact=True, segment_ms=60_000)`.
 
-        `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. KafkaError.
+        `configs` are Kafka's topic configurations with underscores; `compact` is `cleanup_policy="compact"`. Raises KafkaError.
         """
         if compact:
             configs["cleanup_policy"] = "compact"

@@ -16,7 +16,7 @@ _NOT_TEXT = ("Cc", "Cs", "Zl", "Zp")
 
 
 def check_reason(reason: str, reference: str = "") -> None:
-    """Refuse texts that a certificate cannot hold. BadArgument."""
+    """Refuse texts that a certificate cannot hold. Raises BadArgument."""
     if not reason.strip():
         raise BadArgument("reason is missing: the certificate records it, for example 'GDPR Art. 17'")
     if max(len(reason), len(reference)) > MAX_TEXT:
@@ -29,7 +29,7 @@ def check_reason(reason: str, reference: str = "") -> None:
 
 
 def check_unsaid(what: str, texts: Sequence[str], sought: Sequence[bytes], needles: Needles | None = None) -> None:
-    """Refuse texts that contain the data to be removed. `sought`: keys and texts; `needles`: values. BadArgument."""
+    """Refuse texts that contain the data to be removed. `sought`: keys and texts; `needles`: values. Raises BadArgument."""
     for text in texts:
         if names_sought(text, sought) or (needles and holds_value(text, needles)):
             raise BadArgument(

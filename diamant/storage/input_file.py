@@ -19,7 +19,7 @@ _KINDS = (
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tuple[int, os.stat_result]:
-    """Open a file without waiting; return its descriptor and status. OSError if it is not a regular file.
+    """Open a file without waiting; return its descriptor and status. Raises OSError if it is not a regular file.
 
     `flags`: those of `os.open` besides O_CLOEXEC. With O_TRUNC only a regular file is emptied.
     """
@@ -40,7 +40,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tupl
 
 
 def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """Return a file's contents. OSError before any read unless it is a regular file of at most `max_bytes`."""
+    """Return a file's contents. Raises OSError before any read unless it is a regular file of at most `max_bytes`."""
     return read_input_mode(path, max_bytes)[0]
 
 

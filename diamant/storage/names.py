@@ -205,7 +205,7 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 def offset_of(name: str) -> int:
     """Return the offset in the name of a segment's file or snapshot: the text before the first dot.
 
-    ValueError if that is not a number (`LocalLog.offsetFromFileName`).
+    Raises ValueError if that is not a number (`LocalLog.offsetFromFileName`).
     """
     return int(name.partition(".")[0])
 
@@ -261,7 +261,7 @@ def set_aside_suffix(name: str) -> str:
 def parse_partition_dir(name: str) -> tuple[str, int]:
     """Return `(topic, partition)` of a partition's directory, in use or set aside (`LocalLog.parseTopicPartitionName`).
 
-    ValueError for any other name. Kafka refuses to start on such a directory, so we may not create one.
+    Raises ValueError for any other name. Kafka refuses to start on such a directory, so we may not create one.
     """
     stem = name
     if set_aside_suffix(name):

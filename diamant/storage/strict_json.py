@@ -11,7 +11,7 @@ from typing import Any
 
 
 def parse_strict(text: bytes | bytearray) -> Any:
-    """Return the value of a JSON text. ValueError for any other; RecursionError if it is nested too deep."""
+    """Return the value of a JSON text. Raises ValueError for any other; RecursionError if it is nested too deep."""
     return json.loads(text.decode("utf-8"), parse_constant=_refuse, parse_int=_integer, object_pairs_hook=_unique)
 
 

@@ -64,7 +64,7 @@ class RestartedBroker:
         await asyncio.to_thread(self.process.wait_for_address)
 
     def kill(self) -> None:
-        """SIGKILL. AssertionError if the run has had a failure of its own."""
+        """SIGKILL. Raises AssertionError if the run has had a failure of its own."""
         self.process.kill()
         self.kills += 1
         assert "Traceback" not in self.process.log, self.process.log

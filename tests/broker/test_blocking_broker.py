@@ -213,7 +213,7 @@ async def test_an_error_found_late_in_the_start_names_the_file(tmp_path: Path) -
 
 @pytest.mark.parametrize("below", ["", "/data"])
 def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path, below: str) -> None:
-    """The directory itself, or one above it."""
+    """The error names the file that stands in place of the directory, or of one above it."""
     (tmp_path / "file").touch()
     with pytest.raises(CannotStart, match=r"file.*: .*Expected a directory"):
         Broker(listen="127.0.0.1:0", data_dir=f"{tmp_path}/file{below}").__enter__()

@@ -148,7 +148,9 @@ def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("client", PROGRAMS)
 def test_client_with_tls(client: str, secured_broker: BlockingBroker, tmp_path: Path) -> None:
-    """The same by TLS: each trusts the throw-away CA; Python's own clients check it as strictly as Python from 3.13 on."""
+    """Each client passes over TLS and trusts the throw-away CA; Python's own clients check it as strictly as Python from 3.13
+    on.
+    """
     authority = secured_broker.client_config().ca
     assert authority is not None
     (tmp_path / "ca.pem").write_text(authority)

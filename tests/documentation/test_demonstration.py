@@ -222,7 +222,7 @@ def test_a_broker_that_does_not_start_is_reported(tmp_path: Path, monkeypatch: p
 
 
 def test_a_directory_that_is_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 2: it would be removed at the end."""
+    """An existing directory is refused with exit code 2: the demonstration would remove it at its end."""
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(SystemExit, match="2"):
         command.main(["--directory", str(tmp_path)])

@@ -94,7 +94,7 @@ async def certificates() -> list[dict[str, Any]]:
 
 
 async def fuzz(seed: int, count: int) -> int:
-    """Give that many documents to each parser; Finding."""
+    """Give that many documents to each parser; raises Finding."""
     rng = random.Random(seed)
     issued = await certificates()
     people = json.loads(json.dumps(shop().to_fields()))

@@ -143,7 +143,7 @@ async def start_on(files: Mapping[str, bytes]) -> bool:
 
 
 async def fuzz(seed: int, count: int) -> int:
-    """Start on that many damaged directories; Finding."""
+    """Start on that many damaged directories; raises Finding."""
     rng = random.Random(seed)
     place = Path(tempfile.mkdtemp(prefix="diamant-fuzz-"))
     try:

@@ -265,7 +265,7 @@ async def feed(
 
 
 async def fuzz(seed: int, frames: int, kind: type[Plaintext] = Plaintext) -> int:
-    """Send about that many frames to a broker; the exact number. Finding."""
+    """Send about that many frames to a broker; the exact number. Raises Finding."""
     rng = random.Random(seed)
     sent = 0
     with tempfile.TemporaryDirectory(prefix="diamant-fuzz-") as directory:

@@ -39,7 +39,7 @@ def test_words_are_sorted_and_told_once(values: list[int], high: int) -> None:
 @many
 @given(words, st.integers(0, 6))
 def test_a_filter_has_the_bytes_that_its_format_says(values: list[int], bits: int) -> None:
-    """The format: the start of each bucket, then for each key the 32 bits after its bucket bits; little-endian."""
+    """A filter is the start of each bucket, then for each key the 32 bits after its bucket bits; little-endian."""
     hashes = sorted_hashes(values)
     data = bytearray(4 * (2**bits + 1 + len(hashes)))
     write_filter(hashes, bits, data)

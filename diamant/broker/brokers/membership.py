@@ -27,7 +27,7 @@ PER_STEP = 100
 def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
     """Fence a broker: it leads nothing and leaves every ISR. As long as it still leads partitions it is up.
 
-    NotFound; NotPossible if it is down.
+    Raises NotFound; NotPossible if it is down.
     """
     table.check_state(broker_id, is_up=True)
 
@@ -50,7 +50,7 @@ def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
     """Lift a broker's fence: it leads partitions without a leader for which it is eligible, and follows elsewhere.
 
-    It is in no other ISR until `catch_up`. NotFound; NotPossible if it is up.
+    It is in no other ISR until `catch_up`. Raises NotFound; NotPossible if it is up.
     """
     table.check_state(broker_id, is_up=False)
     table.apply([], table.fence(broker_id, -1))
@@ -59,7 +59,7 @@ def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
-    """Add a broker that is up to the ISR of each partition that it follows. NotFound; NotPossible if it is down."""
+    """Add a broker that is up to the ISR of each partition that it follows. Raises NotFound; NotPossible if it is down."""
     table.check_state(broker_id, is_up=True)
 
     def lacks_it(one: PartitionImage) -> bool:

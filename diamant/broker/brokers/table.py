@@ -155,7 +155,7 @@ class BrokerTable:
         return placed(partitions, factor, racks, self.live)
 
     def partition(self, topic: str, partition: int) -> PartitionImage:
-        """Return the state of a partition. NotFound."""
+        """Return the state of a partition. Raises NotFound."""
         found = self.image.topics.get(topic)
         if found is None:
             raise NotFound(no_topic(topic))
@@ -224,7 +224,7 @@ class BrokerTable:
     # -- changes -------------------------------------------------------------------------------------------------
 
     def elect_unclean(self, topic: str, partition: int) -> Changes:
-        """Let a replica that is up lead, in sync or not. NotFound."""
+        """Let a replica that is up lead, in sync or not. Raises NotFound."""
         return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
@@ -239,7 +239,7 @@ class BrokerTable:
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader. NotFound; NotPossible if it is no such replica, or leads already."""
+        """Make an in-sync replica the leader. Raises NotFound; NotPossible if it is no such replica, or leads already."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:

@@ -135,7 +135,7 @@ class Admin(RemoteOperations):
 
     @property
     def is_diamant(self) -> bool:
-        """True if the broker is a Diamant; else it is taken for another Kafka. AdminError if no broker answers."""
+        """True if the broker is a Diamant; else it is taken for another Kafka. Raises AdminError if no broker answers."""
         try:
             return bool(self.http_url)
         except NotDiamant:
@@ -376,7 +376,7 @@ def path_step(name: str) -> str:
 
 
 def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
-    """Yield the records among the lines of a search, all lines with a `kind`. AdminError if the search is incomplete."""
+    """Yield the records among the lines of a search, all lines with a `kind`. Raises AdminError if the search is incomplete."""
     for line in lines:
         if "error" in line:
             raise AdminError(line["error"], code=line["code"])
@@ -402,7 +402,7 @@ def _connection(http_url: str, timeout_s: float, tls: ssl.SSLContext | None) -> 
 
 
 def _url_of(text: str) -> str:
-    """Return the URL of an HTTP port, without a path. AdminError."""
+    """Return the URL of an HTTP port, without a path. Raises AdminError."""
     url = urlsplit(text)
     _split_address(url.netloc)
     return f"{url.scheme}://{url.netloc}"
@@ -450,7 +450,7 @@ def _find_http_url(bootstrap: str, timeout_s: float, login: Login | None, tls: s
 def _http_address_for(
     login: Login | None, tls: ssl.SSLContext | None, host: str, port: int, timeout_s: float
 ) -> str | None:
-    """Query the HTTP address, as `_http_address`, through a listener with SASL or TLS. OSError on failure."""
+    """Query the HTTP address, as `_http_address`, through a listener with SASL or TLS. Raises OSError on failure."""
     from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
 
     try:

@@ -92,7 +92,7 @@ class ClientConfig:
         return "".join(f"{name}={_property(value)}\n" for name, value in properties.items())
 
     def check(self) -> None:
-        """Connect and log in. ClientRefused if the broker refuses this client."""
+        """Connect and log in. Raises ClientRefused if the broker refuses this client."""
         from diamant.broker.client.kafka_client import KafkaClient
         from diamant.broker.client.kafka_connection import ConnectionFailed
         from diamant.broker.client.login import Login
@@ -143,7 +143,7 @@ def _property(value: str) -> str:
 
 
 def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. ValueError,
+    """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. Raises ValueError,
     ssl.SSLError for invalid PEM. As Java's clients, and as Python before 3.13, it accepts certificates without key identifiers.
     """
     if ca == "":

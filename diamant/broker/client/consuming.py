@@ -103,7 +103,7 @@ class TopicReader:
         return connection.ask(FETCH, fields, most=LAST_VERSION_WITH_NAMES, timeout_s=self._client.timeout_s)
 
     def _failed(self, what: str, code: int) -> None:
-        """Wait before looking up the leaders again. KafkaRefusal for a permanent error."""
+        """Wait before looking up the leaders again. Raises KafkaRefusal for a permanent error."""
         now = time.monotonic()
         self._deadline = self._deadline or now + self._client.timeout_s
         self._client.pause(self._deadline, what, code)

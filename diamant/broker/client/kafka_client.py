@@ -176,7 +176,7 @@ class KafkaClient:
             connection.close()
 
     def topics(self, names: Sequence[str] | None = None) -> list[LedTopic]:
-        """Return all topics, or those with the given names, sorted. KafkaRefusal for a missing one."""
+        """Return all topics, or those with the given names, sorted. Raises KafkaRefusal for a missing one."""
         asked = None if names is None else [{"name": name} for name in names]
         answer = self.ask_any(METADATA, {"topics": asked, "allow_auto_topic_creation": False})
         self.note_brokers(answer)
@@ -189,7 +189,7 @@ class KafkaClient:
         self.controller_id = metadata["controller_id"]
 
     def topic(self, name: str) -> LedTopic:
-        """Return one topic. KafkaRefusal if it does not exist."""
+        """Return one topic. Raises KafkaRefusal if it does not exist."""
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
@@ -208,7 +208,7 @@ class KafkaClient:
         return found
 
     def pause(self, deadline: float, what: str, code: int) -> None:
-        """Wait before a retry. KafkaRefusal if the error is permanent, or after the deadline."""
+        """Wait before a retry. Raises KafkaRefusal if the error is permanent, or after the deadline."""
         if code not in RETRIED or time.monotonic() > deadline:
             raise KafkaRefusal(what, code)
         time.sleep(RETRY_S)

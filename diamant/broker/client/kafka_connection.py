@@ -142,7 +142,7 @@ class KafkaConnection:
         return api_key in self._ranges
 
     def version(self, api_key: int, most: int | None = None) -> int:
-        """Return the highest version common to both sides, at most `most`. ConnectionFailed if there is none."""
+        """Return the highest version common to both sides, at most `most`. Raises ConnectionFailed if there is none."""
         ours, theirs = SERVED[api_key], self._ranges.get(api_key)
         highest = ours.max if most is None else min(most, ours.max)
         if theirs is None or min(highest, theirs.max) < max(ours.min, theirs.min):

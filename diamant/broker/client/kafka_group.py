@@ -139,7 +139,7 @@ class KafkaGroup:
         }
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Commit without being a member. KafkaRefusal if the group has members."""
+        """Commit without being a member. Raises KafkaRefusal if the group has members."""
         topics: dict[str, list[Fields]] = {}
         for (topic, number), offset in offsets.items():
             partition = {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
@@ -149,7 +149,7 @@ class KafkaGroup:
         self._check(_partition_codes(self._ask(OFFSET_COMMIT, fields, _partition_codes, most=LAST_VERSION_WITH_NAMES)))
 
     def delete(self) -> None:
-        """Delete the group. KafkaRefusal if it has members or does not exist."""
+        """Delete the group. Raises KafkaRefusal if it has members or does not exist."""
         answer = self._ask(DELETE_GROUPS, {"groups_names": [self.name]}, _result_codes)
         self._check(_result_codes(answer))
 

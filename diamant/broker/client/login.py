@@ -51,7 +51,7 @@ def read_password(path: str) -> str:
 
 
 def read_login(text: str) -> Login:
-    """Parse `NAME:PASSWORD-FILE`. BadArgument if it has another form, or the file cannot be read."""
+    """Parse `NAME:PASSWORD-FILE`. Raises BadArgument if it has another form, or the file cannot be read."""
     user, colon, path = text.partition(":")
     if not (user and colon and path):
         raise BadArgument(f"{text!r}: expected NAME:PASSWORD-FILE, the name without a colon")
@@ -62,7 +62,7 @@ def read_login(text: str) -> Login:
 
 
 def best_of(offered: Collection[str]) -> str:
-    """Return the strongest of the mechanisms that a broker offers. LoginFailed if none is known."""
+    """Return the strongest of the mechanisms that a broker offers. Raises LoginFailed if none is known."""
     for mechanism in PREFERRED:
         if mechanism in offered:
             return mechanism

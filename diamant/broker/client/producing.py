@@ -67,7 +67,7 @@ class TopicWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write all pending records. KafkaRefusal, ConnectionFailed; the text has the line numbers."""
+        """Write all pending records. Raises KafkaRefusal, ConnectionFailed; the text has the line numbers."""
         for partition, pending in self._pending.items():
             self._write(partition, pending)
         self._pending.clear()

@@ -167,7 +167,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
         """The full name and the value of a setting of a listener, or of one of its mechanisms.
 
-        The most specific wins: listener and mechanism, then listener, then broker. ConfigError if the value is not
+        The most specific wins: listener and mechanism, then listener, then broker. Raises ConfigError if the value is not
         allowed.
         """
         for name in names_of_setting(listener, setting, mechanism):
@@ -253,11 +253,11 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return found
 
     def topic_default(self, name: str) -> Value:
-        """The value of a topic configuration for topics that do not set it. KeyError for other names."""
+        """The value of a topic configuration for topics that do not set it. Raises KeyError for other names."""
         return self._topic_defaults[name]
 
     def sources(self, name: str) -> list[ConfigSynonym]:
-        """All sources of a broker configuration's value, the winner first. KeyError for other names."""
+        """All sources of a broker configuration's value, the winner first. Raises KeyError for other names."""
         key = BROKER_CONFIGS[name]
         found = []
         for source, layer in self._layers.items():
@@ -324,7 +324,7 @@ def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) 
 
 def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
     """The settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case;
-    ConfigError for an invalid value.
+    Raises ConfigError for an invalid value.
     """
     found = {}
     for name, text in texts.items():
@@ -608,7 +608,7 @@ def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
 
 
 def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read a server.properties file. OSError if it cannot be read or is not a file; ConfigError if it is not text."""
+    """Read a server.properties file. Raises OSError if it cannot be read or is not a file; ConfigError if it is not text."""
     try:
         return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
     except UnicodeDecodeError as error:

@@ -64,7 +64,7 @@ def _check_retention(name: str, value: Value) -> None:
 
 
 def ip_overrides_of(text: str) -> dict[str, int]:
-    """The connection limits by host in `max.connections.per.ip.overrides`. ValueError for an invalid text."""
+    """The connection limits by host in `max.connections.per.ip.overrides`. Raises ValueError for an invalid text."""
     found = {}
     for entry in filter(None, (one.strip() for one in text.split(","))):
         host, _, count = entry.rpartition(":")

@@ -17,7 +17,7 @@ USERS = "diamant.users"
 
 
 def parse_users(name: str, text: str) -> dict[str, str]:
-    """Parse a JSON object of users and passwords. ConfigError for an invalid text, without any password in the message."""
+    """Parse a JSON object of users and passwords. Raises ConfigError for an invalid text, without any password in the message."""
     expected = f'{name}: expected a JSON object of users and passwords, such as {{"alice": "secret"}}'
     try:
         users = json.loads(text)

@@ -86,7 +86,7 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
 
 
 def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """Return the value of one configuration of a topic: its own, else the broker's. KeyError for other names."""
+    """Return the value of one configuration of a topic: its own, else the broker's. Raises KeyError for other names."""
     return _effective(TOPIC_CONFIGS[name], overrides, broker)
 
 

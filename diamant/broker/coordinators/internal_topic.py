@@ -108,7 +108,7 @@ class InternalTopic:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
     def log(self, partition: int) -> Log:
-        """Return the log of a partition. KafkaError COORDINATOR_NOT_AVAILABLE if it does not exist or cannot be used."""
+        """Return the log of a partition. Raises KafkaError COORDINATOR_NOT_AVAILABLE if it does not exist or cannot be used."""
         topic = self._node.topics.by_name.get(self.name)
         log = None if topic is None else topic.logs.get(partition)
         if log is None:
@@ -144,7 +144,7 @@ class InternalTopic:
     ) -> int:
         """Append `records` as one batch, transactional if it has a producer; return its base offset.
 
-        `timestamp_ms`: of the records, by default the clock's time. KafkaError, which leaves the log unchanged:
+        `timestamp_ms`: of the records, by default the clock's time. Raises KafkaError, which leaves the log unchanged:
         COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE (the topic's `max.message.bytes`), KAFKA_STORAGE_ERROR.
         """
         return self.append_encoded(

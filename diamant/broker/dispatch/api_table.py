@@ -593,7 +593,7 @@ ERRORS: dict[int, ErrorShape] = {key: row.errors for key, row in TABLE.items()}
 
 
 def functions(key: int) -> tuple[Decode, Handle]:
-    """Return the decoder and the handler of an API, importing its module. KeyError for other keys."""
+    """Return the decoder and the handler of an API, importing its module. Raises KeyError for other keys."""
     module = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}")
     return getattr(module, "decode", None) or partial(decode_request, key), module.handle
 
@@ -602,7 +602,7 @@ def load(services: Services, key: int) -> tuple[Decode, Handler]:
     """Return the decoder of an API, and its handler with its dependencies bound; guarded if there is an authorizer, and
     audited if its row says so.
 
-    KeyError if it is not served.
+    Raises KeyError if it is not served.
     """
     row = TABLE[key]
     decode, unbound = functions(key)

@@ -98,7 +98,7 @@ class AskedRequest:
 
     @property
     def fields(self) -> Fields:
-        """The request's fields. ProtocolError if it cannot be decoded."""
+        """The request's fields. Raises ProtocolError if it cannot be decoded."""
         if self._fields is None:
             # Where the handler's own decoder keeps bytes (Metadata), it has corrected what clients do wrong.
             decoded = metadata.decode(self.version, self.request.body) if self.key == METADATA else None
@@ -239,7 +239,7 @@ class HitRequest:
         self._message = f"injected by fault {fault.id}"
 
     async def answer(self) -> Body:
-        """Return the response body, changed by the fault. CloseConnection if the fault suppresses it."""
+        """Return the response body, changed by the fault. Raises CloseConnection if the fault suppresses it."""
         spec = self._spec
         begins_now = not spec.after_applying and (spec.error is not None or spec.drop or spec.hold or spec.delay_ms > 0)
         if begins_now:

@@ -95,7 +95,7 @@ class Fault:
         return len(self._paused)
 
     def wait_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
-        """Return once it has fired `count` times since it was added. TimeoutError after `timeout`.
+        """Return once it has fired `count` times since it was added. Raises TimeoutError after `timeout`.
 
         On the thread of the broker's event loop this would block the loop: `await until_fired()` there.
         """

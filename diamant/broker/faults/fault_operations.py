@@ -16,7 +16,7 @@ from diamant.progress import Progress
 
 
 async def add(faults: Lazy[Faults], request: FaultRequest, _: Progress) -> Mapping[str, Any]:
-    """Install a fault. FaultError."""
+    """Install a fault. Raises FaultError."""
     return faults().add_spec(FaultSpec.of(request)).as_json()
 
 
@@ -32,7 +32,7 @@ async def clear(faults: Lazy[Faults], _request: NoArguments, _: Progress) -> Map
 
 
 async def get(faults: Lazy[Faults], request: GetFaultRequest, _: Progress) -> Mapping[str, Any]:
-    """Return one fault; with `wait_fired`, after it has fired. NotFound, TimedOut."""
+    """Return one fault; with `wait_fired`, after it has fired. Raises NotFound, TimedOut."""
     fault = _fault(faults, request.id)
     try:
         await fault.until_fired(request.wait_fired, timeout=request.timeout)
@@ -42,7 +42,7 @@ async def get(faults: Lazy[Faults], request: GetFaultRequest, _: Progress) -> Ma
 
 
 async def remove(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> Mapping[str, Any]:
-    """Remove a fault and return its final counts. NotFound."""
+    """Remove a fault and return its final counts. Raises NotFound."""
     fault = _fault(faults, request.id)
     shown = fault.as_json()
     fault.remove()
@@ -50,7 +50,7 @@ async def remove(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> 
 
 
 async def release(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> Mapping[str, Any]:
-    """Release the requests held by a fault. NotFound."""
+    """Release the requests held by a fault. Raises NotFound."""
     return {"released": _fault(faults, request.id).release()}
 
 

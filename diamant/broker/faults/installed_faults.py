@@ -141,7 +141,7 @@ class Faults:
         coordinator_loading: bool = False,
         certificate: str | None = None,
     ) -> Fault:
-        """Install a fault; it is in effect when this returns. `FaultRequest` explains the arguments. FaultError.
+        """Install a fault; it is in effect when this returns. `FaultRequest` explains the arguments. Raises FaultError.
 
         The first matching fault, in the order of their adding, takes a request; later faults neither see nor count it.
         Waiting, throttling and one other effect may be combined. With a `topic`, an `error` refuses only its parts of a
@@ -183,7 +183,7 @@ class Faults:
             return False
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function on the loop thread, directly if this is it. RuntimeError if the loop has ended or is blocked."""
+        """Run a function on the loop thread, directly if this is it. Raises RuntimeError if the loop has ended or is blocked."""
         if self.is_on_loop or self._loop.is_closed():
             return function()
         future: concurrent.futures.Future[_Result] = concurrent.futures.Future()

@@ -56,7 +56,7 @@ class FaultSpec(FaultRequest):
 
     @classmethod
     def of(cls, request: FaultRequest) -> FaultSpec:
-        """Validate a request whose types are right. FaultError."""
+        """Validate a request whose types are right. Raises FaultError."""
         given = {name: getattr(request, name) for name in _DEFAULTS}
         spec = cls(**{**given, "api_keys": _api_keys(request.api), "error": _error(request.error)})
         _check_values(spec)

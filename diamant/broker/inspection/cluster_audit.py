@@ -57,7 +57,7 @@ class AuditReport:
 
 
 def audit(client: KafkaClient, names: Sequence[str], deadline_ms: int) -> AuditReport:
-    """Audit topics; without `names` all but internal ones. KafkaRefusal for a missing topic, ConnectionFailed."""
+    """Audit topics; without `names` all but internal ones. Raises KafkaRefusal for a missing topic, ConnectionFailed."""
     return _Audit(client, deadline_ms).run(names)
 
 

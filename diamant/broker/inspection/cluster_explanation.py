@@ -49,7 +49,7 @@ def explain(
 ) -> JsonObject:
     """Explain a topic's partitions, all records of a key, or the record at an offset; the fields of `Broker.explain`'s answer.
 
-    Reads the partitions whole, from their leaders. BadArgument, NotFound, KafkaRefusal, ConnectionFailed.
+    Reads the partitions whole, from their leaders. Raises BadArgument, NotFound, KafkaRefusal, ConnectionFailed.
     """
     if key is not None and offset is not None:
         raise BadArgument("expected a key or an offset, or none of them for the partitions as a whole")

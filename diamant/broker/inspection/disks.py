@@ -242,7 +242,7 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
 
 
 def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:
-    """Return a certificate of this kind that this key has signed, and whose statements add up. BadArgument, NotGenuine."""
+    """Return a certificate of this kind that this key has signed, and whose statements add up. Raises BadArgument, NotGenuine."""
     if certificate.get("type") != kind:
         raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
     signature = check_signature(certificate, signing.public_bytes)
@@ -265,7 +265,7 @@ def _named(certificate: JsonObject) -> JsonObject:
 
 
 def _broker_of(env: Env, directories: Sequence[str], cluster_id: str) -> int:
-    """Return the id of the broker that owns the directories. BadArgument if they are not of one broker of the cluster."""
+    """Return the id of the broker that owns the directories. Raises BadArgument if they are not of one broker of the cluster."""
     owners = set()
     for directory in directories:
         path = f"{directory}/{names.META_PROPERTIES}"

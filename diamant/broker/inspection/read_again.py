@@ -32,7 +32,7 @@ def read_again(
     """Read all present replicas of the claims, and record the verdicts in `found`.
 
     `secret`: that of the certificate's digests, which has shown that it is about this key; without it, no claim is confirmed.
-    NotPossible for another cluster, and if the time is up; KafkaRefusal, ConnectionFailed.
+    Raises NotPossible for another cluster, and if the time is up; raises KafkaRefusal, ConnectionFailed.
     """
     names = certificate["request"]["topics"]
     asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}

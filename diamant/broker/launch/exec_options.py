@@ -74,7 +74,7 @@ class SeedLine(NamedTuple):
 
 
 def read_seed(path: str) -> list[SeedLine]:
-    """Read the records of a file; empty lines are skipped. BadArgument names file and line; OSError."""
+    """Read the records of a file; empty lines are skipped. BadArgument names file and line; raises OSError."""
     found = []
     data = read_input(path, MAX_SEED_BYTES)
     with LiveProgress(len(data)) as progress:

@@ -104,7 +104,7 @@ class Server:
     ) -> Acceptor:
         """Accept connections on a bound socket. Empty `advertised_host`: the address that a client connected to.
 
-        ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
+        Raises ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
         """
         has_tls = security_protocol in TLS_PROTOCOLS
         if has_tls != (tls is not None) or (security_protocol in SASL_PROTOCOLS and self.sasl is None):

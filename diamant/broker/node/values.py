@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def topic_values(node: Node, topic: str, registry: str | None = None) -> Values:
     """Return the decoder of a topic's keys and values for one operation. It reads schemas when the first one is needed.
 
-    `registry`: the URL of one in place of the configured one, which alone gets the configured login. BadArgument.
+    `registry`: the URL of one in place of the configured one, which alone gets the configured login. Raises BadArgument.
     """
     from diamant.cleaner.values.registry import RegistryAddress
     from diamant.cleaner.values.schema_places import SchemaPlaces

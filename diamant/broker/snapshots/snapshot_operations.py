@@ -11,7 +11,7 @@ from diamant.progress import Progress
 
 
 async def snapshot(snapshots: Snapshots, _request: NoArguments, _: Progress) -> BrokerSnapshot:
-    """Create a snapshot. NotPossible, TooMany."""
+    """Create a snapshot. Raises NotPossible, TooMany."""
     return await snapshots.create()
 
 
@@ -21,7 +21,7 @@ async def list_snapshots(snapshots: Snapshots, _request: NoArguments, _: Progres
 
 
 async def delete_snapshot(snapshots: Snapshots, request: SnapshotRequest, _: Progress) -> Mapping[str, Any]:
-    """Delete a snapshot. NotFound, NotPossible."""
+    """Delete a snapshot. Raises NotFound, NotPossible."""
     await snapshots.delete(request.id)
     return {"id": request.id}
 
@@ -29,6 +29,6 @@ async def delete_snapshot(snapshots: Snapshots, request: SnapshotRequest, _: Pro
 async def reset(
     reset_to: Callable[[str, bool], Awaitable[None]], request: ResetRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Restore a snapshot. NotFound, NotPossible."""
+    """Restore a snapshot. Raises NotFound, NotPossible."""
     await reset_to(request.snapshot, request.seamless)
     return {"id": request.snapshot}

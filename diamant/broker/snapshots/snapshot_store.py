@@ -169,7 +169,7 @@ class Snapshots:
         return await asyncio.to_thread(lambda: [self.files.describe(one) for one in sorted(self.files.ids())])
 
     async def delete(self, snapshot_id: str) -> None:
-        """Delete a snapshot. NotFound, NotPossible during a reset."""
+        """Delete a snapshot. Raises NotFound, NotPossible during a reset."""
         path = self.find(snapshot_id)
         if self._node.is_stopping:
             raise NotPossible(
@@ -180,7 +180,7 @@ class Snapshots:
         await self.files.discard(trash)
 
     def find(self, snapshot_id: str) -> str:
-        """The path of a snapshot. NotFound."""
+        """The path of a snapshot. Raises NotFound."""
         if snapshot_id not in self.files.ids():
             raise NotFound(f"there is no snapshot {snapshot_id!r} in {self.files.path}")
         return f"{self.files.path}/{snapshot_id}"

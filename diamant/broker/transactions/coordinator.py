@@ -91,7 +91,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Return the id of a transactional producer, and an epoch that fences all earlier producers (InitProducerId).
 
-        NewProducerIdNeeded if a new id is needed and `new_producer_id` is None. KafkaError: as `find`;
+        Raises NewProducerIdNeeded if a new id is needed and `new_producer_id` is None. KafkaError: as `find`;
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction was in progress: it is aborted.
         """
         if not transactional_id:
@@ -165,7 +165,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Commit or abort; return the producer's id and epoch from now on (`client_version` 2 raises the epoch).
 
-        NewProducerIdNeeded if one is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
+        Raises NewProducerIdNeeded if one is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
         """
         self._check_client_version(client_version)
         txn = self._known(transactional_id)

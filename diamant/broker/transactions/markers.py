@@ -93,7 +93,7 @@ def write_markers(
 
 
 def _log(node: Node, topic: str, partition: int) -> Log | None:
-    """Return the log of a partition; None if it was deleted. KafkaError KAFKA_STORAGE_ERROR if it should exist.
+    """Return the log of a partition; None if it was deleted. Raises KafkaError KAFKA_STORAGE_ERROR if it should exist.
 
     A topic in creation replaces a deleted one of the same name, and with it the records of the transaction.
     """

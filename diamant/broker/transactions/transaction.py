@@ -149,7 +149,7 @@ def initialized(
     """Return the transaction with the next epoch, or a new id, for an initializing producer; an open one is aborted.
 
     After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the client's
-    own view of its id and epoch (KIP-360), None at its start. NewProducerIdNeeded if the epochs are exhausted and
+    own view of its id and epoch (KIP-360), None at its start. Raises NewProducerIdNeeded if the epochs are exhausted and
     `new_producer_id` is None. KafkaError: PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
     """
     if expected is not None and not _may_be(txn, expected):
@@ -246,7 +246,7 @@ def ended(
 ) -> Transaction | None:
     """Return the transaction in PrepareCommit or PrepareAbort; None if it has already ended so and this is a retry.
 
-    NewProducerIdNeeded as for `initialized`. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    Raises NewProducerIdNeeded as for `initialized`. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     if client_version >= 2:
@@ -304,7 +304,7 @@ def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_i
     """Return the abort of an open transaction without its producer's request: a timeout, or another producer.
 
     The raised epoch fences the producer. From `server_version` 2 on, that producer can initialize again with the old
-    epoch, and gets the new one. NewProducerIdNeeded as for `initialized`.
+    epoch, and gets the new one. Raises NewProducerIdNeeded as for `initialized`.
     """
     if server_version >= 2:
         return _ending_raised(txn, False, now_ms, new_producer_id)
@@ -376,7 +376,7 @@ def to_value(txn: Transaction) -> TransactionValue:
 
 
 def from_value(transactional_id: str, value: TransactionValue) -> Transaction | None:
-    """Return the stored transaction; None for a dead id. ValueError for an unknown status."""
+    """Return the stored transaction; None for a dead id. Raises ValueError for an unknown status."""
     state = TransactionState(value.status)
     if state is TransactionState.DEAD:
         return None

@@ -188,7 +188,7 @@ class TransactionStore:
     # -- changes ---------------------------------------------------------------------------------------------------------
 
     def put(self, txn: Transaction) -> Transaction:
-        """Write a transaction, then apply it. KafkaError if it could not be written; then nothing has changed."""
+        """Write a transaction, then apply it. Raises KafkaError if it could not be written; then nothing has changed."""
         transactional_id = txn.transactional_id
         value = encode_value(to_value(txn), 1 if self.server_version >= 1 else 0)
         record = KeyValue(encode_key(transactional_id), value)
@@ -200,7 +200,7 @@ class TransactionStore:
         return txn
 
     def remove(self, partition: int, transactional_ids: Iterable[str]) -> None:
-        """Write tombstones for ids of one partition, and drop the ids. KafkaError if they could not be written."""
+        """Write tombstones for ids of one partition, and drop the ids. Raises KafkaError if they could not be written."""
         ids = list(transactional_ids)
         self.topic.append(partition, [KeyValue(encode_key(transactional_id), None) for transactional_id in ids])
         for transactional_id in ids:

@@ -139,7 +139,7 @@ class Intent(RemovalIntent):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Intent:
-        """Undo `to_bytes`. ValueError for any other input."""
+        """Undo `to_bytes`. Raises ValueError for any other input."""
 
         def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
             overrides = plain.get("overrides", ())

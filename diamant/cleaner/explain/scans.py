@@ -51,7 +51,7 @@ class OpenSegment:
 
     @classmethod
     def of(cls, env: Env, path: str, base_offset: int, size: int, *, is_removed: bool = False) -> OpenSegment:
-        """Open a file for reading. OSError if it is gone."""
+        """Open a file for reading. Raises OSError if it is gone."""
         return cls(env.open(path, read_only=True), path, base_offset, size, is_removed)
 
     def decided(

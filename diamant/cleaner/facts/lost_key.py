@@ -65,7 +65,7 @@ def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
 def facts_without_key(
     env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched
 ) -> tuple[SegmentFacts, KeyFilter] | None:
-    """Return the facts and the filter of an output; None if the output has to be read. OSError."""
+    """Return the facts and the filter of an output; None if the output has to be read. Raises OSError."""
     facts = touched.facts
     if output.source_base_offsets != (facts.base_offset,) or not 0 < output.size < facts.size:
         return None

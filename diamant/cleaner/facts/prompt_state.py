@@ -46,7 +46,7 @@ class PromptLog:
         """Segments that have a filter, or for which none is made."""
 
     def cleanable_range(self, checkpoint: int | None, now_ms: int, *, force: bool) -> CleanableRange:
-        """Return the range of the next round; quarantines segments that turn out to be unreadable. CorruptLog."""
+        """Return the range of the next round; quarantines segments that turn out to be unreadable. Raises CorruptLog."""
         while True:
             first_dirty = self.quarantine.first_dirty(checkpoint)
             try:

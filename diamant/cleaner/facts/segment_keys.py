@@ -66,7 +66,7 @@ def file_segment_facts(
 ) -> None:
     """File the facts of a closed segment with its filter, unless its file was replaced before the read.
 
-    CorruptLog, OSError; and the exceptions of `check_done`.
+    Raises CorruptLog, OSError; and the exceptions of `check_done`.
     """
     path = names.log_file(task.directory, task.base_offset)
     times = env.mtime_ms(path), env.birth_ms(path)
@@ -87,7 +87,7 @@ def read_key_facts(
     check_done: CheckDone = never_done,
     throttle: Throttle = no_throttle,
 ) -> tuple[SegmentFacts, KeyFilter | None]:
-    """Return the facts of the segment in `path`, and its filter unless it has too many keys. CorruptLog, OSError.
+    """Return the facts of the segment in `path`, and its filter unless it has too many keys. Raises CorruptLog, OSError.
 
     `check_done` and `throttle` are called before each chunk, and may raise.
     """

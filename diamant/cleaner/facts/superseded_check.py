@@ -72,7 +72,7 @@ class LookReport:
 
 
 def look(env: Env, plan: LookPlan) -> LookReport:
-    """Read what is needed. Any thread. BoundExceeded, CorruptLog, and OSError if a segment has been removed."""
+    """Read what is needed. Any thread. Raises BoundExceeded, CorruptLog, and OSError if a segment has been removed."""
     return _Look(env, plan).report()
 
 

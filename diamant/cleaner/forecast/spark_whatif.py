@@ -64,7 +64,7 @@ def run_trials(
 
 
 def outcome(trial: Trial, *, driver: Versions, now_ms: int, until_ms: int | None, key_bytes: int) -> TrialOutcome:
-    """Run a trial as a task. SparkError if this machine has other code or other files than the driver."""
+    """Run a trial as a task. Raises SparkError if this machine has other code or other files than the driver."""
     check_versions(driver)
     from diamant.cleaner.forecast.overlay_states import OverlayStates
     from diamant.cleaner.forecast.partition_forecast import forecast

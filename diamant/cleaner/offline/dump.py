@@ -140,7 +140,7 @@ def dump_directory(
 def dump_file(env: Env, path: str, *, with_records: bool = False, advance: Advance | None = None) -> Iterator[Item]:
     """Yield the contents of one file, whose kind is in its name; `.deleted`, `.cleaned` or `.swap` may be appended to it.
 
-    StorageError for a name outside a log directory's, or if a broker holds the directory.
+    Raises StorageError for a name outside a log directory's, or if a broker holds the directory.
     """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)

@@ -45,7 +45,7 @@ def explain_partition(
     """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
 
     Also returns the messages that a start would log, and the first damage in each segment. `scratch`: an empty directory for
-    what opening the log writes. CorruptLog and other StorageErrors that would stop a start.
+    what opening the log writes. Raises CorruptLog and other StorageErrors that would stop a start.
     """
     with opened_partition(
         env, partition, config, now_ms, scratch, producer_expiration_ms=producer_expiration_ms

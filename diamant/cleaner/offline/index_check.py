@@ -20,19 +20,19 @@ _TIME_ENTRY = Struct(">qi")
 
 
 def read_offset_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int, int]]:
-    """Return the `(offset, position)` entries of an `.index` file. OSError if it cannot be read."""
+    """Return the `(offset, position)` entries of an `.index` file. Raises OSError if it cannot be read."""
     data = _entries(env, path, offset_index.ENTRY_SIZE)
     return ((base_offset + relative, position) for relative, position in _OFFSET_ENTRY.iter_unpack(data))
 
 
 def read_time_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int, int]]:
-    """Return the `(timestamp, offset)` entries of a `.timeindex` file. OSError if it cannot be read."""
+    """Return the `(timestamp, offset)` entries of a `.timeindex` file. Raises OSError if it cannot be read."""
     data = _entries(env, path, time_index.ENTRY_SIZE)
     return ((timestamp, base_offset + relative) for timestamp, relative in _TIME_ENTRY.iter_unpack(data))
 
 
 def read_txn_index(env: Env, path: str) -> list[AbortedTxn]:
-    """Return the aborted transactions of a `.txnindex` file. OSError if it cannot be read."""
+    """Return the aborted transactions of a `.txnindex` file. Raises OSError if it cannot be read."""
     data = env.read_bytes(path, MAX_LOG_FILE)
     return [
         AbortedTxn.from_bytes(bytearray(data), position)

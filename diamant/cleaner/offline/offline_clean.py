@@ -104,7 +104,7 @@ def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment]
 
 
 def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread with the compiled engine. KernelsMissing if there are no kernels."""
+    """Clean in this thread with the compiled engine. Raises KernelsMissing if there are no kernels."""
     require_kernels("the compiled engine")
     return best_engine()(
         env,

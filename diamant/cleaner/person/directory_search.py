@@ -77,7 +77,7 @@ def directory_lines(
     *,
     is_confirmed: bool = False,
 ) -> Iterator[Line]:
-    """Yield the lines. `tasks`: of all topics. MapError, Doubtful, TooManyIdentifiers, TooManyRecords."""
+    """Yield the lines. `tasks`: of all topics. Raises MapError, Doubtful, TooManyIdentifiers, TooManyRecords."""
     people.check_given(given)
     rules = people.of_topics(tasks)
     sizes = {topic: sum(one.partition.size for one in of_topic) for topic, of_topic in tasks.items()}
@@ -130,7 +130,7 @@ def search_one_by_one(
 def search_partition(
     env: Env, task: PartitionTask, search: TopicSearch, known: KnownIdentifiers, schemas: Schemas, scratch: str
 ) -> Iterator[PartitionFound | Line]:
-    """Yield the result of a partition, then the lines of its records. `known` learns from them. TooManyRecords."""
+    """Yield the result of a partition, then the lines of its records. `known` learns from them. Raises TooManyRecords."""
     partition = task.partition
     values = Values(schemas, partition.topic)
     search = search.decoding(values)

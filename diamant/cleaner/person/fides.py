@@ -28,7 +28,7 @@ class _Field(NamedTuple):
 
 
 def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
-    """Return a dataset in the form of a map. MapError."""
+    """Return a dataset in the form of a map. Raises MapError."""
     collections: dict[str, list[_Field]] = {}
     owners: dict[str, str] = {}
     for dataset in _list(found.get("dataset"), "dataset"):

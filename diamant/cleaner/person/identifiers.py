@@ -171,7 +171,7 @@ class KnownIdentifiers:
         return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=decoder) for text in texts), names)
 
     def learn(self, topic: str, partition: int, offset: int, lessons: Iterable[Lesson]) -> None:
-        """Add what a record of the person teaches. Doubtful, TooManyIdentifiers."""
+        """Add what a record of the person teaches. Raises Doubtful, TooManyIdentifiers."""
         for identifier, by, is_person in lessons:
             name, value = identifier
             if self.has(name, value):
@@ -184,7 +184,7 @@ class KnownIdentifiers:
             self._add(IdentifierStep(identifier, topic, partition, offset, by))
 
     def check_share(self, search: TopicSearch, matched: int, total: int) -> None:
-        """Check how many of a topic's records a search has found. Doubtful if that is a large share."""
+        """Check how many of a topic's records a search has found. Raises Doubtful if that is a large share."""
         is_short = any(len(value) <= SHORT_CHARACTERS for name in search.names for value in self._values.get(name, {}))
         limit = LARGE_SHARE_OF_SHORT if is_short else LARGE_SHARE
         if matched < FEW_RECORDS or matched <= limit * total:
@@ -196,7 +196,7 @@ class KnownIdentifiers:
         )
 
     def doubt(self, text: str) -> None:
-        """Note that identifiers may belong to several people. Doubtful, unless the caller has confirmed it."""
+        """Note that identifiers may belong to several people. Raises Doubtful, unless the caller has confirmed it."""
         if not self._is_confirmed:
             raise Doubtful(text)
         if text not in self.doubts and len(self.doubts) < MAX_DOUBTS:

@@ -44,7 +44,7 @@ class Keep:
 
 
 def parse_keep(until: object, because: object) -> Keep:
-    """Check both fields. ValueError; its text begins with the field."""
+    """Check both fields. Raises ValueError; its text begins with the field."""
     if not isinstance(because, str) or not because.strip():
         raise ValueError("because: expected the ground for which the records stay")
     if not isinstance(until, str) or not (_PERIOD.fullmatch(until) or _is_date(until)):

@@ -17,7 +17,7 @@ _MAX_DEPTH = 50
 
 
 def parse_map_file(content: bytes, name: str) -> PeopleMap:
-    """Return the map in a file's content. MapError with the file's name and the place in it."""
+    """Return the map in a file's content. Raises MapError with the file's name and the place in it."""
     file = PurePath(name).name
     try:
         found = parse_yaml(content)
@@ -68,7 +68,7 @@ def dataset_text(people: PeopleMap, key: str) -> str:
 
 
 def parse_yaml(content: bytes) -> Any:
-    """Return the objects, lists and texts in a YAML or JSON file. MapError."""
+    """Return the objects, lists and texts in a YAML or JSON file. Raises MapError."""
     import yaml
 
     if len(content) > MAX_BYTES:

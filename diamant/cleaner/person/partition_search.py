@@ -93,7 +93,7 @@ def find_matches(
     skip: Callable[[int], bool] = lambda _: False,
     check: Check = bool,
 ) -> Matches:
-    """Return the records that a search selects. `skip`: tells of an offset that it was found before. TooManyRecords.
+    """Return the records that a search selects. `skip`: tells of an offset that it was found before. Raises TooManyRecords.
 
     `below_offset`: the end of the log when the files were opened.
     """

@@ -55,7 +55,7 @@ WHOLE_KEY = FieldPath(KEY, ())
 
 
 def parse_place(text: str) -> FieldPath:
-    """Parse a place. ValueError with what was expected."""
+    """Parse a place. Raises ValueError with what was expected."""
     try:
         node = parse_where(f"{text} exists").node
     except WhereError:

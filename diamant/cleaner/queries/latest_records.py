@@ -48,7 +48,7 @@ def latest_records(
 ) -> Generator[Record, None, None]:
     """Yield the records; see the module. `segments` is called twice, `check_done` raises to stop. Any thread.
 
-    CorruptLog for unreadable batches, since the latest record would be unknown.
+    Raises CorruptLog for unreadable batches, since the latest record would be unknown.
     """
 
     def pieces(reader: PieceReader) -> Iterator[tuple[OpenSegment, Piece]]:

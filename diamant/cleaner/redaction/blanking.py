@@ -64,7 +64,7 @@ class FieldChange:
         return field_text(self.field, self.path)
 
     def header(self, old: bytes | None) -> bytes | None:
-        """Return what becomes of a header's value. Unchangeable."""
+        """Return what becomes of a header's value. Raises Unchangeable."""
         kind = self.new.kind
         if kind == DEFAULT:
             raise Unchangeable("headers have no defaults")
@@ -98,7 +98,7 @@ class Blanking:
         return [text for one in given for text in _texts_given(one.given) if text]
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
-        """Return the changed record; the record itself if nothing changes. Unchangeable."""
+        """Return the changed record; the record itself if nothing changes. Raises Unchangeable."""
         value, headers = record.value, record.headers
         lost: list[bytes] = []
         seen: list[str] = []
@@ -123,7 +123,7 @@ class Blanking:
 
 
 def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) -> Blanking | None:
-    """Return the changes that a request asks for; None if it asks for none. WhereError.
+    """Return the changes that a request asks for; None if it asks for none. Raises WhereError.
 
     `blank`: fields. `blank_with`: what they become. `given`: texts such as `value.name="Ada L."`.
     """
@@ -154,7 +154,7 @@ def stated_blanking(
 ) -> Blanking | None:
     """Return the changes that a certificate states. `given`: the values that it has as digests only.
 
-    None if one of these is missing, or is not that of the certificate. WhereError.
+    None if one of these is missing, or is not that of the certificate. Raises WhereError.
     """
     known = {one.name: one for one in given.changes} if isinstance(given, Blanking) else {}
     changes = []
@@ -180,7 +180,7 @@ def _replacement(text: str) -> NewValue:
 
 
 def _json(text: str) -> str:
-    """Check a value that is given as JSON. WhereError."""
+    """Check a value that is given as JSON. Raises WhereError."""
     _check_text(text, "set")
     try:
         json.dumps(json.loads(text, parse_constant=_refuse), ensure_ascii=False).encode()

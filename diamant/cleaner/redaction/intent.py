@@ -119,7 +119,7 @@ class RedactionIntent(RemovalIntent):
         return self.records_found + sum((one.unchanged or 0) + (one.unchangeable or 0) for one in self.found.values())
 
     def parsed_where(self, values: Values | None = None) -> Where:
-        """Return the condition, with the fields to change. WhereError."""
+        """Return the condition, with the fields to change. Raises WhereError."""
         blanking = parse_blanking(self.blank, self.blank_with, self.set)
         return parse_where(self.where, self.undecided, values, blanking)
 
@@ -135,7 +135,7 @@ class RedactionIntent(RemovalIntent):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RedactionIntent:
-        """Undo `to_bytes`. ValueError for any other input."""
+        """Undo `to_bytes`. Raises ValueError for any other input."""
 
         def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
             parse_where(plain["where"], plain.get("undecided", HOLD))

@@ -209,12 +209,12 @@ def is_json(data: bytes) -> bool:
 
 
 def _parse(data: bytes) -> Any:
-    """Return the JSON in `data`. ValueError, RecursionError."""
+    """Return the JSON in `data`. Raises ValueError, RecursionError."""
     return DECODER.decode(data.decode("utf-8-sig"))
 
 
 def _decoded(frame: Frame, decode: Callable[[Frame], Any]) -> Any:
-    """Return the value in a frame. Undecodable."""
+    """Return the value in a frame. Raises Undecodable."""
     try:
         return decode(frame)
     except Undecodable:

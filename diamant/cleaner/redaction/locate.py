@@ -161,7 +161,7 @@ def locate_records(
     `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
     `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond. `on_lost` takes each distinctive text that a record
     loses, with the record. `check` is called now and then, and raises to stop. `hits`: of an earlier search.
-    OSError.
+    Raises OSError.
     """
     search = _Search(
         env, segments, where, below_offset, offset_bytes, max_keys, max_batch_bytes, on_lost, advance, check, hits
@@ -369,7 +369,7 @@ def _size(record: Record) -> int:
 
 
 def _records(batch: ChunkBatch) -> Iterator[Record]:
-    """Yield the records. CorruptLog."""
+    """Yield the records. Raises CorruptLog."""
     first, last = batch.header.base_offset, batch.header.last_offset
     for record in batch.iter_records():
         if not first <= record.offset <= last:

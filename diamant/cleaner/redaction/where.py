@@ -209,7 +209,7 @@ class RecordChange(Protocol):
         ...
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
-        """Return the changed record. Unchangeable."""
+        """Return the changed record. Raises Unchangeable."""
         ...
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
@@ -338,7 +338,7 @@ _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 def parse_where(
     text: str, undecided: str = HOLD, values: Values | None = None, blanking: RecordChange | None = None
 ) -> Where:
-    """Parse a text. WhereError if it is not a valid `where`, or too large. `values` None: no schema is known."""
+    """Parse a text. Raises WhereError if it is not a valid `where`, or too large. `values` None: no schema is known."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
@@ -351,7 +351,7 @@ def parse_where(
 
 
 def parse_field(text: str, what: str) -> tuple[str, tuple[str, ...], str]:
-    """Return `key`, `value` or `header`, the path, and the rest of a text. `what`: its name in errors. WhereError."""
+    """Return `key`, `value` or `header`, the path, and the rest of a text. `what`: its name in errors. Raises WhereError."""
     return _Parser(text, what).field()
 
 

@@ -47,7 +47,7 @@ class RowRecords:
         """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
 
         The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`, and for batches whose
-        offsets do not ascend; OSError.
+        offsets do not ascend; raises OSError.
         """
         file = env.open(path, read_only=True)
         last_offset = -1

@@ -70,7 +70,7 @@ class AvroType:
     scale: int = 0
 
     def branch(self, index: int) -> AvroType:
-        """Return a branch of a union. Undecodable."""
+        """Return a branch of a union. Raises Undecodable."""
         if not 0 <= index < len(self.parts):
             raise Undecodable("a union has no such branch: the value has another schema")
         return self.parts[index]
@@ -80,14 +80,14 @@ class AvroReader:
     """Reads values of one schema. Any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
-        """`references`: schemas by name, each after those that it refers to. Undecodable for a bad schema."""
+        """`references`: schemas by name, each after those that it refers to. Raises Undecodable for a bad schema."""
         names: dict[str, AvroType] = {}
         for other in (references or {}).values():
             _compiled(other, names)
         self.type = _compiled(text, names)
 
     def read(self, payload: bytes) -> Any:
-        """Return the value. Undecodable."""
+        """Return the value. Raises Undecodable."""
         cursor = Cursor(payload)
         found = self.type.read(cursor, 0)
         if not cursor.is_at_end:

@@ -212,7 +212,7 @@ def _scalar(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """Return a text as UTF-8. Unchangeable for lone surrogates, which it does not have."""
+    """Return a text as UTF-8. Raises Unchangeable for lone surrogates, which it does not have."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -260,7 +260,7 @@ def _number_of(kind: AvroType, text: str) -> int:
 
 
 def edit_avro(kind: AvroType, payload: bytes, path: Sequence[str], new: NewValue) -> list[Edit]:
-    """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
+    """Return the edits that change the fields at a path. Raises Undecodable, Unchangeable."""
     edits = AvroEdits(Cursor(payload), path, new)
     edits.visit(kind, 0, 0)
     return edits.found

@@ -46,7 +46,7 @@ def _reader() -> ProtobufReader:
 
 
 def parse_descriptor_set(data: bytes) -> SchemaText:
-    """Return the schema in a set, with the files that it imports. Undecodable."""
+    """Return the schema in a set, with the files that it imports. Raises Undecodable."""
     try:
         files = _reader().read(_FIRST_MESSAGE + data)
         texts = {one["name"]: "\n".join(_file(one)) for one in plain(files)["file"]}

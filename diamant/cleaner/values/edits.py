@@ -56,7 +56,7 @@ class Edit(NamedTuple):
 
 
 def whole(number: float | Decimal, scale: int = 0) -> int:
-    """Return a number times 10 to the power of `scale`, as an integer. Unchangeable if it is none, or too large."""
+    """Return a number times 10 to the power of `scale`, as an integer. Raises Unchangeable if it is none, or too large."""
     exact = number if isinstance(number, Decimal) else Decimal(number)
     sign, digits, exponent = exact.as_tuple()
     # An integer of 1e999999999 would fill the memory.
@@ -70,7 +70,7 @@ def whole(number: float | Decimal, scale: int = 0) -> int:
 
 
 def real(number: float | Decimal, form: str) -> bytes:
-    """Return a number as a float of this form of `struct`. Unchangeable if it is too large."""
+    """Return a number as a float of this form of `struct`. Raises Unchangeable if it is too large."""
     try:
         found = float(number)
         data = struct.pack(form, found)

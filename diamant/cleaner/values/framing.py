@@ -50,7 +50,7 @@ class Frame(NamedTuple):
     """What a header says beyond the schema: the message indexes of Protobuf."""
 
     def payload(self) -> bytes:
-        """Return the payload. Undecodable."""
+        """Return the payload. Raises Undecodable."""
         payload = self.data[self.start :]
         if not self.is_compressed:
             return payload

@@ -60,7 +60,7 @@ class ProtoFile:
 
 
 def parse_proto(text: str) -> ProtoFile:
-    """Parse a file. Undecodable."""
+    """Parse a file. Raises Undecodable."""
     try:
         return _Parser(text).parse()
     except (ValueError, IndexError):

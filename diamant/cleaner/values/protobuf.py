@@ -85,7 +85,7 @@ class ProtobufReader:
     """Reads messages of one schema. Any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
-        """`references`: files by the names in their imports. Undecodable for a bad schema."""
+        """`references`: files by the names in their imports. Raises Undecodable for a bad schema."""
         self.types: dict[str, Type] = {}
         for other in (_WELL_KNOWN, *(references or {}).values()):
             self.types.update(parse_proto(other).types)
@@ -94,7 +94,7 @@ class ProtobufReader:
         self.types.update(file.types)
 
     def read(self, payload: bytes) -> Any:
-        """Return the message behind its message indexes. Undecodable."""
+        """Return the message behind its message indexes. Raises Undecodable."""
         cursor = Cursor(payload)
         message = self.message_at(cursor)
         return self.message(cursor, message, len(payload), 0)

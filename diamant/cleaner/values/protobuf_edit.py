@@ -34,7 +34,7 @@ _ANY_URL, _ANY_VALUE = 1, 2
 
 
 def edit_protobuf(reader: ProtobufReader, payload: bytes, path: Sequence[str], new: NewValue) -> list[Edit]:
-    """Return the edits that change the fields at a path. Undecodable, Unchangeable."""
+    """Return the edits that change the fields at a path. Raises Undecodable, Unchangeable."""
     cursor = Cursor(payload)
     message = reader.message_at(cursor)
     edits = _Edits(reader, cursor, new)

@@ -60,7 +60,7 @@ class RegistryAddress:
 
 
 def registry_address(url: str, user: str | None, token_file: str | None, ca_file: str | None) -> RegistryAddress:
-    """Return an address by options. `user`: NAME:PASSWORD-FILE. ValueError, OSError."""
+    """Return an address by options. `user`: NAME:PASSWORD-FILE. Raises ValueError, OSError."""
     if user is None:
         return RegistryAddress(url, None, None if token_file is None else _secret(token_file), ca_file)
     name, colon, file = user.partition(":")
@@ -93,7 +93,7 @@ class SchemaRegistry:
         self._down: str | None = None
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema with an id or a GUID. NoSchema."""
+        """Return the schema with an id or a GUID. Raises NoSchema."""
         del topic, field
         kind, own = name
         if kind not in (ID, GUID):

@@ -32,7 +32,7 @@ class SchemaDirectory:
         self._path = path
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of a name, else that of the topic's keys or values. NoSchema if it cannot be read."""
+        """Return the schema of a name, else that of the topic's keys or values. Raises NoSchema if it cannot be read."""
         try:
             return self._find(name, f"{topic}-{field}")
         except OSError as error:

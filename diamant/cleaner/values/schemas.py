@@ -74,7 +74,7 @@ class Schemas:
         return Schemas, (self._sources,)  # without what is compiled
 
     def decode(self, frame: Frame, topic: str, field: str) -> Any:
-        """Return the value in a frame (`nodes`). Undecodable, also if no source has the schema."""
+        """Return the value in a frame (`nodes`). Raises Undecodable, also if no source has the schema."""
         return self._reader_of(frame, topic, field).read(frame.prefix + frame.payload())
 
     def change(
@@ -82,7 +82,7 @@ class Schemas:
     ) -> tuple[bytes, list[list[Edit]]]:
         """Return the payload of a frame with other values at some paths, and for each path its edits.
 
-        Undecodable, Unchangeable.
+        Raises Undecodable, Unchangeable.
         """
         reader = self._reader_of(frame, topic, field)
         payload = frame.prefix + frame.payload()
@@ -93,7 +93,7 @@ class Schemas:
         return payload[len(frame.prefix) :], made
 
     def _reader_of(self, frame: Frame, topic: str, field: str) -> Reader:
-        """Return the reader of a frame's schema. Undecodable if there is none."""
+        """Return the reader of a frame's schema. Raises Undecodable if there is none."""
         place = (frame.schema, topic, field)
         with self._lock:
             found = self._readers.get(place)
@@ -169,13 +169,13 @@ class Values:
         return None if data is None else frame_of(data, field, record.headers)
 
     def decode(self, frame: Frame, field: str) -> Any:
-        """Return the value in a frame (`nodes`). Undecodable."""
+        """Return the value in a frame (`nodes`). Raises Undecodable."""
         return self.schemas.decode(frame, self.topic, field)
 
     def change(
         self, frame: Frame, field: str, changes: Sequence[tuple[Sequence[str], NewValue]]
     ) -> tuple[bytes, list[list[Edit]]]:
-        """Return the payload with other values at some paths, and for each path its edits. Undecodable, Unchangeable."""
+        """Return the payload with other values at some paths, and for each path its edits. Raises Undecodable, Unchangeable."""
         return self.schemas.change(frame, self.topic, field, changes)
 
 

@@ -85,7 +85,7 @@ def update_crc(buffer: WritableBuffer, position: int) -> None:
 def iter_headers(buffer: Buffer, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of every whole entry from `position` up to `end` (default: the buffer's), of any magic.
 
-    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that extends past the end. CorruptBatch at
+    Ends without an error at a torn tail: fewer bytes than a prefix, or an entry that extends past the end. Raises CorruptBatch at
     an entry that is too short for its magic, or of unknown magic, such as zero padding. CRCs are not checked. A compressed
     entry of magic 0 or 1 must be decompressed for its base offset, which can also raise CorruptBatch.
     Source: `ByteBufferLogInputStream`, `FileLogInputStream`.

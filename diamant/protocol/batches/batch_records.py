@@ -63,7 +63,7 @@ def iter_records(
 ) -> Iterator[Record]:
     """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
-    Keys and values are copies. The CRC is not checked. CorruptBatch unless there are exactly the declared number of
+    Keys and values are copies. The CRC is not checked. Raises CorruptBatch unless there are exactly the declared number of
     well-formed records, or OversizedRecord for a record of a compressed batch above `max_record_bytes`, possibly after some were
     yielded; DecompressionBomb above `max_bytes`.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
@@ -90,7 +90,7 @@ def records_payload(
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` as in `decompress`.
+    Raises CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` as in `decompress`.
     """
     end = position + header.size
     if end > len(buffer):

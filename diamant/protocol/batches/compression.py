@@ -366,7 +366,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
 def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
 
-    CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
+    Raises CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
     also detects a truncated frame, which streaming readers mistake for the end.
     """
     from diamant.protocol.batches.zstd_frames import ZSTD_MAGIC

@@ -56,7 +56,7 @@ def control_key(control_type: int) -> bytes:
 def parse_control_type(key: bytes | None) -> ControlType:
     """Return the type in a control record's key, UNKNOWN for types of later versions of Kafka.
 
-    CorruptBatch if the key is null, shorter than 4 bytes or of a negative version.
+    Raises CorruptBatch if the key is null, shorter than 4 bytes or of a negative version.
     """
     if key is None or len(key) < _KEY.size:
         found = "null" if key is None else f"{len(key)} bytes"

@@ -213,7 +213,7 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Return the header of the magic 2 batch at `position`.
 
-    Checks neither the CRC nor that the buffer contains the whole batch. CorruptBatch if there are fewer than 61 bytes, if
+    Checks neither the CRC nor that the buffer contains the whole batch. Raises CorruptBatch if there are fewer than 61 bytes, if
     the magic is not 2, or if the length field is less than 49.
     """
     try:

@@ -108,7 +108,7 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
 def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> BatchHeader:
     """Return a batch header for the entry at `position`; decompresses a wrapper for its first offset.
 
-    Fields that the old formats lack are -1. CorruptBatch for invalid structure, also of wrapped entries.
+    Fields that the old formats lack are -1. Raises CorruptBatch for invalid structure, also of wrapped entries.
     """
     entry = parse_entry(buffer, position)
     base_offset = entry.offset

@@ -56,7 +56,7 @@ class Assignment(NamedTuple):
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """Return the topics of a subscription of any version; ignores the rest. ProtocolError if they are malformed."""
+    """Return the topics of a subscription of any version; ignores the rest. Raises ProtocolError if they are malformed."""
     try:
         return _read_topics(memoryview(metadata))[0]
     except (IndexError, StructError, UnicodeDecodeError) as error:
@@ -64,7 +64,7 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 
 
 def parse_subscription(metadata: bytes) -> Subscription:
-    """Parse a subscription from a member's metadata. ProtocolError if it is malformed."""
+    """Parse a subscription from a member's metadata. Raises ProtocolError if it is malformed."""
     view = memoryview(metadata)
     try:
         topics, position = _read_topics(view)
@@ -86,7 +86,7 @@ def parse_subscription(metadata: bytes) -> Subscription:
 
 
 def parse_assignment(assignment: bytes) -> Assignment:
-    """Parse a consumer's assignment. ProtocolError if it is malformed."""
+    """Parse a consumer's assignment. Raises ProtocolError if it is malformed."""
     view = memoryview(assignment)
     try:
         protocol_version(assignment)
@@ -98,7 +98,7 @@ def parse_assignment(assignment: bytes) -> Assignment:
 
 
 def protocol_version(data: bytes) -> int:
-    """Return the version at the start of a subscription or assignment. ProtocolError if there is none."""
+    """Return the version at the start of a subscription or assignment. Raises ProtocolError if there is none."""
     if len(data) < 2:
         raise ProtocolError(f"{len(data)} bytes, expected a version of 2 first")
     (version,) = INT16.unpack_from(data)

@@ -427,7 +427,7 @@ _UNREADABLE = (IndexError, StructError, UnicodeDecodeError, MalformedRecord)
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
-    """Parse a record's key, None for types other than the above. CorruptBatch if it is malformed."""
+    """Parse a record's key, None for types other than the above. Raises CorruptBatch if it is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         record_type = _TYPES.get(number or 1)
@@ -441,7 +441,7 @@ def parse_key(key: bytes) -> GroupRecordKey | None:
 def parse_value(key: GroupRecordKey, value: bytes) -> Any:
     """Parse the value for `key`; its class is named like the key's, with Value in place of Key.
 
-    CorruptBatch if it is malformed or of an unknown version. Bytes after the known fields are ignored.
+    Raises CorruptBatch if it is malformed or of an unknown version. Bytes after the known fields are ignored.
     """
     record_type = _TYPES[_NUMBERS[type(key)]]
     try:
@@ -460,7 +460,7 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
 
 
 def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
-    """Parse a committed offset, like `parse_value`. CorruptBatch if it is malformed."""
+    """Parse a committed offset, like `parse_value`. Raises CorruptBatch if it is malformed."""
     return parse_value(_ANY_OFFSET, value)  # type: ignore[no-any-return]
 
 
@@ -474,7 +474,7 @@ def _layout(record_type: _RecordType, version: int) -> RecordLayout:
 def encode_record(key: GroupRecordKey, value: GroupRecordValue | None) -> tuple[bytes, bytes | None]:
     """Return key and value of a record; the value of a tombstone is None.
 
-    OverflowError for strings over 32,767 bytes in fields with int16 lengths.
+    Raises OverflowError for strings over 32,767 bytes in fields with int16 lengths.
     """
     return encode_key(key), None if value is None else encode_value(value)
 

@@ -44,7 +44,7 @@ class EncodedOffsets(NamedTuple):
 def encode_offset_records(
     group_id: str, topics: Sequence[TopicOffsets], commit_timestamp: int, expire_timestamp: int = NO_TIMESTAMP
 ) -> EncodedOffsets:
-    """Encode committed offsets; times are ms. OverflowError for strings over 32,767 bytes."""
+    """Encode committed offsets; times are ms. Raises OverflowError for strings over 32,767 bytes."""
     payloads = []
     values = []
     count = 0

@@ -53,7 +53,7 @@ class OtherGroupKey(NamedTuple):
 
 
 def parse_other_key(key: bytes) -> OtherGroupKey | None:
-    """Parse a key, None if it is none of a streams group. CorruptBatch if it is malformed."""
+    """Parse a key, None if it is none of a streams group. Raises CorruptBatch if it is malformed."""
     kind = _TYPES.get(int.from_bytes(key[:2], "big"))
     if kind is None:
         return None

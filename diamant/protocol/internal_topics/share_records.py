@@ -84,7 +84,7 @@ def encode_share_record(
 
 
 def parse_share_key(key: bytes) -> SharePartitionKey | None:
-    """Return the share partition of a record, None for types of a newer Kafka. CorruptBatch if it cannot be read."""
+    """Return the share partition of a record, None for types of a newer Kafka. Raises CorruptBatch if it cannot be read."""
     try:
         (number,) = INT16.unpack_from(key)
         return read_struct(_KEY, key, INT16.size)[0] if number in _VALUES else None
@@ -95,7 +95,7 @@ def parse_share_key(key: bytes) -> SharePartitionKey | None:
 
 
 def parse_share_value(key: bytes, value: bytes) -> ShareSnapshotValue | ShareUpdateValue:
-    """Return the value of the record with a known `key`. CorruptBatch if it cannot be read."""
+    """Return the value of the record with a known `key`. Raises CorruptBatch if it cannot be read."""
     try:
         (number,) = INT16.unpack_from(key)
         (version,) = INT16.unpack_from(value)

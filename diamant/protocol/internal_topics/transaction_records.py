@@ -67,7 +67,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def parse_key(key: bytes) -> str | None:
-    """Return the transactional id, None for a key of an unknown version. ProtocolError if it is malformed."""
+    """Return the transactional id, None for a key of an unknown version. Raises ProtocolError if it is malformed."""
     try:
         (version,) = INT16.unpack_from(key)
         if version != KEY_VERSION:
@@ -88,7 +88,7 @@ def encode_value(value: TransactionValue, version: int) -> bytes:
 
 
 def parse_value(data: bytes) -> TransactionValue:
-    """Parse a value; versions above 1 are read as 1. ProtocolError if it is malformed."""
+    """Parse a value; versions above 1 are read as 1. Raises ProtocolError if it is malformed."""
     try:
         (version,) = INT16.unpack_from(data)
         if version < 0:

@@ -155,7 +155,7 @@ def encode_control_record(record: ControlRecord) -> tuple[bytes, bytes]:
 def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
     """Parse a control record.
 
-    UnsupportedRecord for another type or a newer version, MalformedRecord for invalid bytes.
+    Raises UnsupportedRecord for another type or a newer version, MalformedRecord for invalid bytes.
     """
     try:
         _, kind = _KEY.unpack_from(key)

@@ -435,7 +435,7 @@ def encode_record(
 ) -> bytes:
     """Return the value of `record`, including its frame, in the version for `metadata_version` or in `version`.
 
-    MalformedRecord if the version cannot represent a field's value.
+    Raises MalformedRecord if the version cannot represent a field's value.
     """
     if version is None:
         version = record_version(record, metadata_version)

@@ -154,7 +154,7 @@ def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool
 def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any, int]:
     """Read a struct at a position; return it and the position after it.
 
-    IndexError or struct.error at a premature end, UnicodeDecodeError, MalformedRecord.
+    Raises IndexError or struct.error at a premature end, UnicodeDecodeError, MalformedRecord.
     """
     values = layout.values.copy()
     for key, _, read, _ in layout.plain:
@@ -167,7 +167,7 @@ def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any
 def write_struct(layout: RecordLayout, out: bytearray, record: Any) -> None:
     """Append a record; fields missing in this version are omitted, whatever their values.
 
-    OverflowError for strings that are too long; struct.error, TypeError, AttributeError, UnicodeEncodeError or
+    Raises OverflowError for strings that are too long; struct.error, TypeError, AttributeError, UnicodeEncodeError or
     MalformedRecord for other invalid values.
     """
     for _, name, _, write in layout.plain:

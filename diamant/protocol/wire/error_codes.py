@@ -45,7 +45,7 @@ class _Enough(Exception):
 def error_code_finder(api_key: int, version: int) -> Callable[[Buffer], list[int]]:
     """Return a function from a response's body to its error codes other than NONE.
 
-    ProtocolError if the version is not served. The function raises IndexError or struct.error for a malformed response.
+    Raises ProtocolError if the version is not served. The function raises IndexError or struct.error for a malformed response.
     """
     response = message_class(api_key, version, "response")
     offset = _offset_of_only_code(response)

@@ -69,7 +69,7 @@ def import_kio() -> None:
 
 
 def message_class(api_key: int, version: int, kind: Kind) -> type:
-    """Return kio's dataclass of a message. ProtocolError if the API or the version is not served."""
+    """Return kio's dataclass of a message. Raises ProtocolError if the API or the version is not served."""
     if not is_served(api_key, version):
         raise ProtocolError(f"{API_NAMES.get(api_key, 'unknown API')} (key {api_key}) version {version} is not served")
     name = API_NAMES[api_key]

@@ -57,19 +57,19 @@ _element_encoders: dict[tuple[int, int, str], Callable[[Any], bytes]] = {}
 
 
 def request_class(api_key: int, version: int) -> type:
-    """Return kio's dataclass of a request. ProtocolError if it is not served."""
+    """Return kio's dataclass of a request. Raises ProtocolError if it is not served."""
     return message_class(api_key, version, "request")
 
 
 def response_class(api_key: int, version: int) -> type:
-    """Return kio's dataclass of a response. ProtocolError if it is not served."""
+    """Return kio's dataclass of a response. Raises ProtocolError if it is not served."""
     return message_class(api_key, version, "response")
 
 
 def decode_request(api_key: int, version: int, body: memoryview | bytes) -> Any:
     """Decode a request's body into kio's dataclass.
 
-    ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The result
+    Raises ProtocolError if the API or the version is not served, or if the body does not begin with such a request. The result
     shares no memory with `body`.
     """
     decoder = _request_decoders.get((api_key, version))

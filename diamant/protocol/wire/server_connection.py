@@ -100,7 +100,7 @@ class ServerConnection:
     def received(self, count: int) -> list[Request]:
         """Process `count` bytes in the latest buffer; return the requests that they complete, in order.
 
-        ProtocolError for a size that is negative, too small for a header or above `max_frame_bytes`, and for a header that
+        Raises ProtocolError for a size that is negative, too small for a header or above `max_frame_bytes`, and for a header that
         does not fit its frame.
         """
         frame = self._frame

@@ -43,7 +43,7 @@ class TokenFrames:
         return self._buffer
 
     def received(self, count: int) -> list[Request]:
-        """Process `count` bytes; return the completed tokens. ProtocolError for an invalid size."""
+        """Process `count` bytes; return the completed tokens. Raises ProtocolError for an invalid size."""
         data = self._received
         data += self._buffer[:count]
         requests = []

@@ -60,7 +60,7 @@ def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
 def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition) -> int | None:
     """Return the recovery point of a partition: 0 if the file has no entry for it, None without a file.
 
-    CorruptLog as in `read_offset_checkpoint`.
+    Raises CorruptLog as in `read_offset_checkpoint`.
     """
     path = f"{log_directory}/{names.RECOVERY_POINT_CHECKPOINT}"
     return read_offset_checkpoint(env, path).get(partition, 0) if env.exists(path) else None
@@ -73,7 +73,7 @@ def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition
 
 
 def read_entries(env: Env, path: str, field_count: int) -> list[tuple[int, list[str]]]:
-    """Return `(line number, fields)` of each entry of a checkpoint file; none if it is missing. CorruptLog."""
+    """Return `(line number, fields)` of each entry of a checkpoint file; none if it is missing. Raises CorruptLog."""
     try:
         lines = env.read_bytes(path).decode("utf-8").splitlines()
     except FileNotFoundError:
@@ -237,7 +237,7 @@ def write_partition_metadata(env: Env, directory: str, topic_id: UUID) -> None:
 
 
 def read_partition_metadata(env: Env, directory: str) -> UUID | None:
-    """Return a partition's topic id, None if the file is missing. CorruptLog if the file is invalid."""
+    """Return a partition's topic id, None if the file is missing. Raises CorruptLog if the file is invalid."""
     path = f"{directory}/{names.PARTITION_METADATA}"
     try:
         lines = env.read_bytes(path).decode("utf-8", "replace").splitlines()

@@ -39,7 +39,7 @@ class ClockState(NamedTuple):
 
 
 def read_clock_file(env: Env, directory: str) -> ClockState | None:
-    """Return the state of this data directory's manual clock; None if it has none. StorageError if the file is invalid."""
+    """Return the state of this data directory's manual clock; None if it has none. Raises StorageError if the file is invalid."""
     path = f"{directory}/{names.MANUAL_CLOCK}"
     try:
         text = env.read_bytes(path).decode(errors="replace")
@@ -72,7 +72,7 @@ def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
 def open_clock(env: Env, directory: str) -> SettableClock:
     """Return the manual clock of a data directory, at its stored time or now, and write its state file.
 
-    If the `Env` already has a settable clock, it is moved forward if necessary and returned. StorageError, OSError.
+    If the `Env` already has a settable clock, it is moved forward if necessary and returned. Raises StorageError, OSError.
     """
     state = read_clock_file(env, directory)
     clock = env.clock

@@ -42,7 +42,7 @@ class MetaProperties:
 def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
     """Return the owner of a log directory, None if it is not formatted yet.
 
-    A missing `directory.id` (Kafka before 3.7 had none) is generated and added to the file, as in Kafka. CorruptLog if
+    A missing `directory.id` (Kafka before 3.7 had none) is generated and added to the file, as in Kafka. Raises CorruptLog if
     the file is invalid, StorageError if it is not KRaft's.
     """
     path = f"{directory}/{names.META_PROPERTIES}"

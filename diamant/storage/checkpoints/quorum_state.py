@@ -66,7 +66,7 @@ def write_quorum_state(env: Env, directory: str, state: QuorumState) -> None:
 def read_quorum_state(env: Env, directory: str) -> QuorumState:
     """Return the state of the metadata log in `directory`, epoch 0 without a leader if there is no file.
 
-    CorruptLog for anything but version 0 or 1.
+    Raises CorruptLog for anything but version 0 or 1.
     """
     path = f"{directory}/{names.QUORUM_STATE}"
     try:

@@ -55,7 +55,7 @@ class CheckpointFiles:
         self._written = checkpoints
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
-        """Write the recovery point checkpoint alone, at the start. OSError."""
+        """Write the recovery point checkpoint alone, at the start. Raises OSError."""
         checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{names.RECOVERY_POINT_CHECKPOINT}", points)
         self._written = self._written._replace(recovery_points=points)
 

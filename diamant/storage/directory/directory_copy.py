@@ -49,7 +49,7 @@ class DirectoryCopy:
         return bool(self._unlinked)
 
     def take(self, directory: LogDirectory, metadata: Mapping[str, bytes], broker_epoch: int) -> None:
-        """Capture the current state, on the loop thread. No log may be exchanging segments. OSError if the disk refuses.
+        """Capture the current state, on the loop thread. No log may be exchanging segments. Raises OSError if the disk refuses.
 
         `metadata`: the current files of the metadata log.
         """
@@ -79,7 +79,7 @@ class DirectoryCopy:
             self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
 
     def finish(self) -> None:
-        """Copy the files that could not be linked; blocks, for any thread. OSError if the disk refuses."""
+        """Copy the files that could not be linked; blocks, for any thread. Raises OSError if the disk refuses."""
         while self._unlinked:
             file, path = self._unlinked.pop()
             try:

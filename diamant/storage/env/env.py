@@ -160,7 +160,7 @@ class Env(Protocol):
         ...
 
     def link(self, path: str, new: str) -> None:
-        """Create a hard link at the unused path `new`. OSError if the file system does not allow it."""
+        """Create a hard link at the unused path `new`. Raises OSError if the file system does not allow it."""
         ...
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
@@ -234,7 +234,7 @@ class Env(Protocol):
         ...
 
     def lock(self, path: str) -> Lock:
-        """Lock a directory by its `.lock` file. StorageError if another process or this one holds the lock."""
+        """Lock a directory by its `.lock` file. Raises StorageError if another process or this one holds the lock."""
         ...
 
     def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
@@ -247,7 +247,7 @@ class Env(Protocol):
 
 
 def latest_write_ms(env: Env, path: str) -> int:
-    """Return the latest time at which a file was written, by the clock of `env`; OSError.
+    """Return the latest time at which a file was written, by the clock of `env`; raises OSError.
 
     The operating system's file times do not follow a manual clock, so by that one it may have been just now.
     """

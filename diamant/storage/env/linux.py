@@ -48,7 +48,7 @@ def load_statx() -> Statx | None:
 def birth_ms(path: str, load: Callable[[], Statx | None] = load_statx) -> int | None:
     """Return the creation time in ms since the epoch; None if the system or file system does not record it.
 
-    OSError as from `os.stat`.
+    Raises OSError as from `os.stat`.
     """
     os.stat(path)  # for its errors
     statx = load()

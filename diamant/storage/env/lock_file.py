@@ -44,7 +44,7 @@ class LockFile:
     def lock(self) -> bool:
         """Lock the file; False if its name no longer refers to it, since a lock on a removed file guards nothing.
 
-        InUse if another process holds the lock.
+        Raises InUse if another process holds the lock.
         """
         try:
             fcntl.lockf(self.fd, (fcntl.LOCK_EX if self.is_exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)

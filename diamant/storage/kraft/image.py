@@ -143,7 +143,7 @@ class MetadataImage:
     def apply(self, record: MetadataRecord, undo: Undo | None = None) -> None:
         """Apply one record; log every change in `undo`, if given.
 
-        InconsistentMetadata if the record contradicts the image; `undo_changes` then restores the image from `undo`.
+        Raises InconsistentMetadata if the record contradicts the image; `undo_changes` then restores the image from `undo`.
         Begin, End and Abort of transactions must not be passed: the reader of the log resolves them.
         """
         handler = _HANDLERS.get(type(record))

@@ -34,7 +34,7 @@ def is_of_diamant(incarnation_id: UUID) -> bool:
 def was_last_broker(env: Env, log_directory: str) -> bool:
     """Return whether a Diamant broker was the last one started on a log directory, as its metadata log tells.
 
-    False without a metadata log. StorageError or OSError if it cannot be read.
+    False without a metadata log. Raises StorageError or OSError if it cannot be read.
     """
     path = metadata_directory(log_directory)
     properties = read_meta_properties(env, log_directory)

@@ -83,7 +83,7 @@ class MetadataFiles:
             raise StorageError(f"{self._directory}: closed")
 
     def append(self, batch: bytes, count: int) -> None:
-        """Write a batch of `count` records to the page cache. OSError if the disk fails; nothing is written then."""
+        """Write a batch of `count` records to the page cache. Raises OSError if the disk fails; nothing is written then."""
         file = self._file
         size = file.size()
         try:
@@ -100,7 +100,7 @@ class MetadataFiles:
         """Make all earlier appends durable; blocks for the disk, from any thread.
 
         Concurrent callers share fsyncs: after waiting for another's, a caller's records are durable or it syncs for all.
-        OSError if the disk fails: unsynced records may be lost, and the log accepts no more records.
+        Raises OSError if the disk fails: unsynced records may be lost, and the log accepts no more records.
         """
         target = self.end_offset
         with self._sync_lock:

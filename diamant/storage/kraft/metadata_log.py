@@ -181,7 +181,7 @@ class MetadataLog:
         """Apply `records` to the image and write them as one batch; return the offset of the last one.
 
         Applies all of them or, on any error, none. The batch is then in the page cache: call `sync` before the response to a
-        client. InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if a
+        client. Raises InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if a
         value cannot be encoded, KafkaError POLICY_VIOLATION if the batch would be too large, OSError if the disk fails,
         StorageError after such a failure.
         """

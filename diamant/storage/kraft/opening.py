@@ -68,7 +68,7 @@ def check_owner(path: str, properties: MetaProperties, node_id: int, directory_i
 
 
 def check_topic_id(env: Env, directory: str) -> None:
-    """Write the id of the metadata topic if missing. CorruptLog if the directory has another id."""
+    """Write the id of the metadata topic if missing. Raises CorruptLog if the directory has another id."""
     topic_id = read_partition_metadata(env, directory)
     if topic_id is None:
         write_partition_metadata(env, directory, METADATA_TOPIC_ID)
@@ -160,7 +160,7 @@ def open_metadata_log(
     `snapshot_interval_ms`, 0 for never.
 
     StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
-    CorruptLog if it is damaged.
+    Raises CorruptLog if it is damaged.
     """
     if not endpoints:
         raise ValueError("a broker registers at least one endpoint, got none")
@@ -261,7 +261,7 @@ def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChan
 def fold_brokers(env: Env, path: str) -> int:
     """Make the log directory of several brokers one of a single broker, which is then all that its partitions are on.
 
-    Returns the number of brokers before. Blocks; the caller holds the directory's lock. StorageError if it has only one.
+    Returns the number of brokers before. Blocks; the caller holds the directory's lock. Raises StorageError if it has only one.
     """
     directory = metadata_directory(path)
     properties = read_meta_properties(env, path)

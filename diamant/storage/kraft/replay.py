@@ -105,7 +105,7 @@ class LoadedMetadata:
 def load_metadata(env: Env, directory: str) -> LoadedMetadata:
     """Read the metadata log in `directory` (`.../__cluster_metadata-0`); blocks, for about 10 µs per record.
 
-    CorruptLog if bytes or records are invalid, StorageError if a newer Kafka wrote them.
+    Raises CorruptLog if bytes or records are invalid, StorageError if a newer Kafka wrote them.
     """
     loaded = LoadedMetadata()
     _load_snapshots(env, directory, loaded)

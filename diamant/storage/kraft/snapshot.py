@@ -86,7 +86,7 @@ def _chunks(records: Iterable[MetadataRecord]) -> Iterator[list[MetadataRecord]]
 
 
 def decode_snapshot(path: str, data: bytes) -> Snapshot:
-    """Parse a snapshot file. CorruptLog unless it is whole, from header to footer."""
+    """Parse a snapshot file. Raises CorruptLog unless it is whole, from header to footer."""
     timestamp_ms = None
     is_whole = False
     kraft_version = 0
@@ -134,7 +134,7 @@ def iter_metadata_batches(
 
 
 def decode_records(path: str, position: int, pairs: Iterable[tuple[bytes | None, bytes]]) -> list[MetadataRecord]:
-    """Decode the records of a batch at `position`. CorruptLog, or StorageError for those of a newer Kafka."""
+    """Decode the records of a batch at `position`. Raises CorruptLog, or StorageError for those of a newer Kafka."""
     try:
         return [decode_record(value) for _, value in pairs]
     except MalformedRecord as error:
@@ -146,7 +146,7 @@ def decode_records(path: str, position: int, pairs: Iterable[tuple[bytes | None,
 def decode_control_records(
     path: str, position: int, pairs: Iterable[tuple[bytes | None, bytes]]
 ) -> list[ControlRecord]:
-    """Decode the control records of a batch at `position`. CorruptLog, or StorageError for those of a newer Kafka."""
+    """Decode the control records of a batch at `position`. Raises CorruptLog, or StorageError for those of a newer Kafka."""
     try:
         return [decode_control_record(key or b"", value) for key, value in pairs]
     except MalformedRecord as error:

@@ -111,7 +111,7 @@ class Appender:
         *,
         is_client: bool,
     ) -> AppendResult:
-        """Assign offsets and epoch to a checked or trusted batch and append it. KafkaError."""
+        """Assign offsets and epoch to a checked or trusted batch and append it. Raises KafkaError."""
         log = self._log
         base_offset = log.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -167,7 +167,7 @@ class Appender:
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """Return the segment for an append of `size` bytes up to `last_offset`; roll and record the epoch if necessary.
 
-        KafkaError if the log refuses writes or the batch is too large; OSError if the caller must clean up.
+        Raises KafkaError if the log refuses writes or the batch is too large; OSError if the caller must clean up.
         """
         log = self._log
         if log.write_failure is not None or log.is_deleted:

@@ -91,7 +91,7 @@ class FlushPlan:
     def complete(self) -> None:
         """Record as synced what `run` has synced. Owner thread only.
 
-        OSError if a segment was skipped because it was being removed, and its removal then failed.
+        Raises OSError if a segment was skipped because it was being removed, and its removal then failed.
         """
         for segment in self._passed_over:
             if not segment.is_deleted and not self._is_moot():

@@ -198,7 +198,7 @@ class Log:
     def append_internal(self, batch: bytearray) -> AppendResult:
         """Append a batch that a coordinator of this broker built: assigns offsets and epoch, trusts the records.
 
-        KafkaError as `append_as_leader`.
+        Raises KafkaError as `append_as_leader`.
         """
         return self._appender.append_trusted(batch)
 
@@ -332,7 +332,7 @@ class Log:
         return self.unsynced.plan(segments, target)
 
     def complete_flush(self, plan: FlushPlan) -> None:
-        """Advance the recovery point after a flush plan has run. OSError if the plan skipped a file."""
+        """Advance the recovery point after a flush plan has run. Raises OSError if the plan skipped a file."""
         plan.complete()
         self.recovery_point = max(self.recovery_point, plan.offset)
         self.last_flush_ms = self.env.clock.now_ms()

@@ -53,7 +53,7 @@ class BatchSearch(NamedTuple):
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
         """Decode the batch, in any thread; None if no record matches, whatever the header says.
 
-        OversizedRecord for a record above the limit; with `is_light`, HeavySearch if it took more than a few milliseconds.
+        Raises OversizedRecord for a record above the limit; with `is_light`, HeavySearch if it took more than a few milliseconds.
         """
         most_bytes = LIGHT_COMPRESSED_BYTES if self.header.codec else LIGHT_BYTES
         if is_light and (self.header.record_count > LIGHT_RECORDS or self.batch.size > most_bytes):

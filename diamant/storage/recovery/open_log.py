@@ -133,7 +133,7 @@ def _recovered(
 ) -> tuple[int, int]:
     """Recover the segments; return the log end offset, and the recovery point as far as it is known.
 
-    SegmentOverflow if a segment must be divided first.
+    Raises SegmentOverflow if a segment must be divided first.
     """
     env, path, config, segments, missing_index, _, _, said = opened
     stale = [] if is_of_one_moment else _find_stale(segments, config)
@@ -205,7 +205,7 @@ def _unfinished_roll(segments: Sequence[Segment], first: int, known_point: int) 
 def _torn_ends(
     segments: Sequence[Segment], recovered: Sequence[int], synced_end: int, *, may_cut: bool
 ) -> tuple[dict[int, TornEnd], int]:
-    """Return the torn ends by segment, and the offset below which whole batches are known to be synced. CorruptLog."""
+    """Return the torn ends by segment, and the offset below which whole batches are known to be synced. Raises CorruptLog."""
     torn: dict[int, TornEnd] = {}
     for index in recovered:
         may_end = may_cut and not any(later.size for later in segments[index + 1 :])

@@ -29,7 +29,7 @@ MIN_DIFFERENCE_MS = 1000
 
 
 def load_first_appends(env: Env, directory: str, segments: Iterable[Segment], config: LogConfig) -> None:
-    """Give segments the noted times, unless their files are older. OSError."""
+    """Give segments the noted times, unless their files are older. Raises OSError."""
     if not _are_noted(config):
         return
     noted: dict[int, int] = {}

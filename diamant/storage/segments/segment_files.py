@@ -36,7 +36,7 @@ def take_present_names(env: Env, segment: Segment, suffix: str) -> None:
 
 
 def outline_of(env: Env, segment: Segment) -> SegmentOutline:
-    """Return the outline of a closed segment for another process. OSError, CorruptLog."""
+    """Return the outline of a closed segment for another process. Raises OSError, CorruptLog."""
     return SegmentOutline(
         segment.size,
         segment.next_offset(),

@@ -89,7 +89,7 @@ class TimeIndex:
     def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
         """Add an entry if `timestamp` is above the last entry's.
 
-        ValueError if the index is full (unless `skip_full_check`, for the last entry of a closing segment), or if
+        Raises ValueError if the index is full (unless `skip_full_check`, for the last entry of a closing segment), or if
         timestamp or offset decrease.
         """
         offsets, timestamps = self.file.heap or self.file.load()

@@ -92,7 +92,7 @@ class TransactionIndex:
         return [AbortedTxn(*fields[1:]) for fields in _ENTRY.iter_unpack(content[:whole])]
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Add an entry and write it to the file. ValueError if its last offset is not above that of the last entry."""
+        """Add an entry and write it to the file. Raises ValueError if its last offset is not above that of the last entry."""
         heap = self._load()
         if heap and aborted.last_offset <= (last := _last_offset(heap, len(heap) // ENTRY_SIZE - 1)):
             raise ValueError(f"{self.path}: expected a last offset above {last}, got {aborted}")

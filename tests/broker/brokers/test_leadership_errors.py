@@ -114,7 +114,9 @@ async def test_the_leader_refers_consumers_to_their_rack(selector: str | None) -
 
 
 async def test_other_data_apis_are_refused_by_followers() -> None:
-    """ListOffsets, OffsetForLeaderEpoch, DeleteRecords and WriteTxnMarkers; DescribeProducers is answered, as by Kafka."""
+    """Followers refuse ListOffsets, OffsetForLeaderEpoch, DeleteRecords and WriteTxnMarkers; they answer DescribeProducers, as
+    in Kafka.
+    """
     async with several() as (_, wires):
         await create(wires[0], factor=3)
         marker = {"producer_id": 1, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}

@@ -109,7 +109,7 @@ def test_faults_are_found_from_outside(audited: AnyCluster) -> None:
 
 
 def test_sound_topic_has_no_finding_and_a_missing_one_is_an_error(audited: AnyCluster) -> None:
-    """Exit code 0 without a finding; an unknown topic is a usage error."""
+    """The exit code is 0 without a finding; an unknown topic is a usage error."""
     done = run(audited, "sound")
     assert (done.exit_code, done.output) == (0, "0 findings in 1 topic with 1 partition, deadline 30d\n")
     assert run(audited, "nope").exit_code == 2

@@ -87,7 +87,7 @@ def test_freeze_resume_and_show(broker: BlockingBroker) -> None:
 
 
 def test_no_broker_is_one_line(tmp_path: Path) -> None:
-    """Exit code 1, no traceback."""
+    """The exit code is 1, and there is no traceback."""
     result = CliRunner().invoke(main, ["clock", "show", "-b", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert result.stderr.startswith("diamant: no broker answers: 127.0.0.1:1:")
@@ -101,7 +101,7 @@ def test_no_broker_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_broker_with_the_systems_clock_refuses(tmp_path: Path) -> None:
-    """Exit code 2 and a line with the flag; `show` works."""
+    """The exit code is 2, and the line names the flag to start with; `show` works."""
     with Broker(data_dir=tmp_path, diamant_http_listen="127.0.0.1:0") as broker:
         for words in (("advance", "8d"), ("set", "2099-01-01"), ("freeze",), ("resume",)):
             result = run(broker, "clock", *words)

@@ -197,7 +197,7 @@ def test_an_empty_key_is_refused_as_text(broker: Broker) -> None:
 
 
 def test_a_text_that_names_the_key_is_refused(broker: Broker) -> None:
-    """400 over HTTP, one line and exit code 2 for the command; both say what to write instead, and do not quote the text."""
+    """HTTP answers 400, the command one line and exit code 2; both say what to write instead, and do not quote the text."""
     text = f"account of {KEY}"
     with pytest.raises(AdminError, match="case number") as error:
         Admin(broker.bootstrap_servers).erase(KEY, ["users"], reason="r", reference=text)

@@ -67,7 +67,7 @@ def commands_below(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def test_an_option_of_one_value_is_refused_if_it_is_given_twice() -> None:
-    """Of any command: the error names the option. Otherwise all but the last value would be dropped silently."""
+    """Every command refuses it and names the option. Otherwise all but the last value would be dropped silently."""
     tried = 0
     for words, command in commands_below(main):
         for option in command.params:

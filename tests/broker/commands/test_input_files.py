@@ -35,7 +35,7 @@ def places(path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_an_unusable_input_file_is_refused(tmp_path: Path, what: str) -> None:
-    """One line with the file and the reason; nothing blocks and nothing is read."""
+    """The error is one line with the file and the reason; nothing blocks and nothing is read."""
     for path, reason in places(tmp_path).items():
         arguments = [one.format(path) for one in COMMANDS[what]]
         result = CliRunner().invoke(main, arguments)

@@ -101,7 +101,9 @@ def test_a_consumer_decodes_values(broker: BlockingBroker, registry: RegistrySer
 
 
 def test_a_consumer_reads_the_schemas_of_the_cluster(broker: BlockingBroker) -> None:
-    """With --schema; what has no schema stays as it is, and the reason is told. Without it, nothing is decoded."""
+    """--schema decodes values; one without a schema is printed unchanged, with the reason. Without --schema, nothing is
+    decoded.
+    """
     raw = run(broker, "consume", "customers", "-e")
     undecoded = run(broker, "consume", "customers", "-e", "--schema")
     assert undecoded.stdout_bytes == raw.stdout_bytes

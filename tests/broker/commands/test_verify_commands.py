@@ -193,7 +193,7 @@ def test_files_that_cannot_be_locked(broker: Broker, issued: Issued, monkeypatch
 
 
 def test_options_that_mean_nothing_are_refused(broker: Broker, issued: Issued) -> None:
-    """Options of the other certificate kind, or that exclude each other: exit code 2 and one line."""
+    """Options of the other kind of certificate, or that exclude each other, are refused with exit code 2 and one line."""
     for arguments, words in (
         (["--key", "customer-42", *on(broker)], "certificate of a redaction: verify it with a description of records"),
         (["--key-hex", "00", "--data", issued.data], "certificate of a redaction"),

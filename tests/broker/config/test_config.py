@@ -68,7 +68,9 @@ def test_every_attribute_is_a_row() -> None:
 
 
 def test_defaults_are_safe_and_local() -> None:
-    """Without configuration: this machine only, data in a local directory, automatic topic creation."""
+    """Without configuration, the broker listens on this machine only, keeps its data in a local directory, and creates topics
+    automatically.
+    """
     config = BrokerConfig()
     assert config.listeners == [Listener("PLAINTEXT", "127.0.0.1", 9092)]
     assert config.advertised_listeners == config.listeners
@@ -284,7 +286,7 @@ def test_dynamic_changes_are_checked() -> None:
 
 
 def test_the_broker_describes_itself() -> None:
-    """DescribeConfigs of the broker: set values are STATIC, others DEFAULT. Internal rows are shown once they are set."""
+    """DescribeConfigs gives set values as STATIC, others as DEFAULT. Internal rows are shown once they are set."""
     described = {entry.name: entry for entry in describe_broker(BrokerConfig(num_partitions=3), {}, "")}
     assert described["num.partitions"].value == "3"
     assert described["num.partitions"].source is ConfigSource.STATIC_BROKER_CONFIG

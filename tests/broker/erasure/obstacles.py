@@ -64,7 +64,7 @@ async def told_at_its_limit(
 
 
 async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments: Any, **options: Any) -> Erasure:
-    """Erase, and let the timeout expire after two compactions. TimedOut unless the erasure ended before."""
+    """Erase, and let the timeout expire after two compactions. Raises TimedOut unless the erasure ended before."""
     limit, rounds = TimeLimit(patched), 0
 
     def count(progress: Progress) -> None:

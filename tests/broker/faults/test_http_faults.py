@@ -99,7 +99,7 @@ async def test_bad_fields_are_told_what_is_wrong(broker: Broker, body: str, mess
 
 
 async def test_other_paths_and_methods(broker: Broker) -> None:
-    """404 for an unknown path, 405 for a method, 400 for an invalid query, each with its reason."""
+    """An unknown path gets 404, another method 405, an invalid query 400, each with its reason."""
     await ask(broker, "POST", "/v1/faults", DROP)
     for method, path, status in (
         ("PUT", "/v1/faults", 405),

@@ -309,7 +309,7 @@ async def test_probability_is_repeatable(wire: WireClient, broker: BlockingBroke
 async def test_the_client_is_named_or_a_pattern(
     wire: WireClient, broker: BlockingBroker, client_id: str, is_hit: bool
 ) -> None:
-    """The ID itself, or a pattern with * ? and [...]; case matters."""
+    """A client is selected by its ID, or by a pattern with * ? and [...]; case matters."""
     fault = broker.faults.add(client_id=client_id, throttle_time_ms=5)
     assert (await wire.call(METADATA, 4, {"topics": []})).throttle_time.total_seconds() == (0.005 if is_hit else 0)
     assert fault.count == is_hit

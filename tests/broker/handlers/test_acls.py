@@ -110,7 +110,7 @@ async def test_numbers_that_no_kafka_knows_close_the_connection(wire: WireClient
 
 
 async def test_acls_survive_a_restart_and_decide(tmp_path: Path) -> None:
-    """Without a super user, the ACLs in the directory alone decide."""
+    """ACLs survive a restart; without a super user, those in the directory alone decide."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         allow = DENY_ALL | {"permission_type": 3}
         assert await create(wire, READ_USERS, allow) == [ErrorCode.NONE] * 2

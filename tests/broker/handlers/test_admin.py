@@ -187,7 +187,7 @@ async def test_delete_topics(wire: WireClient, broker: Broker, tmp_path: Path) -
 
 
 async def test_deleted_files_go_after_their_delay(wire: WireClient, broker: Broker, tmp_path: Path) -> None:
-    """file.delete.delay.ms=0: the directory is removed without a further request."""
+    """With file.delete.delay.ms=0 the directory is removed without a further request."""
     await wire.create("t", file_delete_delay_ms="0")
     await wire.call(DELETE_TOPICS, 5, {"topic_names": ["t"], "timeout_ms": 1000})
     await wait_until(lambda: not any(name.startswith("t-") for name in RealEnv().list_dir(str(tmp_path))))

@@ -252,7 +252,7 @@ def test_fields_of_a_request_change_its_permissions() -> None:
 
 
 async def test_authorization_comes_before_validation(tmp_path: Path) -> None:
-    """On each route: authorization comes before what is wrong with the query and the body."""
+    """On each route, a caller without permission is refused before the query and the body are checked."""
     async with secured(tmp_path) as broker:
         routes = Routes(broker.services, 0.0, TokenCheck(is_needed=False))
         rows = [row for row in await routes.table.load_all() if permission_of(row, {}) is not OPEN]

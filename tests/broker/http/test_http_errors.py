@@ -60,7 +60,7 @@ async def test_every_path_refuses_in_one_shape(broker: Broker) -> None:
 
 
 async def test_missing_subjects_have_one_wording(broker: Broker) -> None:
-    """A topic, a partition and a group, over HTTP, on the page and in Python."""
+    """A missing topic, partition or group is described in the same words over HTTP, on the page and in Python."""
     topic = no_topic("none")
     for path, fields in (
         ("/v1/compact", {}),

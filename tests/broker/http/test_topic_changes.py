@@ -63,7 +63,7 @@ async def test_configurations_are_changed_all_or_none(broker: Broker) -> None:
 
 
 async def test_roll_closes_active_segments(broker: Broker) -> None:
-    """One partition or all; an empty active segment stays."""
+    """A roll closes the active segment of one partition or of all; an empty one stays active."""
     expected = {"topic": "users", "rolled": [{"partition": 1, "active_segment": 20}]}
     assert await post(broker, "/v1/roll", topic="users", partition=1) == (200, expected)
     expected["rolled"] = [{"partition": 0, "active_segment": 20}]

@@ -44,7 +44,7 @@ def files(path: Path, suffix: str) -> list[Path]:
 
 
 async def test_only_the_last_values_remain(tmp_path: Path) -> None:
-    """Automatically and soon; a consumer in the middle reads on, and a new one reads the last values."""
+    """The broker compacts automatically and soon; a consumer in the middle reads on, and a new one reads the last values."""
     properties = {"log.cleaner.backoff.ms": "20"}
     async with Broker(config(tmp_path, properties=properties)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)

@@ -71,7 +71,7 @@ async def test_the_systems_clock_is_not_moved(tmp_path: Path) -> None:
 
 
 async def test_the_clock_moves_forward_only() -> None:
-    """Backwards, by an invalid duration, or beyond the year 9999: refused, and the clock stays."""
+    """A move backwards, by an invalid duration, or beyond the year 9999 is refused, and the clock stays."""
     async with frozen() as (broker, _):
         for duration in (-1, "8", "d", "8 parsecs", "-8d", ""):
             with pytest.raises(BadArgument):
@@ -193,7 +193,7 @@ async def test_mode_kafka_cleans_what_is_due_at_the_end_of_a_move() -> None:
 
 @pytest.mark.parametrize("mode", ["prompt", "kafka"])
 async def test_retention_is_by_the_clock(mode: str) -> None:
-    """Regardless of its check interval: one millisecond before the time all is there, then nothing.
+    """The check interval does not delay retention: one millisecond before the time all records are there, then none.
 
     The files go file.delete.delay.ms later, before the move returns.
     """
@@ -434,7 +434,7 @@ async def test_a_stop_ends_a_move() -> None:
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 async def test_a_clock_continues_after_a_restart(tmp_path: Path, *, is_frozen: bool) -> None:
-    """A running one with the same lead over real time, at its last time or later; a frozen one stands."""
+    """A running clock keeps its lead over real time, and is at its last time or later; a frozen clock stands."""
     async with manual(tmp_path) as broker:
         if is_frozen:
             await broker.clock.freeze()

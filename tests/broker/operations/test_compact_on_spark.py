@@ -134,7 +134,9 @@ async def test_a_broker_does_not_wait_at_its_end_for_a_staging_place_that_hangs(
 
 
 def test_log_clean_hands_its_settings_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Master, configuration and staging place, as for `diamant spark clean`; a configuration without a name is refused."""
+    """Spark gets master, configuration and staging place, as from `diamant spark clean`; a configuration without a name is
+    refused.
+    """
     log = make_log(tmp_path)
     log.close()
     seen = []

@@ -147,7 +147,7 @@ async def test_several_partitions_are_one_amount_of_bytes(tmp_path: Path, monkey
 
 
 async def test_an_erasure_tells_how_much_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Like a compaction, during that stage."""
+    """During its compaction, an erasure reports the bytes as a compaction does."""
     async with holding(tmp_path, monkeypatch) as (broker, wire, held):
         await fill(wire)
         arguments = ("erase", "t", "--key", "a", "--reason", "asked for", "-b", broker.bootstrap_servers)

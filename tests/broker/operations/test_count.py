@@ -173,7 +173,9 @@ def logs_of(broker: Broker) -> list[Log]:
 
 
 async def test_viewed_topics_are_counted_in_the_background(broker: Broker) -> None:
-    """One by one, the smallest first; again after writes; after each count a pause limits the load to 1 %."""
+    """Topics are counted one by one, the smallest first, and again after writes; a pause after each count limits the load to 1
+    %.
+    """
     figures, counts = broker.services.segment_figures(), broker.services.background_counts()
     logs = logs_of(broker)
     assert figures.share(logs) == (2, 0, 0, 0)

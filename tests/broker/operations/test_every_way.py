@@ -48,7 +48,7 @@ def test_segments_are_counted(broker: BlockingBroker, admin: Admin) -> None:
 
 
 def test_configurations_are_altered(broker: BlockingBroker, admin: Admin) -> None:
-    """All or none, or only on trial; null is the broker's default again."""
+    """All configurations of a call are altered or none, or only on trial; null restores the broker's default."""
     changes: dict[str, str | None] = {"segment.ms": "60000"}
     assert not broker.alter_configs("users", changes, validate_only=True)["is_changed"]
     assert broker.alter_configs("users", changes) == {"topic": "users", "set": changes, "is_changed": True}

@@ -161,14 +161,14 @@ async def test_a_cancelled_request_is_closed(shop: Broker) -> None:
 
 
 async def test_a_reason_must_not_name_the_person(shop: Broker) -> None:
-    """Neither in the paper nor in the register."""
+    """A reason that names the person is refused; it would stand in the paper and in the register."""
     with pytest.raises(BadArgument, match="must not contain the data"):
         await shop.person.forget({"customer_id": ADA}, MAP, reason=f"wish of {ADA}")
     assert (await shop.person.requests())["requests"] == []
 
 
 async def test_due_dates_are_extended_with_a_reason(shop: Broker) -> None:
-    """A month from the receipt, two more at most; a request for information is closed by hand."""
+    """A request is due a month from its receipt, extended by two more at most; a request for information is closed by hand."""
     entry = await shop.person.receive({"customer_id": ADA}, kind="show", received="2023-01-31")
     (found,) = (await shop.person.requests())["requests"]
     assert found["is_overdue"]

@@ -56,7 +56,7 @@ def test_records_of_transactions_are_shown_with_their_state(broker: BlockingBrok
 
 
 def test_a_record_is_superseded_by_one_that_does_not_match(broker: BlockingBroker) -> None:
-    """A value under the same key without the person, or a tombstone; then the person's record is no more the current one."""
+    """After a value under the same key without the person, or a tombstone, the person's record is no longer the current one."""
     for key, later in (("k1", b'{"email": "bob@example.com"}'), ("k2", None), ("k3", VALUE)):
         broker.produce("events", VALUE, key=key)
         broker.produce("events", later, key=key)

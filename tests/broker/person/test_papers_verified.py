@@ -102,7 +102,7 @@ async def test_the_paper_alone_proves_its_signatures(shop: Broker) -> None:
 
 
 async def test_a_copy_is_checked_with_the_secret(shop: Broker, tmp_path: Path) -> None:
-    """Without a broker; records that came back below the claims are found there."""
+    """The check needs no broker; it finds records that came back below the claims."""
     await shop.produce("letters", json.dumps({"from": MAIL, "to": "us@example.com"}))
     copy = tmp_path / "copy"
     kept = {one.name: one.read_bytes() for one in (data_of(shop) / "letters-0").glob("*.log")}

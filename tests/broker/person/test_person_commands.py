@@ -73,7 +73,7 @@ def test_a_copy_is_written_for_the_person(shop: BlockingBroker, people: Path, tm
 
 
 def test_a_search_that_finds_nothing_or_is_refused_says_so(shop: BlockingBroker, people: Path) -> None:
-    """Exit code 3 for nobody; 2 for an identifier that the map does not have, and for a map that is invalid."""
+    """The exit code is 3 if nothing is found, 2 for an identifier that the map does not have, and for an invalid map."""
     assert run(shop, "person", "show", "customer_id=nobody", "--map", str(people)).exit_code == 3
     unknown = run(shop, "person", "show", "iban=1", "--map", str(people))
     assert (unknown.exit_code, "the map has no identifier 'iban'" in unknown.stderr) == (2, True)

@@ -182,7 +182,7 @@ async def test_a_batch_that_would_no_longer_fit_is_refused(broker: Broker) -> No
 
 
 async def test_nothing_changes_without_consent_if_every_record_matches(broker: Broker) -> None:
-    """As with a removal."""
+    """If every record matches, nothing is blanked without consent, as nothing is removed."""
     await create(broker)
     write(broker, ORDER)
     with pytest.raises(NotPossible, match="set yes_all to change them all"):

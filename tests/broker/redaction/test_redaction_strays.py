@@ -99,7 +99,7 @@ ON_TOP = "No record matched, and nothing was removed"
 
 
 async def test_records_that_hold_the_text_elsewhere_are_counted(broker: Broker) -> None:
-    """Each record once, for any field, only in the topic itself; the first are listed."""
+    """Each record of the topic itself is counted once, whichever field holds the text; the first ones are listed."""
     await create(broker, partitions=2)
     await create(broker, "mails")
     write(broker, ORDER, OTHER, ORDER.replace(b"Bern", EMAIL.encode()))

@@ -125,7 +125,7 @@ async def test_snapshots_beside_a_link_are_found(tmp_path: Path) -> None:
 
 
 async def test_a_snapshot_that_comes_to_be_during_an_erasure_keeps_it_from_being_certified(tmp_path: Path) -> None:
-    """Whoever put it there: the certificate names it."""
+    """The certificate names the snapshot, whoever made it."""
     async with started(tmp_path, str(tmp_path / "data")) as broker:
         await make_topic(broker)
         async with broker.services.erasures().queue.attempts.lock:

@@ -82,7 +82,7 @@ async def test_commits_by_topic_id_are_answered_as_by_kafka(broker: Broker, wire
 
 
 async def test_deleted_groups_have_a_message(wire: WireClient, txn: TxnProducer) -> None:
-    """DeleteGroups 3: null, as Kafka fills it for streams groups only."""
+    """The message in DeleteGroups 3 is null, since Kafka fills it for streams groups only."""
     del txn
     answer = await wire.call(DELETE_GROUPS, 3, {"groups_names": ["g"]})
     assert [(one.error_code, one.error_message) for one in answer.results] == [(ErrorCode.GROUP_ID_NOT_FOUND, None)]

@@ -89,7 +89,7 @@ def end(txn: Transaction, *, commit: bool, version: int, epoch: int | None = Non
 
 @pytest.mark.parametrize("state", ENDED_TV1, ids=lambda state: state.label)
 def test_end_by_tv1(state: TransactionState) -> None:
-    """Every state with commit and abort; other epochs and ids are refused in all of them."""
+    """Each state accepts or refuses commit and abort as Kafka does; other epochs and ids are refused in all of them."""
     txn = in_state(state)
     assert (
         code_of(lambda: end(txn, commit=True, version=0)),

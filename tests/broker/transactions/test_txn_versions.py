@@ -58,7 +58,7 @@ async def test_transactions_at_every_level(level: int) -> None:
 
 @pytest.mark.parametrize(("level", "code"), [(0, "PRODUCER_FENCED"), (1, "PRODUCER_FENCED"), (2, "NONE")])
 async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
-    """After an abort by another producer: from level 2 on it may use its old epoch, as in Kafka."""
+    """After an abort by another producer, the fenced one may use its old epoch from level 2 on, as in Kafka."""
     async with running(directory(level)) as (_, wire):
         txn = await started(wire)
         assert await txn.add(("t", 0)) == ["NONE"]

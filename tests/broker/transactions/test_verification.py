@@ -60,7 +60,7 @@ async def test_a_request_is_judged_as_a_whole() -> None:
 
 
 async def test_partitions_are_added_by_one_record() -> None:
-    """TV2: a request to three partitions, one of them unknown, adds the other two."""
+    """With TV2, a request to three partitions, one of them unknown, adds the other two."""
     async with running(MemoryEnv()) as (broker, wire):
         txn = await started(wire)
         state = broker.node.topics.log("__transaction_state", 0)
@@ -102,7 +102,7 @@ async def test_a_batch_that_is_checked_in_a_thread() -> None:
 
 
 async def test_without_verification() -> None:
-    """transaction.partition.verification.enable=false: TV1 batches are not checked, TV2 still adds partitions."""
+    """With transaction.partition.verification.enable=false, TV1 batches are not checked; TV2 still adds partitions."""
     async with running(MemoryEnv(), transaction_partition_verification_enable=False) as (_, wire):
         txn = await started(wire)
         assert await txn.produce("t", 0, version=9) == "NONE"

@@ -332,7 +332,9 @@ async def test_a_topic_that_is_deleted_and_a_cleaner_that_stops(logs: SeveralLog
 
 
 async def test_a_corrupt_segment_is_worked_around_and_reported(logs: SeveralLogs) -> None:
-    """Mode prompt: the others are clean, the call fails and names the segment. Mode kafka: the partition is uncleanable."""
+    """In mode prompt the other segments are cleaned, and the call fails and names the segment; in mode kafka the partition is
+    uncleanable.
+    """
     for mode, code in ((PROMPT, QUARANTINED), (KAFKA, UNCLEANABLE)):
         log = logs.add(mode)
         for index in range(4):

@@ -188,7 +188,7 @@ def test_kept_records_are_counted_by_group(history: SegmentHistory, tmp_path: Pa
 def test_this_process_does_the_work_of_failed_children(
     history: SegmentHistory, tmp_path: Path, first_dirty: int, processes: int
 ) -> None:
-    """Whatever the reason of their failure."""
+    """When children fail, for whatever reason, this process does their work."""
     plan = plan_of(history, tmp_path, first_dirty_offset=first_dirty)
     expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)

@@ -150,7 +150,7 @@ def test_only_compacted_logs_with_bytes_are_candidates() -> None:
 
 @pytest.mark.parametrize(("lag_ms", "delay_ms"), [(99, 1), (100, 0), (2**63 - 1, 0)])
 def test_a_log_is_overdue_after_the_longest_lag(lag_ms: int, delay_ms: int) -> None:
-    """Strictly after it, by the oldest first record of a dirty segment."""
+    """A log is overdue strictly after the longest lag, counted from the oldest first record of a dirty segment."""
     segments = [FakeSegment(0, first_timestamp=1), FakeSegment(10, first_timestamp=NOW_MS - 100), FakeSegment(20)]
     found = cleanable_range(
         make_log(*segments, max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0), 10, NOW_MS

@@ -117,7 +117,7 @@ def test_merging_does_not_postpone_the_expiry(mode: str) -> None:
 
 @in_both_modes
 def test_segments_of_about_an_age_are_still_merged(mode: str) -> None:
-    """Within a twentieth of retention.ms; and any without policy delete, or without a limit."""
+    """Segments within a twentieth of retention.ms are merged; without policy delete, or without a limit, segments of any age."""
     log = CleanerLog(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=20 * HOUR_MS)
     for minutes in (0, 60, 61, 90):
         log.data(f"k{minutes}", timestamp=START_MS + minutes * 60_000)

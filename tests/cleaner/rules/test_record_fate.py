@@ -59,14 +59,14 @@ def test_a_horizon_is_over_when_it_is_reached(now_ms: int, is_expired: bool) -> 
 
 
 def test_without_a_horizon_nothing_expires() -> None:
-    """Whatever the base timestamp."""
+    """A batch without a delete horizon does not expire, whatever its base timestamp."""
     facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 2**60}
     assert not record_fate.tombstones_expired(magic=2, modified_ms=0, legacy_horizon_ms=2**60, **facts)
     assert not record_fate.drops_all_records(may_drop=True, is_control=True, **facts)
 
 
 def test_tombstones_of_old_formats_go_by_their_files_age() -> None:
-    """Written at the horizon or before."""
+    """A tombstone of an old format expires if its file was written at the horizon or before."""
     facts = {"has_horizon": False, "horizon_ms": 0, "now_ms": 0, "legacy_horizon_ms": 50}
     assert record_fate.tombstones_expired(magic=1, modified_ms=50, **facts)
     assert not record_fate.tombstones_expired(magic=0, modified_ms=51, **facts)
@@ -128,7 +128,7 @@ def horizon(last_tombstone: int = -1, *, has: bool = False, marker: bool = False
 
 
 def test_tombstones_and_left_over_markers_get_a_horizon() -> None:
-    """Once: a horizon is never changed."""
+    """Tombstones and left-over markers get a horizon once; it is never changed."""
     assert horizon(0)
     assert horizon(marker=True)
     assert not horizon()

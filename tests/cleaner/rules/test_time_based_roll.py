@@ -364,7 +364,9 @@ def test_a_log_cut_to_nothing_has_no_last_append() -> None:
 def test_a_superseded_value_leaves_the_disk_within_the_lag_and_one_loop(
     restart_every: int, timestamp: int | None, min_lag_ms: int
 ) -> None:
-    """KIP-354 as a promise: without traffic after the deletion, with and without restarts, any timestamps and shortest lag."""
+    """The promise of KIP-354 holds without traffic after the deletion, with and without restarts, for any timestamps and
+    shortest lag.
+    """
     lag_ms, loop_ms = 10 * HOUR_MS, HOUR_MS
     log = CleanerLog(min_compaction_lag_ms=min_lag_ms, max_compaction_lag_ms=lag_ms, min_cleanable_dirty_ratio=1.0)
     log.data("user=phone 5555555", "other", timestamp=timestamp)

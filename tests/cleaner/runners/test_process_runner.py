@@ -282,7 +282,7 @@ async def test_a_round_over_its_memory_limit_says_so(log: Log) -> None:
 
 
 def test_the_memory_limit_follows_the_plan(log: Log) -> None:
-    """Mode prompt: the map's memory; mode kafka: what that many entries take. Twice, and the overhead."""
+    """The limit is twice the memory of the map (mode prompt) or of its entries (mode kafka), and the overhead."""
     prompt = plan_of(log, map_memory_bytes=1000)
     assert memory_limit_bytes(prompt, 5) == 2005
     assert memory_limit_bytes(replace(prompt, mode=KAFKA, map_max_entries=10), 5) == 485

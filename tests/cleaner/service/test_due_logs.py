@@ -27,13 +27,13 @@ async def topic_of(due: LogPicker) -> str | None:
 
 
 async def test_the_dirtiest_log_is_next() -> None:
-    """TestGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio."""
+    """The log with the largest dirty ratio is picked (testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio)."""
     logs, states = three_logs()
     assert await topic_of(logs.due(states)) == "t30"
 
 
 async def test_uncleanable_and_occupied_logs_are_passed_over() -> None:
-    """testGrabFilthiestCompactedLogIgnores…: uncleanable, in progress, both."""
+    """Logs that are uncleanable, in progress, or both are passed over (testGrabFilthiestCompactedLogIgnores…)."""
     logs, states = three_logs()
     states.mark_uncleanable(("t30", 0), "broken", START_MS, is_retried=False)
     assert await topic_of(logs.due(states)) == "t25"

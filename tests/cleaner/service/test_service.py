@@ -96,7 +96,7 @@ async def test_a_rolled_segment_is_looked_at_soon_in_mode_prompt(logs: SeveralLo
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_without_the_cleaner_only_requests_are_served(logs: SeveralLogs, mode: str) -> None:
-    """log.cleaner.enable=false."""
+    """With log.cleaner.enable=false the cleaner serves requests and begins no round by itself."""
     log = logs.filthy("t", 20)
     service = await logs.settled(mode=mode, is_enabled=False)
     assert logs.cleaned == []

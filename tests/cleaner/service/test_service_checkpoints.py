@@ -70,7 +70,7 @@ async def test_when_a_log_was_cleaned_is_known_after_a_restart(logs: SeveralLogs
 
 
 async def test_a_deleted_log_leaves_the_checkpoint_file_soon(logs: SeveralLogs) -> None:
-    """Before the next cycle: after a crash a new log of that name would otherwise count as clean."""
+    """The file is written before the next cycle: after a crash, a new log of that name would otherwise count as clean."""
     log = logs.filthy("t", 20)
     await logs.settled(backoff_ms=HOUR_MS)
     assert list(logs.checkpoints) == [("t", 0)]

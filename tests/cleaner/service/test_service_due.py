@@ -149,7 +149,7 @@ async def test_retention_that_ends_half_way_is_reported(logs: SeveralLogs) -> No
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_segments_below_the_log_start_go(logs: SeveralLogs, mode: str) -> None:
-    """Whatever the policy (KAFKA-7400)."""
+    """Segments below the log start are deleted whatever the policy (KAFKA-7400)."""
     log = logs.filthy("t", 20, min_cleanable_dirty_ratio=1.0)
     log.delete_records(12)
     await logs.settled(mode=mode)
@@ -167,7 +167,7 @@ async def test_retention_without_the_cleaner(logs: SeveralLogs, mode: str, is_de
 
 
 async def test_a_log_is_compacted_first_and_deleted_later(logs: SeveralLogs) -> None:
-    """TestCleansCombinedCompactAndDeleteTopic."""
+    """With both policies, a log is first compacted, then deleted by retention (testCleansCombinedCompactAndDeleteTopic)."""
     policy = frozenset({"compact", "delete"})
     log = logs.filthy("t", 20, cleanup_policy=policy, retention_ms=100_000)
     service = await logs.settled(mode=KAFKA)

@@ -121,7 +121,9 @@ def test_a_request_has_the_credentials(server: ThreadingHTTPServer, options: Any
 
 @pytest.mark.parametrize("schema_id", [3, 4, 5, 6, 7, 13, 99])
 def test_a_wrong_answer_is_no_schema(server: ThreadingHTTPServer, schema_id: int) -> None:
-    """Other JSON, none at all, another id, no such schema or reference; the next one is asked for."""
+    """An answer with other JSON or none, another id, or no such schema or reference is no schema; the next schema is still
+    asked for.
+    """
     source = registry(server)
     reason = refused(source, schema_id)
     assert "it has no /s" in reason if schema_id in (13, 99) else "answered with something else" in reason

@@ -237,7 +237,7 @@ def test_partition_metadata_of_other_versions(memory: MemoryEnv) -> None:
     ],
 )
 def test_broken_partition_metadata(memory: MemoryEnv, text: str) -> None:
-    """A missing line, a negative version, a bad or zero id: corrupt."""
+    """A file with a missing line, a negative version, a bad id or a zero id is corrupt."""
     write(memory, "/partition.metadata", text)
     with pytest.raises(CorruptLog):
         checkpoints.read_partition_metadata(memory, "")

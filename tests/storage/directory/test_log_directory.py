@@ -66,7 +66,9 @@ def refuse(env: MemoryEnv, topic: str) -> InjectedFault:
 
 
 def test_a_new_directory_keeps_its_name_in_a_loss_of_power(memory: MemoryEnv) -> None:
-    """As from Kafka (LogManager.createAndValidateLogDirs): else all that is synced below it would be lost. So do its parents."""
+    """The name is synced, as by Kafka (LogManager.createAndValidateLogDirs), and those of its parents: else all that is synced
+    below would be lost.
+    """
     directory = LogDirectory.open(memory, "/new/of/data", producer_expiration_ms=DAY_MS)
     directory.close()
     memory.crash()

@@ -165,7 +165,7 @@ def _print_records(
 
 
 def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
-    """Return the committed offsets of the group. KafkaRefusal if it has members: a commit would be refused, too."""
+    """Return the committed offsets of the group. Raises KafkaRefusal if it has members: a commit would be refused, too."""
     kafka_group = KafkaGroup(client, group)
     kafka_group.check_inactive()
     return kafka_group.committed(stable=True)
@@ -205,7 +205,7 @@ _FIELDS: dict[bytes, Callable[[ReadRecord], bytes]] = {
 
 
 def record_format(topic: str, template: str) -> Callable[[ReadRecord], bytes]:
-    """Return a function from a record to its text. ValueError for an unknown name."""
+    """Return a function from a record to its text. Raises ValueError for an unknown name."""
     text = template.encode(errors="surrogateescape")
     parts: list[bytes | Callable[[ReadRecord], bytes]] = []
     position = 0

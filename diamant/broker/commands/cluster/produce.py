@@ -99,7 +99,7 @@ def produce(
 def lines_of(file: BinaryIO, idle: Callable[[], object]) -> Iterator[tuple[int, bytes]]:
     """Yield the lines with their numbers, without newlines. Calls `idle` before waiting for more.
 
-    BadArgument for a line of more than `MAX_LINE_BYTES`.
+    Raises BadArgument for a line of more than `MAX_LINE_BYTES`.
     """
     number, rest = 0, b""
     read = getattr(file, "read1", file.read)

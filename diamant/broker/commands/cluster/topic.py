@@ -177,7 +177,7 @@ def alter(
 
 
 def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Sequence[Fields]:
-    """Return the configurations of a topic; with `keys`, those of these names that exist. KafkaRefusal."""
+    """Return the configurations of a topic; with `keys`, those of these names that exist. Raises KafkaRefusal."""
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": keys}
     answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
     result = answer["results"][0]
@@ -187,7 +187,7 @@ def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Se
 
 
 def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the configurations that are set on the topic, and those that are not. ValueError for one that does not exist.
+    """Return the configurations that are set on the topic, and those that are not. Raises ValueError for one that does not exist.
 
     Brokers accept both; without an error, a misspelt name would seem to be unset.
     """

@@ -165,7 +165,7 @@ class _Cleaning(NamedTuple):
     is_dry_run: bool
 
     def clean_one(self, directory: str, settings: Sequence[str], mode: str, *, as_json: bool) -> None:
-        """Clean a partition and print its report. StorageError if it is not compacted."""
+        """Clean a partition and print its report. Raises StorageError if it is not compacted."""
         topic, _ = names.parse_partition_dir(os.path.basename(directory))
         using = parse_settings(all_settings(self.env, self.log_directory, topic, settings), mode)
         is_told = CLEANUP_POLICY in names_set(settings) or (self.with_retention and not self.force)

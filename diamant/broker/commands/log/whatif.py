@@ -279,7 +279,7 @@ class WhatIfRequest:
 
 
 def combine(settings: Sequence[str]) -> list[dict[str, str]]:
-    """Return all combinations of alternatives given as `name=value,value`. ConfigError if there are too many."""
+    """Return all combinations of alternatives given as `name=value,value`. Raises ConfigError if there are too many."""
     alternatives: dict[str, list[str]] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")

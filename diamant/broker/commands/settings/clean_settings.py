@@ -81,7 +81,7 @@ class Settings(NamedTuple):
 def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
     """Return the topic's configuration from the log directory's metadata, if it is there, followed by `settings`.
 
-    StorageError if the metadata cannot be read and `settings` has no cleanup.policy.
+    Raises StorageError if the metadata cannot be read and `settings` has no cleanup.policy.
     """
     try:
         configs = read_topic_configs(env, log_directory)
@@ -95,7 +95,7 @@ def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[st
 
 
 def parse_settings(settings: Sequence[str], mode: str) -> Settings:
-    """Parse the `--set` options. ConfigError for an unknown name or a value that does not parse."""
+    """Parse the `--set` options. Raises ConfigError for an unknown name or a value that does not parse."""
     topic: dict[str, str] = {"cleanup.policy": "compact"}
     broker: dict[str, Any] = {name: BROKER_CONFIGS[name].default for name in BROKER_SETTINGS}
     for setting in settings:

@@ -52,7 +52,7 @@ class DirectorySettings:
 
 @contextmanager
 def locked_directory(env: Env, directory: str) -> Iterator[None]:
-    """Keep brokers out of a log directory. StorageError if one has it."""
+    """Keep brokers out of a log directory. Raises StorageError if one has it."""
     lock = env.lock(f"{directory}/{names.LOCK}")
     try:
         yield

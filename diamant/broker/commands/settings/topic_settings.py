@@ -23,7 +23,7 @@ TopicConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
-    """Read topic configurations from the metadata log; None without one. StorageError, OSError if it cannot be read."""
+    """Read topic configurations from the metadata log; None without one. Raises StorageError, OSError if it cannot be read."""
     path = metadata_directory(log_directory)
     if not env.exists(path):
         return None

@@ -106,7 +106,7 @@ class Asked:
 
 
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return how to connect by a properties file. AdminError."""
+    """Return how to connect by a properties file. Raises AdminError."""
     from diamant.broker.client.client_properties import configured
     from diamant.broker.errors import BadArgument
 

@@ -272,7 +272,7 @@ class OutputFile(click.Path):
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; BadParameter."""
+        """Return the path; raises BadParameter."""
         path = super().convert(value, param, ctx)
         directory = os.path.dirname(path) or "."
         if not os.path.isdir(directory):

@@ -96,7 +96,7 @@ class Certificates:
         return (await self.kept(request.id)).certificate if request.as_it_is else await self.last(request.id)
 
     async def public_key(self) -> str | None:
-        """Return the public key as PEM; None if there is no key yet. NotPossible if it cannot be used."""
+        """Return the public key as PEM; None if there is no key yet. Raises NotPossible if it cannot be used."""
         key = await self._evidence.keys.existing()
         return None if key is None else key.public_pem
 
@@ -182,7 +182,7 @@ def _signer(certificate: Mapping[str, Any]) -> object:
 
 
 def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
-    """Leave the claims of another signer's certificate unconfirmed. CertificateError if the claims are malformed."""
+    """Leave the claims of another signer's certificate unconfirmed. Raises CertificateError if the claims are malformed."""
     try:
         parts = certificate["parts"] if is_paper(certificate) else [certificate]
         found.claims = [untold(claim) for part in parts for claim in part["claims"]]

@@ -110,7 +110,7 @@ class Evidence:
         return () if image is None else image.partitions.keys()
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one attempt. BadArgument."""
+        """Return the decoder of a topic's keys and values for one attempt. Raises BadArgument."""
         return topic_values(self._node, topic, registry)
 
     def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
@@ -118,7 +118,7 @@ class Evidence:
         return record_holders(None if self._groups is None else self._groups.made, self.topics, partition, has)
 
     def user_topic(self, name: str) -> Topic:
-        """Return a topic that is not internal. NotFound, NotPossible."""
+        """Return a topic that is not internal. Raises NotFound, NotPossible."""
         topic = self.topics.by_name.get(name)
         if topic is None:
             raise NotFound(no_topic(name))

@@ -28,7 +28,7 @@ class SigningKeys:
         self.loaded: SigningKey | None = None
 
     async def key(self) -> SigningKey:
-        """Return the key; create it if it does not exist. StorageError, OSError."""
+        """Return the key; create it if it does not exist. Raises StorageError, OSError."""
         if self.loaded is None:
             self.loaded = await asyncio.to_thread(self._load)
         return self.loaded
@@ -39,7 +39,7 @@ class SigningKeys:
             return await self.key()
 
     async def existing(self) -> SigningKey | None:
-        """Return the key; None if there is none. Never creates one. NotPossible."""
+        """Return the key; None if there is none. Never creates one. Raises NotPossible."""
         with _no_key_told():
             if self.loaded is None and not await asyncio.to_thread(self._is_there):
                 return None

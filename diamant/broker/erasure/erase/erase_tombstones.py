@@ -131,7 +131,7 @@ class EraseTombstones:
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def _check_values_unsaid(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. BadArgument."""
+        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. Raises BadArgument."""
         said = [intent.reason, intent.reference]
         try:
             certificate_texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)

@@ -182,7 +182,7 @@ class Erasures:
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
     async def _over_already(self, erasure_id: str) -> Erasure:
-        """Return the result of an erasure that has passed its horizon. NotFound if it ended otherwise or never existed."""
+        """Return the result of an erasure that has passed its horizon. Raises NotFound if it ended otherwise or never existed."""
         try:
             found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:

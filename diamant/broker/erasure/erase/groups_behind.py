@@ -36,7 +36,7 @@ class GroupsBehind:
         return await groups_not_known(self.groups, self.topics)
 
     async def check_known(self, progress: Progress) -> None:
-        """Refuse to override a horizon if it is unknown which groups would miss the tombstone. NotPossible."""
+        """Refuse to override a horizon if it is unknown which groups would miss the tombstone. Raises NotPossible."""
         progress.begin("waiting for the groups to be loaded")
         unknown = await self.not_known()
         if unknown:

@@ -219,7 +219,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
 
     @contextmanager
     def call(self, *, is_new: bool = True) -> Iterator[None]:
-        """Count a call if the limit allows one more. TooMany."""
+        """Count a call if the limit allows one more. Raises TooMany."""
         if self.calls >= MAX_WAITING or (is_new and len(self.table.due) >= MAX_UNFINISHED):
             raise TooMany(f"too many {self.table.noun}s are waiting, try again when some of them have ended")
         self.calls += 1

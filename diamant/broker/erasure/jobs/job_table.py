@@ -148,7 +148,7 @@ class JobTable(Generic[IntentT]):
     async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[dict[str, Any], str]:
         """Sign a certificate of these fields and write it to disk; return it and its path. With `is_last` the intent is removed.
 
-        Writes run to their end even if the caller is cancelled. OSError.
+        Writes run to their end even if the caller is cancelled. Raises OSError.
         """
         files, job_id = self.files, fields["id"]
         path = certificate_path(files.directory, job_id, fields["state"], files.prefix)

@@ -118,7 +118,7 @@ class RedactSteps:
         return await self._certificates.end(intent, removal, ended, is_scanned=is_scanned)
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
-        """Return the end of a run that would empty the topic without consent. EverythingMatches if a caller waits."""
+        """Return the end of a run that would empty the topic without consent. Raises EverythingMatches if a caller waits."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None

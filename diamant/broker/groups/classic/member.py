@@ -70,14 +70,14 @@ class ClassicMember:
         return frozenset(protocol.name for protocol in self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for a protocol. LookupError if it does not support it."""
+        """Return the member's metadata for a protocol. Raises LookupError if it does not support it."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata
         raise LookupError(f"member {self.member_id} does not support protocol {protocol_name!r}")
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the member's preferred candidate. LookupError if it supports none."""
+        """Return the member's preferred candidate. Raises LookupError if it supports none."""
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name

@@ -105,7 +105,7 @@ class ConsumerGroup:
         }
 
     def member(self, member_id: str) -> ConsumerGroupMember:
-        """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
+        """Return a member. Raises KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(

@@ -51,7 +51,7 @@ DISABLED = "disabled"
 
 
 def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
-    """Check that a classic group with members may become a consumer group. KafkaError GROUP_ID_NOT_FOUND."""
+    """Check that a classic group with members may become a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND."""
     if policy not in UPGRADING_POLICIES:
         reason = "online upgrade is disabled"
     elif not classic.uses_consumer_protocol:
@@ -66,7 +66,7 @@ def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
 def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
     """Return a classic group as a consumer group: its members Stable with their partitions, at its generation as the epoch.
 
-    KafkaError GROUP_ID_NOT_FOUND if the members' metadata cannot be read, or would be lost.
+    Raises KafkaError GROUP_ID_NOT_FOUND if the members' metadata cannot be read, or would be lost.
     """
     group_id, generation = classic.group_id, classic.generation_id
     group = ConsumerGroup(group_id)

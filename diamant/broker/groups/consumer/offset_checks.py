@@ -32,7 +32,7 @@ def validate_commit(
     """Check a commit; return None if all of it is allowed, otherwise a check for each of its partitions.
 
     A commit with an older epoch than the member's is valid for partitions that the member had then and still has
-    (KIP-1251). KafkaError, for the whole request: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION for
+    (KIP-1251). Raises KafkaError, for the whole request: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION for
     classic members, UNSUPPORTED_VERSION. Source: ConsumerGroup.validateOffsetCommit.
     """
     if member_epoch < 0 and not group.members:

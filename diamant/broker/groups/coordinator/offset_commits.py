@@ -54,7 +54,7 @@ class OffsetCommits:
         """Commit offsets; return the (number, row) in `topics` of those refused as OFFSET_METADATA_TOO_LARGE.
 
         `generation`: for members of consumer groups the member epoch, -1 without membership. `version`: of the request.
-        KafkaError when all are refused: those of `check_usable`, the group's `validate_commit` and `append`;
+        Raises KafkaError when all are refused: those of `check_usable`, the group's `validate_commit` and `append`;
         GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a missing group. Source: OffsetMetadataManager.commitOffset.
         """
         self._store.check_usable(group_id, may_be_empty=True)

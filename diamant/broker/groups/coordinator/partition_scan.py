@@ -101,7 +101,7 @@ class PartitionScan:
         self._pending: dict[int, dict[bytes, StoredOffset]] = {}
 
     def feed(self, data: bytes) -> None:
-        """Read the next whole batches. CorruptBatch if they cannot be read; the scan is then unusable."""
+        """Read the next whole batches. Raises CorruptBatch if they cannot be read; the scan is then unusable."""
         try:
             self._feed(data)
         except IndexError:
@@ -248,7 +248,7 @@ class PartitionScan:
                 self._offsets[key] = stored
 
     def finish(self) -> LoadedPartition:
-        """Return the state in the log. CorruptBatch if a key or value cannot be read. The scan is used up."""
+        """Return the state in the log. Raises CorruptBatch if a key or value cannot be read. The scan is used up."""
         groups: dict[str, Group] = {}
         # The keys of one topic's partitions in one group share a prefix.
         by_front: dict[bytes, dict[int, StoredOffset]] = {}

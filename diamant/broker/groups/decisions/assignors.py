@@ -53,7 +53,7 @@ def assign(
     """Compute the assignment of every member.
 
     `partition_counts`: every topic with a subscriber. `is_homogeneous`: all members subscribe to the same topics.
-    KeyError for an assignor that is not in `ASSIGNORS`.
+    Raises KeyError for an assignor that is not in `ASSIGNORS`.
     """
     compute = ASSIGNORS[assignor]
     if not members:

@@ -15,7 +15,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 
 
 def check_room(change: GroupChange, member_id: str) -> None:
-    """Check that one more member fits. KafkaError GROUP_MAX_SIZE_REACHED."""
+    """Check that one more member fits. Raises KafkaError GROUP_MAX_SIZE_REACHED."""
     group = change.group
     if len(group.members) >= change.settings.max_size and member_id not in group.members:
         raise KafkaError(
@@ -86,7 +86,7 @@ def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) 
 
 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned | None) -> None:
-    """Check that a heartbeat's epoch is the member's. KafkaError FENCED_MEMBER_EPOCH.
+    """Check that a heartbeat's epoch is the member's. Raises KafkaError FENCED_MEMBER_EPOCH.
 
     The previous epoch is accepted, too, since the answer with the new one may be lost. Then the owned partitions must be a
     subset of the assigned ones.

@@ -44,7 +44,7 @@ def next_step(
 
     `owned`: the partitions reported with this heartbeat, None if not reported.
     `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.
-    KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
+    Raises KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member

@@ -59,7 +59,7 @@ def check_request(
 
 
 def check_not_blank(**texts: str | None) -> None:
-    """Check the texts of fields, by name. KafkaError INVALID_REQUEST."""
+    """Check the texts of fields, by name. Raises KafkaError INVALID_REQUEST."""
     for name, text in texts.items():
         if text is not None and not text.strip():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")

@@ -116,7 +116,7 @@ class ShareDelivery:
         """Return a share partition, loaded with its first use.
 
         KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
-        UNKNOWN_SERVER_ERROR (as Kafka) if it has none. StartSearched while its first offset is not known.
+        UNKNOWN_SERVER_ERROR (as Kafka) if it has none. Raises StartSearched while its first offset is not known.
         """
         log = self._node.topics.log_by_id(key.topic_id, key.partition)
         if key in self._is_due and self._is_due[key] <= (now_ms := self._node.env.clock.now_ms()):
@@ -140,7 +140,7 @@ class ShareDelivery:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def give(self, partition: LivePartition, wanted: WantedRecords) -> Given:
-        """Give records to a member, as many as there are, at most what it wants. KafkaError as of `Log.read`."""
+        """Give records to a member, as many as there are, at most what it wants. Raises KafkaError as of `Log.read`."""
         for _ in range(SKIPS_PER_TURN):
             given = self._give(partition, wanted)
             if given is not None:
@@ -195,7 +195,7 @@ class ShareDelivery:
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
     def acknowledge(self, key: SharePartitionKey, member_id: str, batches: Sequence[AcknowledgementBatch]) -> None:
-        """Acknowledge records that the member holds. KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
+        """Acknowledge records that the member holds. Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
         UNKNOWN_TOPIC_OR_PARTITION if no member has fetched from the partition since the start; then nothing has changed.
         """
         stored = self.state.states.get(key)

@@ -66,7 +66,7 @@ class ShareSessions:
     ) -> ShareSession | None:
         """Open, continue or find the session of a fetch; None if the request closes it.
 
-        KafkaError INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
+        Raises KafkaError INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
         """
         if not asked.member_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -89,7 +89,7 @@ class ShareSessions:
         return session
 
     def for_acknowledgement(self, asked: RequestedSession) -> None:
-        """Continue or find the session of an acknowledgement. KafkaError as `for_fetch`."""
+        """Continue or find the session of an acknowledgement. Raises KafkaError as `for_fetch`."""
         if asked.epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if asked.epoch == FINAL_EPOCH:

@@ -166,7 +166,7 @@ class ShareState:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int = UNKNOWN_OFFSET) -> None:
-        """Begin the state of a share partition, at an offset if one is given. KafkaError as of `InternalTopic.append`."""
+        """Begin the state of a share partition, at an offset if one is given. Raises KafkaError as of `InternalTopic.append`."""
         self.check(key)
         now_ms = self._node.env.clock.now_ms()
         before = self.states.get(key)
@@ -179,14 +179,14 @@ class ShareState:
     def write(
         self, key: SharePartitionKey, partition: SharePartition, changes: Sequence[StateBatch], leader_epoch: int
     ) -> None:
-        """Write changes of a share partition, which has them already. KafkaError as of `InternalTopic.append`."""
+        """Write changes of a share partition, which has them already. Raises KafkaError as of `InternalTopic.append`."""
         batches = partition.state_batches
         self._write(key, leader_epoch, partition.start_offset, partition.completed_count, changes, batches)
 
     def write_update(
         self, key: SharePartitionKey, leader_epoch: int, start: int, count: int, changes: Sequence[StateBatch]
     ) -> None:
-        """Write changes of a share partition that no member fetches from. KafkaError as of `InternalTopic.append`."""
+        """Write changes of a share partition that no member fetches from. Raises KafkaError as of `InternalTopic.append`."""
         below = self.states[key].batches
         self._write(key, leader_epoch, start, count, changes, lambda: overlaid(below, changes, start))
 

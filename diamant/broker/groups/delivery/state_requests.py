@@ -40,7 +40,7 @@ class StateRequests:
         self._topics = topics
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin a state. KafkaError NOT_COORDINATOR, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
+        """Begin a state. Raises KafkaError NOT_COORDINATOR, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
         stored = self._found(key)
         if stored is not None and NO_EPOCH != state_epoch < stored.state_epoch:
             raise _fenced_state()
@@ -48,7 +48,7 @@ class StateRequests:
         self._state.initialize(key, state_epoch, start_offset)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredState:
-        """Return a state, with a later leader epoch written. KafkaError as `initialize`, FENCED_LEADER_EPOCH."""
+        """Return a state, with a later leader epoch written. Raises KafkaError as `initialize`, FENCED_LEADER_EPOCH."""
         stored = self._found(key)
         if stored is None:
             raise _refused("Read operation on uninitialized share partition not allowed.")
@@ -58,14 +58,14 @@ class StateRequests:
         return stored
 
     def summary(self, key: SharePartitionKey, leader_epoch: int) -> StoredState | None:
-        """Return a state; None if there is none. KafkaError as `read`."""
+        """Return a state; None if there is none. Raises KafkaError as `read`."""
         stored = self._found(key)
         if stored is not None:
             self._check(key, stored, leader_epoch)
         return stored
 
     def write(self, key: SharePartitionKey, written: WrittenState) -> None:
-        """Change a state. KafkaError as `read`, FENCED_STATE_EPOCH."""
+        """Change a state. Raises KafkaError as `read`, FENCED_STATE_EPOCH."""
         stored = self._found(key)
         if stored is None:
             raise _refused("Write operation on uninitialized share partition not allowed.")
@@ -79,7 +79,7 @@ class StateRequests:
         self._state.write_update(key, leader_epoch, start, written.completed_count, written.batches)
 
     def remove(self, key: SharePartitionKey) -> None:
-        """Erase a state, if there is one. KafkaError as `initialize`."""
+        """Erase a state, if there is one. Raises KafkaError as `initialize`."""
         if self._found(key) is not None:
             self._state.remove([key])
 

@@ -144,7 +144,7 @@ class ConsumerGroups:
         return converted, [tombstone, *creation(converted)]
 
     def describe(self, group_id: str) -> dict[str, Any]:
-        """Return a group's fields in ConsumerGroupDescribe. KafkaError GROUP_ID_NOT_FOUND, also for classic groups."""
+        """Return a group's fields in ConsumerGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for classic groups."""
         self._check_enabled()
         self._store.check_usable(group_id)
         return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)

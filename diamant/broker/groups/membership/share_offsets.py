@@ -70,7 +70,7 @@ class ShareOffsets:
         return StartOffset(partition, start, state.leader_epoch, lag)
 
     def group_to_change(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup:
-        """Return a group without members. KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return a group without members. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         self._groups.check_enabled()
         self._store.check_usable(group_id)
         if may_be_new and self._store.group(group_id) is None:
@@ -81,7 +81,7 @@ class ShareOffsets:
         return group
 
     def alter(self, group: ShareGroup, name: str, topic_id: UUID, offsets: Mapping[int, int]) -> None:
-        """Move the start offsets of partitions, by number. KafkaError as of `ShareState.initialize`."""
+        """Move the start offsets of partitions, by number. Raises KafkaError as of `ShareState.initialize`."""
         epoch = group.group_epoch + 1
         for partition, offset in offsets.items():
             self._delivery.state.initialize(SharePartitionKey(group.group_id, topic_id, partition), epoch, offset)
@@ -93,7 +93,7 @@ class ShareOffsets:
         )
 
     def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
-        """Erase the states of topics. KafkaError as of `ShareState.remove`."""
+        """Erase the states of topics. Raises KafkaError as of `ShareState.remove`."""
         gone = set(topic_ids)
         self._delivery.state.remove(
             SharePartitionKey(group.group_id, *place) for place in group.places() if place[0] in gone

@@ -134,7 +134,7 @@ class ShareGroups:
         return answer
 
     def share_group(self, group_id: str) -> ShareGroup:
-        """Return a share group. KafkaError GROUP_ID_NOT_FOUND."""
+        """Return a share group. Raises KafkaError GROUP_ID_NOT_FOUND."""
         group = self._store.group(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
@@ -308,7 +308,7 @@ class ShareGroups:
             self.timers.cancel((group.group_id, member_id))
 
     def forget(self, group: ShareGroup) -> None:
-        """Erase the states of the partitions of a group that is about to be deleted. KafkaError as of `ShareState`."""
+        """Erase the states of the partitions of a group that is about to be deleted. Raises KafkaError as of `ShareState`."""
         self.delivery.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
 
     def topic_deleted(self, topic: Topic) -> None:
@@ -321,7 +321,7 @@ class ShareGroups:
     # -- other requests ------------------------------------------------------------------------------------------------
 
     def described(self, group_id: str) -> dict[str, object]:
-        """Return a group's fields in ShareGroupDescribe. KafkaError GROUP_ID_NOT_FOUND, also for other groups."""
+        """Return a group's fields in ShareGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for other groups."""
         self.check_enabled()
         self._store.check_usable(group_id)
         group = self.share_group(group_id)

@@ -96,7 +96,7 @@ class Group:
         return self.consumer is not None and self.consumer.is_subscribed(topic)
 
     def check_has_offsets(self) -> None:
-        """Check that groups of this type have committed offsets. KafkaError GROUP_ID_NOT_FOUND for share groups."""
+        """Check that groups of this type have committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND for share groups."""
         if self.share is not None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 

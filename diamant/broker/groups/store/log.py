@@ -50,7 +50,7 @@ class GroupLog:
         return self.topic.partition_of(group_id)
 
     def log_of(self, group_id: str) -> Log:
-        """Return the log of a group's records. KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
+        """Return the log of a group's records. Raises KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
         return self.topic.log(self.topic.partition_of(group_id))
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> int:

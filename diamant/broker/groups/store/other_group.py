@@ -58,12 +58,12 @@ class OtherGroup:
         return "Assigning" if is_assigning and self.group_type == STREAMS else "Stable"
 
     def check_join(self, group_id: str) -> None:
-        """Check that a classic group may replace this one. KafkaError INCONSISTENT_GROUP_PROTOCOL."""
+        """Check that a classic group may replace this one. Raises KafkaError INCONSISTENT_GROUP_PROTOCOL."""
         if not self.is_empty:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a {self.group_type} group")
 
     def validate_commit(self, group_id: str, generation: int, *, is_transactional: bool) -> None:
-        """Check that offsets may be committed. KafkaError UNKNOWN_MEMBER_ID for a member, and for none while there are
+        """Check that offsets may be committed. Raises KafkaError UNKNOWN_MEMBER_ID for a member, and for none while there are
         members.
         """
         if generation >= 0 or not (is_transactional or self.is_empty):

@@ -20,7 +20,7 @@ from diamant.protocol.kraft.records import TOPIC_RESOURCE
 async def alter_configs(
     node: Node, explaining: ExplainOperation, request: AlterConfigsRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Change configurations of a topic, all or none. BadArgument, NotFound."""
+    """Change configurations of a topic, all or none. Raises BadArgument, NotFound."""
     topic = request.topic
     await node.topics.settled([topic])
     explaining.logs(topic, None)
@@ -33,7 +33,7 @@ async def alter_configs(
 def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
     """Set configurations of a topic (null resets one), or only validate that. Return whether something was changed.
 
-    The wire resets names that do not exist without an error, as Kafka does. OperationError.
+    The wire resets names that do not exist without an error, as Kafka does. Raises OperationError.
     """
     before = {**stored_configs(node, TOPIC_RESOURCE, topic)}
     for name, value in changes.items():

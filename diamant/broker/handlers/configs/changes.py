@@ -78,7 +78,7 @@ def stored_configs(node: Node, resource_type: int, resource_name: str) -> Mappin
 def describe_configs(
     node: Node, resource_type: int, resource_name: str, connection: ConnectionInfo
 ) -> list[DescribedConfig]:
-    """Return all configurations of a resource. KafkaError if the resource does not exist (`ConfigHelper`)."""
+    """Return all configurations of a resource. Raises KafkaError if the resource does not exist (`ConfigHelper`)."""
     stored = stored_configs(node, resource_type, resource_name)
     if resource_type == TOPIC_RESOURCE:
         check_name(resource_name)

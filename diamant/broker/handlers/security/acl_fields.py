@@ -13,7 +13,7 @@ _Number = TypeVar("_Number", bound=IntEnum)
 
 
 def requested_acl(creation: Any) -> Acl:
-    """Return an ACL to create. CloseConnection for numbers unknown to Kafka, which cannot read such a request either."""
+    """Return an ACL to create. Raises CloseConnection for numbers unknown to Kafka, which cannot read such a request either."""
     return Acl(
         _known(ResourceType, creation.resource_type),
         str(creation.resource_name),
@@ -26,7 +26,7 @@ def requested_acl(creation: Any) -> Acl:
 
 
 def requested_filter(fields: Any) -> AclFilter:
-    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). CloseConnection as `requested_acl`."""
+    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). Raises CloseConnection as `requested_acl`."""
     return AclFilter(
         _known(ResourceType, fields.resource_type_filter),
         _text(fields.resource_name_filter),

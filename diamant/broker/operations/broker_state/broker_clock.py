@@ -184,7 +184,7 @@ class BrokerClock:
         return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
     async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:
-        """Wait until all work due now is done, with any clock; return the names of failed jobs. TimedOut."""
+        """Wait until all work due now is done, with any clock; return the names of failed jobs. Raises TimedOut."""
 
         async def settle() -> list[str]:
             async with _deadline(seconds_of(timeout)):

@@ -14,7 +14,7 @@ async def show(clock: BrokerClock, _request: NoArguments, _: Progress) -> ClockR
 
 
 async def advance(clock: BrokerClock, request: AdvanceRequest, progress: Progress) -> MoveReport:
-    """Move the clock by a duration. BadArgument, NotAllowed, TimedOut."""
+    """Move the clock by a duration. Raises BadArgument, NotAllowed, TimedOut."""
     if (request.by is None) == (request.by_ms is None):
         raise BadArgument('expected either "by", a text such as "8d", or "by_ms", a number of milliseconds')
     duration = request.by if request.by is not None else request.by_ms or 0
@@ -22,15 +22,15 @@ async def advance(clock: BrokerClock, request: AdvanceRequest, progress: Progres
 
 
 async def set_to(clock: BrokerClock, request: SetClockRequest, progress: Progress) -> MoveReport:
-    """Move the clock to a time. BadArgument, NotAllowed, TimedOut."""
+    """Move the clock to a time. Raises BadArgument, NotAllowed, TimedOut."""
     return await clock.set(request.to_ms, sessions=request.sessions, timeout=request.timeout, progress=progress)
 
 
 async def freeze(clock: BrokerClock, _request: NoArguments, _: Progress) -> ClockReport:
-    """Stop the clock. NotAllowed."""
+    """Stop the clock. Raises NotAllowed."""
     return await clock.freeze()
 
 
 async def resume(clock: BrokerClock, _request: NoArguments, _: Progress) -> ClockReport:
-    """Resume the clock. NotAllowed."""
+    """Resume the clock. Raises NotAllowed."""
     return await clock.resume()

@@ -171,7 +171,7 @@ class FigureHistory:
 
 
 async def history(histories: Lazy[FigureHistory], request: HistoryRequest, _: Progress) -> Mapping[str, Any]:
-    """Return the series of the broker, or of a topic. NotFound."""
+    """Return the series of the broker, or of a topic. Raises NotFound."""
     known = histories()
     found = known.to_fields(request.topic, request.since_ms)
     if found is None:

@@ -102,7 +102,7 @@ class Brokers:
         return BrokersReport(tuple(self._one(broker_id, counts) for broker_id in self._table.broker_ids))
 
     async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
-        """Take a broker down: its leaders move, its clients are cut off. NotFound, NotPossible."""
+        """Take a broker down: its leaders move, its clients are cut off. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             state = self._state(broker_id)
@@ -114,7 +114,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
-        """Bring a broker back. With `lag` it follows, and is in sync later. NotFound, NotPossible."""
+        """Bring a broker back. With `lag` it follows, and is in sync later. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             changes = await in_turns(set_up(table, broker_id))
@@ -127,18 +127,18 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
-        """Take a broker out of the cluster. It still answers: that it leads nothing. NotFound, NotPossible."""
+        """Take a broker out of the cluster. It still answers: that it leads nothing. Raises NotFound, NotPossible."""
         async with self._turn:
             self._in_sync_ms.pop(request.broker, None)
             changes = await in_turns(set_down(self._table, request.broker))
         return await self._report(*changes)
 
     async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
-        """Let an in-sync replica lead a partition. NotFound, NotPossible."""
+        """Let an in-sync replica lead a partition. Raises NotFound, NotPossible."""
         return await self._report(self._table.move_leader(request.topic, request.partition, request.broker))
 
     async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
-        """Let another in-sync replica lead, in each partition that has one. NotFound."""
+        """Let another in-sync replica lead, in each partition that has one. Raises NotFound."""
         table, choice, name = self._table, random.Random(request.seed), request.topic
         if name is not None:
             table.partition(name, 0)
@@ -146,7 +146,7 @@ class Brokers:
             return await self._report(*await in_turns(_shuffled(table, choice, name)))
 
     async def lag(self, request: LagRequest, _: Progress) -> OneBroker:
-        """Let a broker lag where it follows: who fetches there sees an earlier high watermark. NotFound, BadArgument."""
+        """Let a broker lag where it follows: who fetches there sees an earlier high watermark. Raises NotFound, BadArgument."""
         self._table.check_known(request.broker)
         lag = _lag(request.by)
         self._table.lags.set(request.broker, lag, self._logs())
@@ -157,7 +157,7 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
-        """Delay each request to a broker, by a fault. NotFound, NotPossible if there are too many faults."""
+        """Delay each request to a broker, by a fault. Raises NotFound, NotPossible if there are too many faults."""
         self._table.check_known(request.broker)
         if (known := self._slow.pop(request.broker, None)) is not None:
             known[1].remove()
@@ -168,7 +168,7 @@ class Brokers:
     async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
         """Make a replica the leader although it lacks the batches from an offset on; those are lost.
 
-        NotFound, NotPossible, BadArgument.
+        Raises NotFound, NotPossible, BadArgument.
         """
         table, name, index = self._table, request.topic, request.partition
         now, name_of_partition = table.partition(name, index), f"{name}-{index}"
@@ -273,7 +273,7 @@ def _led_by(broker_id: int, log: Log) -> PartitionChangeRecord:
 
 
 def _lag(by: object) -> FollowerLag | None:
-    """Parse a lag such as `500ms` or `100 records`; None for 0. BadArgument."""
+    """Parse a lag such as `500ms` or `100 records`; None for 0. Raises BadArgument."""
     text = str(by).strip()
     number, _, unit = text.partition(" ")
     if unit in ("record", "records") and number.isascii() and number.isdigit() and len(number) < 19:

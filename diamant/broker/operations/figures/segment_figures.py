@@ -43,7 +43,7 @@ PAUSE = 100
 async def segments(
     explaining: ExplainOperation, figures: SegmentFigures, request: SegmentsRequest, progress: Progress
 ) -> Mapping[str, Any]:
-    """Count partitions of up to `UNASKED_BYTES` in total, or all. NotFound, NotPossible."""
+    """Count partitions of up to `UNASKED_BYTES` in total, or all. Raises NotFound, NotPossible."""
     left = UNASKED_BYTES
     logs = explaining.logs(request.topic, request.partition)
     counted = []
@@ -108,7 +108,7 @@ class SegmentFigures:
         return self._progress.get(log)
 
     async def refreshed(self, log: Log) -> CountedPartition | None:
-        """Return current counts if they are cheap, otherwise the last ones. OperationError."""
+        """Return current counts if they are cheap, otherwise the last ones. Raises OperationError."""
         found = self.known(log)
         if log.size > self.unasked_bytes:
             return found
@@ -132,7 +132,7 @@ class SegmentFigures:
     async def count(
         self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
     ) -> CountedPartition:
-        """Count now. The reading thread calls `pace` between pieces; it may block. OperationError, Stopped."""
+        """Count now. The reading thread calls `pace` between pieces; it may block. Raises OperationError, Stopped."""
         async with self._large_lock if log.size > self.unasked_bytes else self._lock:
             progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")

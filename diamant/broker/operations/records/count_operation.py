@@ -138,7 +138,7 @@ class CountOperation:
         return TopicRecords(topic, why_not_exact is None, tuple(found), why_not_exact)
 
     async def _exactly(self, log: Log, progress: Progress, allowance: _Allowance | None = None) -> PartitionRecords:
-        """Count by keys. _Spent if `allowance` ends before."""
+        """Count by keys. Raises _Spent if `allowance` ends before."""
         explaining = self._explaining
         taken, files = await explaining.open(log)
 

@@ -112,7 +112,7 @@ class ExplainOperation:
         self._running = 0
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one operation. BadArgument."""
+        """Return the decoder of a topic's keys and values for one operation. Raises BadArgument."""
         from diamant.broker.node.values import topic_values
 
         return topic_values(self._node, topic, registry)

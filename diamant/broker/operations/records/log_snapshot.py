@@ -68,7 +68,7 @@ class Taken:
         )
 
     def open(self, key: bytes | None) -> LogFiles:
-        """Open the files, including released ones. Changed if one no longer exists."""
+        """Open the files, including released ones. Raises Changed if one no longer exists."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]

@@ -56,7 +56,7 @@ class ProduceOperation:
         self._turns = itertools.count()
 
     async def create_topic(self, name: str, partitions: int | None, configs: Mapping[str, object]) -> None:
-        """Create a topic, with the broker's number of partitions if `partitions` is None. KafkaError.
+        """Create a topic, with the broker's number of partitions if `partitions` is None. Raises KafkaError.
 
         `configs`: Kafka's names with underscores, and Python values.
         """
@@ -149,7 +149,7 @@ class ProduceOperation:
 async def produce(
     producing: ProduceOperation, explaining: ExplainOperation, request: RecordRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Write one record to an existing topic. BadArgument, NotFound, NotPossible."""
+    """Write one record to an existing topic. Raises BadArgument, NotFound, NotPossible."""
     topic, value = request.topic, request.value
     explaining.logs(topic, request.partition)
     if topic in INTERNAL_TOPICS:
@@ -186,7 +186,7 @@ def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[
 
 
 def _data(data: object) -> bytes | None:
-    """Return the bytes of a key or value (`Data`). TypeError for anything else, which its caller has to encode."""
+    """Return the bytes of a key or value (`Data`). Raises TypeError for anything else, which its caller has to encode."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):

@@ -73,7 +73,7 @@ class RecordsOperation:
         self._running = 0
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one operation. BadArgument."""
+        """Return the decoder of a topic's keys and values for one operation. Raises BadArgument."""
         return self._explaining.values(topic, registry)
 
     def latest_pages(

@@ -50,7 +50,7 @@ async def reset_offsets(
     request: ResetOffsetsRequest,
     _: Progress,
 ) -> ResetOffsets:
-    """Commit an offset for each partition, or only determine them. BadArgument, NotFound, NotPossible."""
+    """Commit an offset for each partition, or only determine them. Raises BadArgument, NotFound, NotPossible."""
     group_id, where = request.group, request.to
     logs = explaining.logs(request.topic, request.partition)
     if GROUP_OFFSETS_TOPIC not in node.topics.by_name:

@@ -124,7 +124,7 @@ class SearchOperation:
         cut_bytes: int,
         before: Mapping[int, int] | None = None,
     ) -> AsyncGenerator[FoundPage, None]:
-        """Yield up to `most` wanted records and the damage between them, newest first. NotFound, TooMany.
+        """Yield up to `most` wanted records and the damage between them, newest first. Raises NotFound, TooMany.
 
         `wanted`: None for all, markers included. `before`: offsets by partition from which the records below are yielded.
         """
@@ -160,7 +160,7 @@ class SearchOperation:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Take one of the places for searches. TooMany if `MAX_AT_ONCE` are in progress."""
+        """Take one of the places for searches. Raises TooMany if `MAX_AT_ONCE` are in progress."""
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} searches are in progress, try again when one of them is done")
         self._running += 1

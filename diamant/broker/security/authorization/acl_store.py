@@ -74,7 +74,7 @@ class AclStore:
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl]]:
         """Delete the ACLs that match any filter, atomically. Return the matches of each filter; an ACL can occur in several.
 
-        KafkaError POLICY_VIOLATION if one batch of the metadata log cannot hold the change; nothing is deleted then.
+        Raises KafkaError POLICY_VIOLATION if one batch of the metadata log cannot hold the change; nothing is deleted then.
         """
         found = [self.find(wanted) for wanted in filters]
         gone = dict.fromkeys(acl for acls in found for acl in acls)

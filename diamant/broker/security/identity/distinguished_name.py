@@ -35,14 +35,14 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER, as text. ValueError if it cannot be read."""
+    """The subject of a certificate in DER, as text. Raises ValueError if it cannot be read."""
     from cryptography.x509 import load_der_x509_certificate
 
     return text_of(load_der_x509_certificate(certificate).subject.public_bytes())
 
 
 def text_of(name: bytes) -> str:
-    """The text of a Name in DER. ValueError if it cannot be read."""
+    """The text of a Name in DER. Raises ValueError if it cannot be read."""
     ((_, parts, _),) = _elements(name)
     texts = ["+".join(_attribute(attribute) for _, attribute, _ in _elements(part)) for _, part, _ in _elements(parts)]
     return ",".join(reversed(texts))

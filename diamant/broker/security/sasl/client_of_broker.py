@@ -12,7 +12,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """The configuration of a client with or without a login; TLS settings are left out. ValueError if no listener fits."""
+    """The configuration of a client with or without a login; TLS settings are left out. Raises ValueError if no listener fits."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)

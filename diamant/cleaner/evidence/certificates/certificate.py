@@ -88,7 +88,7 @@ class WrongKind(StorageError):
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
-    """Return the canonical form of JSON. TypeError for floats."""
+    """Return the canonical form of JSON. Raises TypeError for floats."""
     _refuse_floats(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
@@ -117,7 +117,7 @@ class Bundle(NamedTuple):
 
 
 def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
-    """Return the bundle of a certificate. CertificateError if it is none; the signature is not checked."""
+    """Return the bundle of a certificate. Raises CertificateError if it is none; the signature is not checked."""
     check_form(certificate)
     signature = dict(certificate["signature"])
     try:
@@ -128,7 +128,7 @@ def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
 
 
 def public_pem(public_key: bytes) -> str:
-    """Return the 32 bytes of a public key as PEM (RFC 8410). ValueError for another number of bytes."""
+    """Return the 32 bytes of a public key as PEM (RFC 8410). Raises ValueError for another number of bytes."""
     if len(public_key) != 32:
         raise ValueError(f"a public key has 32 bytes, this one {len(public_key)}")
     line = b64encode(_PUBLIC_KEY_PREFIX + public_key).decode()
@@ -138,7 +138,7 @@ def public_pem(public_key: bytes) -> str:
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
     """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
 
-    CertificateError if it is not a certificate.
+    Raises CertificateError if it is not a certificate.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -156,7 +156,7 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
 
 
 def _octets(digits: str) -> bytes:
-    """Return the bytes of hexadecimal digits. ValueError for another form of the same bytes, with capitals or blanks."""
+    """Return the bytes of hexadecimal digits. Raises ValueError for another form of the same bytes, with capitals or blanks."""
     found = bytes.fromhex(digits)
     if found.hex() != digits:
         raise ValueError("expected lower-case hexadecimal digits only")
@@ -214,7 +214,7 @@ def is_anything_found(certificate: Mapping[str, Any]) -> bool:
 
 
 def parse_certificate(text: bytes) -> dict[str, Any]:
-    """Return a certificate from its bytes. CertificateError if it is cut off or not a certificate."""
+    """Return a certificate from its bytes. Raises CertificateError if it is cut off or not a certificate."""
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
     try:
@@ -241,7 +241,7 @@ def _refuse_floats(value: object) -> None:
 
 
 def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]:
-    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocks; OSError."""
+    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocks; raises OSError."""
     digest = hashlib.sha256()
     position = 0
     file = env.open(path, read_only=True)

@@ -124,7 +124,7 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
 def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.ERASURE_PREFIX) -> str | None:
     """Rename a pending certificate whose intent is gone, after a `conclude` that was interrupted; return its path.
 
-    Blocks; OSError. None if there is none. Only for the code that ends the job: while the intent exists the certificate
+    Blocks; raises OSError. None if there is none. Only for the code that ends the job: while the intent exists the certificate
     must stay pending.
     """
     found = [

@@ -106,7 +106,7 @@ class RemovalIntent:
         done: type[DataclassInstance],
         own: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> Self:
-        """Undo `to_json`; `own` takes its fields, and returns those of this kind. ValueError for any other input."""
+        """Undo `to_json`; `own` takes its fields, and returns those of this kind. Raises ValueError for any other input."""
         try:
             plain = json.loads(data)
             parts = {
@@ -132,7 +132,7 @@ def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[dict[str, An
 
 
 def from_rows(kind: type[T], found: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, T]:
-    """Return the mapping that `rows` was given. KeyError or TypeError for any other input."""
+    """Return the mapping that `rows` was given. Raises KeyError or TypeError for any other input."""
     made = {}
     for one in found:
         values = {name: _fixed(value) for name, value in one.items()}

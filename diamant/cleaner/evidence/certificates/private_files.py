@@ -66,11 +66,11 @@ class IntentFiles(Generic[IntentT]):
         return [one for one in ids if is_job_id(one)]
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:
-        """Return an intent. ValueError if this secret cannot decrypt it; OSError."""
+        """Return an intent. Raises ValueError if this secret cannot decrypt it; raises OSError."""
         return self._decode(key.decrypt(self.env.read_bytes(self.path(intent_id), MAX_STATE_FILE)))
 
     def write(self, intent: IntentT, key: SigningKey) -> None:
-        """Write an intent durably, in place of an earlier one. OSError."""
+        """Write an intent durably, in place of an earlier one. Raises OSError."""
         write_private(self.env, self.path(intent.id), key.encrypt(intent.to_bytes()))
 
     def remove(self, intent_id: str) -> None:
@@ -79,7 +79,7 @@ class IntentFiles(Generic[IntentT]):
 
 
 def write_private(env: Env, path: str, data: bytes) -> None:
-    """Write a file of mode 0600 durably, in place of an earlier one. Blocks; OSError."""
+    """Write a file of mode 0600 durably, in place of an earlier one. Blocks; raises OSError."""
     temporary = path + ".tmp"
     fd, _ = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
     try:

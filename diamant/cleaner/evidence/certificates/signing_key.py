@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 64 * 1024
 
 
 def default_path() -> str:
-    """Return the path of the key unless `diamant.certificate.key.file` gives one. StorageError if no home is known."""
+    """Return the path of the key unless `diamant.certificate.key.file` gives one. Raises StorageError if no home is known."""
     home = user_directory("XDG_CONFIG_HOME", ".config")
     if home is None:
         raise StorageError(
@@ -115,7 +115,7 @@ class SigningKey:
         return nonce + AESGCM(self._intent_key()).encrypt(nonce, data, None)
 
     def decrypt(self, data: bytes) -> bytes:
-        """Undo `encrypt`. ValueError if the data is damaged, or encrypted with another secret."""
+        """Undo `encrypt`. Raises ValueError if the data is damaged, or encrypted with another secret."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -131,7 +131,7 @@ class SigningKey:
 
 
 def load_secret(path: str, *, is_made: bool = False) -> bytes:
-    """Return the secret in a file. StorageError if it holds none, or if others may read it; OSError."""
+    """Return the secret in a file. Raises StorageError if it holds none, or if others may read it; raises OSError."""
     text = _read(path, is_private=_is_secret)
     if text is None:
         if not is_made:
@@ -154,7 +154,7 @@ def _is_secret(text: bytes) -> bool:
 
 
 def read_public_key(path: str) -> bytes:
-    """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. StorageError, OSError."""
+    """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. Raises StorageError, OSError."""
     text = read_input(path, MAX_FILE_BYTES)
     try:
         if b"BEGIN" not in text:
@@ -174,7 +174,7 @@ def read_public_key(path: str) -> bytes:
 
 
 def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
-    """Return a file's content; None if there is no file. StorageError if it `is_private` and others may read it."""
+    """Return a file's content; None if there is no file. Raises StorageError if it `is_private` and others may read it."""
     try:
         content, mode = read_input_mode(path, MAX_FILE_BYTES)
     except FileNotFoundError:

@@ -66,7 +66,7 @@ class FileRow:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> FileRow:
-        """Undo `to_fields`. ValueError, TypeError or KeyError for any other input."""
+        """Undo `to_fields`. Raises ValueError, TypeError or KeyError for any other input."""
         beyond_end = _count(fields.get("beyond_end", 0))
         directory = str(fields["file"]).partition("/")[0]
         topic, _, partition = directory.rpartition("-")

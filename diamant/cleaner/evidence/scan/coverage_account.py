@@ -55,7 +55,7 @@ class CoverageAccount:
         return self._census.problem
 
     def begin(self) -> None:
-        """Record which files exist before anything is read. Blocks; OSError."""
+        """Record which files exist before anything is read. Blocks; raises OSError."""
         self._census.look()
         self.oldest = frozenset(identity for _, identity in self._census.files)
 
@@ -74,7 +74,7 @@ class CoverageAccount:
     def look(self) -> tuple[bool, set[FileKey]]:
         """Return whether the scan has read everything that another try could read, and the files to read once more.
 
-        Blocks; OSError.
+        Blocks; raises OSError.
         """
         before, census = self._missing, self._census
         census.look()

@@ -75,7 +75,7 @@ def place_named(name: str) -> Place:
 def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
     """Yield everything below a directory outside the data directory, with absolute paths.
 
-    `owner`: topic, partition, and True because nothing there is in use; None: unknown. OSError.
+    `owner`: topic, partition, and True because nothing there is in use; None: unknown. Raises OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1)
 

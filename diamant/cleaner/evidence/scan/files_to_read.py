@@ -113,7 +113,7 @@ class FilesToRead:
         self._seen.discard(key)
 
     def new(self) -> list[FoundFile]:
-        """List everything, and return the files not handed out yet, large ones first. Blocks; OSError."""
+        """List everything, and return the files not handed out yet, large ones first. Blocks; raises OSError."""
         found = []
         # Jobs copy from the data directory to the staging place, so this order misses no copy.
         staged = () if self._staging is None else self._staging.files(self._env)

@@ -145,7 +145,7 @@ def scan_directory(
     `is_compiled` False: the plain search reads everything. `partitions` None: names of directories are trusted.
     `census` None, no `capacities`: new ones.
     `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
-    exceptions end the scan. OSError if the directory cannot be listed.
+    exceptions end the scan. Raises OSError if the directory cannot be listed.
     """
     started_s = time.monotonic()
     scope, prove_in = Scope(), prove_in or directory

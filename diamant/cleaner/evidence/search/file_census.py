@@ -58,7 +58,7 @@ def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -
 
 
 def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
-    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocks; OSError.
+    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocks; raises OSError.
 
     From the first byte without a whole batch, or with one of more than `max_batch_bytes`, the rest is `RAW`.
     """
@@ -116,7 +116,7 @@ def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts,
 
 
 def file_identity(env: Env, path: str) -> tuple[Identity, int]:
-    """Return the identity of a file, whatever its name, and its size. OSError.
+    """Return the identity of a file, whatever its name, and its size. Raises OSError.
 
     Renames and appends do not change the identity.
     """
@@ -140,7 +140,7 @@ def name_identity(path: str) -> Identity:
 
 
 def changed_at(env: Env, path: str) -> int:
-    """Return the time of the last change to a file's content or names, which no program can set. OSError."""
+    """Return the time of the last change to a file's content or names, which no program can set. Raises OSError."""
     try:
         return os.stat(path).st_ctime_ns
     except OSError:

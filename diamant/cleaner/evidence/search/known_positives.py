@@ -67,7 +67,7 @@ class KnownPositives:
     """From file, kind of finding and digest to a description for people."""
 
     def write(self, env: Env, root: str) -> None:
-        """Write the files. OSError."""
+        """Write the files. Raises OSError."""
         for name, data in self.files.items():
             path = os.path.join(root, name)
             env.make_dirs(parent(path))

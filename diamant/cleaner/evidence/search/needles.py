@@ -102,7 +102,7 @@ class Needle:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Needle:
-        """Undo `to_fields`. KeyError, ValueError or TypeError for any other input."""
+        """Undo `to_fields`. Raises KeyError, ValueError or TypeError for any other input."""
         return cls(
             str(fields["kind"]),
             int(fields["size"]),

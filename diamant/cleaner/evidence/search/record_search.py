@@ -472,7 +472,7 @@ def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterato
 
 
 def batch_header(buffer: bytes, at: int) -> BatchHeader:
-    """Return the header of the batch at `at`, of any magic. CorruptBatch for old formats that cannot be read."""
+    """Return the header of the batch at `at`, of any magic. Raises CorruptBatch for old formats that cannot be read."""
     if buffer[at + 16] == CURRENT_MAGIC:
         return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
     return parse_legacy_header(buffer, at)

@@ -59,7 +59,7 @@ class Remains:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Remains:
-        """Undo `to_bytes`. ValueError for any other input."""
+        """Undo `to_bytes`. Raises ValueError for any other input."""
         try:
             plain: dict[str, Any] = json.loads(data)
             needles = tuple(Needle.from_fields(one) for one in plain["needles"])

@@ -46,7 +46,7 @@ class PersonSearch:
     """The partitions of some log directories, in one session."""
 
     def __init__(self, session: SparkSession, tasks: Tasks, places: SchemaPlaces) -> None:
-        """Read the topics `_schemas`. SparkMisuse for files that are not on a file system of the executors."""
+        """Read the topics `_schemas`. Raises SparkMisuse for files that are not on a file system of the executors."""
         logs = [one.partition for some in tasks.values() for one in some]
         other = next((place_of(one) for one in logs if not place_of(one).is_local), None)
         if other is not None:

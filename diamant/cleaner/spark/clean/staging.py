@@ -171,7 +171,7 @@ def staging_root(staging: str) -> Location:
 def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Location:
     """Return a place for a job, with a note; `CleanJob` makes the place itself.
 
-    Creates a missing local staging directory if its parent exists. Raises SparkError for an invalid URI; OSError.
+    Creates a missing local staging directory if its parent exists. Raises SparkError for an invalid URI; raises OSError.
     """
     name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory), run)
     if not staging:

@@ -71,7 +71,7 @@ def test_consume_reads_from_the_given_place_to_the_current_end(
 
 
 def test_the_forms_of_a_record(broker: BlockingBroker) -> None:
-    """A value per line; JSON with null for a tombstone; a template with length -1 for it."""
+    """Plain output has a value per line; a tombstone is null in JSON, and has length -1 in a template."""
     assert run(broker, "consume", "users", "-n", "1").output == "v0\n"
     assert json.loads(run(broker, "consume", "users", "-n", "1", "-o", "-1", "--json").output) == {
         "topic": "users",
@@ -91,7 +91,7 @@ def test_the_forms_of_a_record(broker: BlockingBroker) -> None:
     [("nope",), ("users", "-p", "7"), ("users", "-o", "soon"), ("users", "-o", "@soon"), ("users", "-f", "%y")],
 )
 def test_invalid_places_are_usage_errors(broker: BlockingBroker, words: tuple[str, ...]) -> None:
-    """One line, and the exit code of a usage error."""
+    """The error is one line, and the exit code that of a usage error."""
     result = run(broker, "consume", "-e", *words)
     assert (result.exit_code, result.output.count("\n"), result.output[:9]) == (2, 1, "diamant: "), result.output
 

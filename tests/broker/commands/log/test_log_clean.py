@@ -249,7 +249,7 @@ def configure(partition: Path, **configs: str) -> None:
 def test_a_topic_that_is_not_compacted_is_refused(
     partition: Path, configs: dict[str, str], options: tuple[str, ...]
 ) -> None:
-    """The metadata decide; nothing changes, and the error names the override."""
+    """The topic's policy in the metadata decides; nothing changes, and the error names the option that overrides it."""
     configure(partition, **configs)
     before = contents(partition)
     result = run(partition, *options)

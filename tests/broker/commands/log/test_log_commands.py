@@ -81,7 +81,7 @@ def json_lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_dump_prints_batches_and_records(data: Path) -> None:
-    """One line for each segment, batch and record; markers have names."""
+    """Each segment, batch and record is a line; markers have names."""
     result = run("dump", data / "t-0", "--records")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -100,7 +100,9 @@ def test_dump_prints_batches_and_records(data: Path) -> None:
 
 
 def test_dump_decodes_by_the_schemas_of_the_directory(tmp_path: Path) -> None:
-    """Those in the topic `_schemas` beside a partition, or in a log directory; values of other schemas are bytes."""
+    """Schemas are taken from the topic `_schemas` beside the partition, or in the log directory; values of other schemas are
+    shown as bytes.
+    """
     key, value = registered(7, CUSTOMER)
     schemas = History("_schemas")
     schemas.batch(Record(0, TIMESTAMP, key, value))
@@ -119,7 +121,7 @@ def test_dump_decodes_by_the_schemas_of_the_directory(tmp_path: Path) -> None:
 
 
 def test_dump_as_json(data: Path) -> None:
-    """One object per line with its type; bytes that are not text are base64."""
+    """Each line is an object with its type; bytes that are not text are base64."""
     lines = json_lines(run("dump", data / "t-0", "--records", "--json"))
     assert [line["type"] for line in lines] == [
         "segment", "batch", "record", "record", "record", "batch", "record", "batch", "record", "segment", "batch", "record"
@@ -198,7 +200,7 @@ def test_dump_shows_damage_and_exits_with_1(data: Path, tmp_path: Path) -> None:
 
 
 def test_stats_as_a_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One row per partition; columns of zeros are omitted; shared keys are reported."""
+    """Each partition is a row; columns of zeros are omitted; keys in several partitions are reported."""
     monkeypatch.setenv("COLUMNS", "200")
     result = run("stats", data)
     assert result.exit_code == 0, result.output
@@ -393,7 +395,7 @@ COMMANDS = (("dump",), ("stats",), ("find", "--key", "k"), ("whatif",))
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
-    """One line with the remedy; the broker keeps its lock, and after its stop the command works."""
+    """The error is one line with the remedy; the broker keeps its lock, and after its stop the command works."""
     with Broker(data_dir=tmp_path):
         for _ in range(2):
             result = run(command[0], tmp_path, *command[1:])

@@ -90,7 +90,9 @@ async def test_a_changed_certificate_is_refused_and_the_list_says_why(
 
 
 def test_the_command_the_page_and_http_say_so(running_broker: Broker, tmp_path: Path) -> None:
-    """Exit code 3 and one line; --as-it-is or as_it_is returns the certificate all the same, and the page shows a warning."""
+    """A changed certificate gives exit code 3 and one line; --as-it-is or as_it_is returns it all the same, and the page shows
+    a warning.
+    """
     admin, runner = Admin(running_broker.bootstrap_servers), CliRunner()
     found = admin.erase(KEY.decode(), "users", reason="r")
     path = Path(found["certificate_path"])

@@ -138,7 +138,7 @@ def test_a_place_vanishes_if_the_data_outlives_it(key: str, data: str, mounts: s
 
 
 def test_the_table_of_this_machine_can_be_read(tmp_path: Path) -> None:
-    """Data and key in one directory vanish together, on any file system."""
+    """The table of this machine has every mount: data and key in one directory pass, whatever the file system."""
     check_lasting(str(tmp_path / "k"), str(tmp_path), mount_table())
 
 

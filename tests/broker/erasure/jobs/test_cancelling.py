@@ -172,7 +172,7 @@ async def turns() -> None:
 
 
 async def test_one_that_continues_by_itself_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restart, during its attempt; a later start finds nothing to resume."""
+    """A job that a restart has resumed is cancelled during its attempt; a later start finds nothing to resume."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         hold_up(broker)

@@ -203,7 +203,7 @@ async def test_an_attempt_is_under_way_until_its_failure_is_counted(broker: Brok
 
 
 async def test_attempts_that_fail_are_made_less_and_less_often(broker: Broker) -> None:
-    """Up to an hour apart, for any obstacle; the first success resets the pause."""
+    """The pause between attempts grows to an hour, for any obstacle; the first success resets it."""
     await create_with_key(broker)
     await erase(broker)
     env_of(broker).before("read_bytes", "*.intent", stopped)

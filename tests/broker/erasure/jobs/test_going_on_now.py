@@ -80,7 +80,7 @@ async def test_unconfirmed_it_waits_while_groups_are_behind_and_no_longer(broker
 
 @pytest.mark.usefixtures("_committed")
 async def test_refused_it_ends_at_its_horizon(broker: Broker) -> None:
-    """Like an erasure without the request: it resumes automatically and overrides nothing."""
+    """A refused request changes nothing: the erasure resumes at its horizon and overrides nothing."""
     erasure_id = await waiting(broker)
     await broker.erase_now(erasure_id)
     move_to(broker, START_MS + DAY_MS - 1)

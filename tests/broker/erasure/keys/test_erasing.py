@@ -32,7 +32,7 @@ from tests.waiting import wait_until
 
 
 async def test_values_are_gone_at_once_and_the_key_after_the_horizon(broker: Broker) -> None:
-    """In every partition with the key; the second certificate follows automatically, to the millisecond."""
+    """Values go in every partition with the key; the second certificate follows automatically, to the millisecond."""
     await create(broker, partitions=3)
     for partition, codec in ((0, 4), (2, 0)):
         for version in range(3):
@@ -78,7 +78,7 @@ async def test_a_key_that_is_nowhere_is_certified_so(broker: Broker) -> None:
 
 
 async def test_a_certificate_of_mode_kafka_names_its_version(tmp_path: Path) -> None:
-    """Beside the mode."""
+    """The certificate names mode kafka, and beside it the version of Kafka whose rules it follows."""
     properties = {"diamant.cleaner.mode": "kafka", "diamant.cleaner.kafka.version": "4.3"}
     async with broker_at(tmp_path, **properties) as broker:
         await create(broker)
@@ -132,7 +132,9 @@ async def test_a_second_erase_writes_no_second_tombstone(broker: Broker) -> None
 
 
 async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
-    """Under another key, in a header of another topic, and as the same key of another topic."""
+    """The certificate lists the same bytes under another key, in a header of another topic, and as the same key of another
+    topic.
+    """
     await create(broker)
     await create(broker, "orders", policy="delete")
     write(broker, (KEY, PERSON), (b"twin", PERSON))
@@ -146,7 +148,7 @@ async def test_the_same_bytes_elsewhere_are_listed(broker: Broker) -> None:
 
 @pytest.mark.parametrize("key", [b"", b"\x00\xff\xfe", "Zürich".encode()])
 async def test_keys_are_bytes(broker: Broker, key: bytes) -> None:
-    """Empty, binary and UTF-8."""
+    """Keys that are empty, binary or UTF-8 are erased alike."""
     await create(broker)
     write(broker, (key, b"{}"), (b"4", b"{}"), (b"", b"{}") if key else (b"x", b"{}"))
     erasure = await erase(broker, key)

@@ -82,7 +82,7 @@ async def test_a_directory_with_zeros_before_the_partitions_number_is_none_in_us
 
 
 async def test_limits_of_a_certificate_are_worded_as_in_the_documentation(broker: Broker) -> None:
-    """Word for word, sentence by sentence; each field of the certificate is documented."""
+    """Each sentence about limits in a certificate is in the documentation word for word, and each field is documented."""
     await create_with_key(broker)
     page = (ROOT / "docs" / "explanation" / "erasure.md").read_text()
     section = page.partition("## What is not covered")[2].partition("\n##")[0]

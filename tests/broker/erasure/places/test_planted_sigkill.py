@@ -96,5 +96,5 @@ def one_case(path: Path, seed: int) -> str:
 
 @pytest.mark.long
 def test_nothing_that_is_called_gone_is_found_after_a_hundred_kills(tmp_path: Path) -> None:
-    """Each at another moment; both outcomes occur."""
+    """Each broker is killed at another moment; both outcomes occur."""
     assert {one_case(tmp_path / str(seed), seed) for seed in range(1000, 1100)} >= {"values-gone", "not-certified"}

@@ -108,7 +108,7 @@ class MemoryGroup:
         )
 
     def heartbeat(self, sent: MemberRequest, *, may_assign: bool = True) -> ConsumerGroupMember:
-        """Return the member as in its answer. KafkaError as for a client."""
+        """Return the member as in its answer. Raises KafkaError as for a client."""
         change = self.change(may_assign=may_assign)
         member = heartbeat(change, sent, check_pattern)
         self.commit(change)

@@ -125,7 +125,7 @@ def test_time_is_linear(pattern: str, matched: list[bool]) -> None:
 
 
 def test_matching_topics() -> None:
-    """Each pattern separately; an invalid one matches nothing."""
+    """Each pattern is matched separately; an invalid one matches nothing."""
     found = matching_topics(["orders.*", "(", "nothing"], NAMES)
     assert found == {"orders.*": {"orders", "orders-dlq"}, "(": frozenset(), "nothing": frozenset()}
 

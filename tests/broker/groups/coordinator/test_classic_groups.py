@@ -41,7 +41,7 @@ async def direct(tmp_path: Path) -> AsyncIterator[Direct]:
 
 
 async def test_signs_of_life_start_a_session_again(direct: Direct) -> None:
-    """A heartbeat and a commit; not a refused heartbeat, and not one of an unknown member."""
+    """A heartbeat and a commit restart a session; a refused heartbeat, or one of an unknown member, does not."""
     groups, timers = direct.groups, direct.groups.timers
     direct.join("g", "a", join_request(fresh_id="a"))
     await wait_until(lambda: "a" in direct.joins)

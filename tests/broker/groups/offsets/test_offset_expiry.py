@@ -58,7 +58,7 @@ def classic_group(
 
 
 def test_simple_groups_lose_offsets_by_the_commits_time() -> None:
-    """Each offset separately; a commit's own retention time replaces the broker's."""
+    """Each offset expires separately; a commit's own retention time replaces the broker's."""
     group = Group("g")
     group.offsets.put("t", 0, stored(1000))
     group.offsets.put("t", 1, stored(1001))

@@ -78,7 +78,7 @@ def test_scans_are_replays() -> None:
 
 
 def test_offsets_that_kafka_wrote_are_loaded() -> None:
-    """The log of a real broker: deleted, transactional and expiring offsets, groups of both protocols."""
+    """The log of a real broker, with deleted, transactional and expiring offsets and groups of both protocols, is loaded."""
     loaded = load([consumer_offsets_log()])
     assert committed(loaded) == {
         ("simple-v8", "orders", 0): 10,
@@ -132,7 +132,7 @@ def test_tombstones_that_wait_for_their_horizon_are_read() -> None:
 
 
 def test_unknown_records_are_counted_and_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Records of a later Kafka: one warning, and everything else is loaded."""
+    """Records of a later Kafka give one warning, and everything else is loaded."""
     log = OffsetsLog().write((b"\x00\x09\x00\x01g", b"\x00\x00"), (b"\x00\x18\x00\x01g", b"\x00\x00"), commit_record(5))
     with caplog.at_level(logging.WARNING):
         assert committed(load([log.data])) == {("g", "t", 0): 5}

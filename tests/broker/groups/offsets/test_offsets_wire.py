@@ -317,7 +317,7 @@ async def test_groups_without_members_are_deleted(client: WireClient) -> None:
 
 
 async def test_offsets_are_deleted(client: WireClient) -> None:
-    """Individually; a missing offset is not an error, a missing topic is."""
+    """Offsets are deleted individually; a missing offset is not an error, a missing topic is."""
     await commit(client, "g", {("t", 0): 1, ("t", 1): 2})
     assert await delete_offsets(client, "g", ("t", 0), ("t", 2), ("t", 9), ("nope", 0)) == {
         ("t", 0): NONE,

@@ -67,7 +67,9 @@ async def test_a_crash_between_acknowledgement_and_write_loses_nothing() -> None
 
 
 async def test_a_member_whose_session_in_the_group_expires_holds_its_records() -> None:
-    """As in Kafka: it may acknowledge them until its locks end or its connection closes, but it has to join the group again."""
+    """As in Kafka, the member may acknowledge them until its locks end or its connection closes, but it has to join the group
+    again.
+    """
     short = {"group_share_min_session_timeout_ms": 100, "group_share_session_timeout_ms": 100}
     beats = {"group_share_min_heartbeat_interval_ms": 50, "group_share_heartbeat_interval_ms": 50}
     async with sharing(MemoryEnv(), **short, **beats) as (broker, wire):
@@ -151,7 +153,7 @@ async def test_a_group_of_another_kind_refuses_members_of_a_share_group() -> Non
 
 @pytest.mark.parametrize(("field", "name"), [("group_id", "GroupId"), ("member_id", "MemberId"), ("rack_id", "RackId")])
 async def test_blanks_are_no_name(field: str, name: str) -> None:
-    """As in Kafka 4.3.1."""
+    """A name of blanks is refused, as in Kafka 4.3.1."""
     async with sharing(MemoryEnv()) as (_, wire):
         fields = {"group_id": "g", "member_id": FIRST, "member_epoch": 0, "subscribed_topic_names": ["t"], field: " "}
         answer = await wire.call(SHARE_GROUP_HEARTBEAT, 1, fields)

@@ -107,7 +107,7 @@ async def test_the_report_of_an_erasure_names_the_members_that_hold_the_key(
 async def test_the_report_of_a_redaction_names_the_members_that_hold_a_record(
     tmp_path: Path, clock: SettableClock
 ) -> None:
-    """As that of an erasure."""
+    """The report of a redaction names them as that of an erasure does."""
     async with sharing(RealEnv(clock), data_dir=tmp_path) as (broker, wire):
         one = member(broker, wire)
         for word in ("k=1", "other=1", "k=2"):

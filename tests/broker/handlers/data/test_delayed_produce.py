@@ -109,7 +109,7 @@ async def test_a_leader_that_moves_during_the_write(acks: int, code: ErrorCode) 
 
 
 async def test_a_topic_deleted_during_the_write() -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION, at once."""
+    """A waiting produce request gets UNKNOWN_TOPIC_OR_PARTITION at once when its topic is deleted."""
     async with writing() as (broker, wire, producing, disk):
         take_down(broker, 3)
         await written(broker, disk)

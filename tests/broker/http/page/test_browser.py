@@ -423,7 +423,7 @@ def test_nothing_scrolls_sideways(page: Page, broker: BlockingBroker) -> None:
 
 
 def test_partitions_alike_are_one_strip_and_one_row(reader_page: Page) -> None:
-    """Twelve of them; each is one click away."""
+    """Twelve partitions that are alike share a strip and a row; each is one click away."""
     reader_page.goto("/topics/alike")
     expect(reader_page.locator("#total h2")).to_contain_text("12 partitions alike")
     expect(reader_page.locator("#total h2")).to_contain_text("12 live, 12 superseded")

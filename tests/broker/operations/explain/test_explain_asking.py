@@ -158,7 +158,7 @@ async def scrape(at: Stage) -> dict[str, float]:
 
 
 async def test_over_http(tmp_path: Path) -> None:
-    """The same as from Python, as JSON; invalid questions get their status."""
+    """HTTP gives the same as Python, as JSON; invalid questions get their status."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
         await at.play("k=1 | k=2")
         status, fields = await ask(at, "/v1/explain", {"topic": "t", "key": {"hex": "6b"}})

@@ -139,7 +139,7 @@ def test_beside_sasl_only_the_listeners_own_client_authentication_counts() -> No
 
 
 def test_versions_and_suites() -> None:
-    """Suites of only one version disable the other."""
+    """Cipher suites of only one TLS version disable the other version."""
     only_1_2 = context_of({**broker_properties(), "ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"})
     assert only_1_2.maximum_version == ssl.TLSVersion.TLSv1_2
     assert "ECDHE-ECDSA-AES256-GCM-SHA384" in {cipher["name"] for cipher in only_1_2.get_ciphers()}

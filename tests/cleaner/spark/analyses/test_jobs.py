@@ -265,7 +265,7 @@ def run(*arguments: str, code: int = 0) -> Any:
 
 @pytest.mark.slow
 def test_the_commands_print_tables(spark: SparkSession, directory: Path, overdue: Path) -> None:
-    """One row a partition, a match or a topic; an audit that finds something exits with 3."""
+    """The tables have a row for each partition, match or topic; an audit that finds something exits with 3."""
     lines = run("stats", str(directory)).stdout.splitlines()
     [orders] = [line for line in lines if "orders-0" in line]
     assert orders.split()[:2] == ["orders-0", "3"]

@@ -74,7 +74,7 @@ def test_the_state_behind_a_part_is_that_of_all_its_events(
 
 
 def test_committed_transactions_cost_nothing() -> None:
-    """For any number of them: the driver holds the state of each producer, not its history."""
+    """The driver holds the state of each producer, not its history, for any number of committed transactions."""
     recorder = RecordingTracker(plan_with([AbortedTxn(2, 50, 60, -1)]))
     tell(
         recorder,

@@ -23,7 +23,7 @@ from diamant.cleaner.spark.environment.spark_errors import SparkError
     ],
 )
 def test_local_places(text: str, path: str) -> None:
-    """A path and a file URI lead to the same."""
+    """A path and a file URI lead to the same place."""
     location = Location.parse(text)
     assert (location.path, location.is_local, str(location)) == (path, True, path)
 

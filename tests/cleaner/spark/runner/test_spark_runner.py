@@ -583,7 +583,9 @@ def outputs(log: Log) -> list[Path]:
 
 @pytest.mark.slow
 async def test_the_logs_own_faults_are_reported_as_by_any_runner(log: Log, runner: SparkRunner) -> None:
-    """A corrupt batch with its position; a changed segment; a segment that retention has removed: Spark does not pause."""
+    """A corrupt batch, a changed segment, and a segment that retention has removed are reported as such; Spark does not pause
+    for them.
+    """
     before = segment_files(log)
     path = damage(log, 2)
     with pytest.raises(CorruptLog) as corrupt:

@@ -28,7 +28,7 @@ class KeptDriver:
 
 
 async def test_runners_that_ask_at_once_get_a_driver_each() -> None:
-    """On a cluster: while one runner waits for the end of unusable drivers, others take the usable ones."""
+    """On a cluster, while one runner waits for the end of unusable drivers, others take the usable ones."""
     turns = SparkTurns(CLUSTER)
     drivers = [KeptDriver() for _ in range(4)]
     for driver in drivers:

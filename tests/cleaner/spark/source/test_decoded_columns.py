@@ -68,7 +68,7 @@ EXPECTED = [
 
 
 def test_values_are_decoded_by_the_schemas_of_the_directory(tmp_path: Path) -> None:
-    """Frames before the value and in a header; JSON is as it is; what cannot be decoded is NULL."""
+    """Frames before the value and in a header are decoded; JSON is unchanged; a value that cannot be decoded is NULL."""
     assert found(directory(tmp_path, with_schemas=True)) == EXPECTED
 
 

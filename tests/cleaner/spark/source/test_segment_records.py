@@ -183,7 +183,9 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
 
 
 def test_a_corrupt_batch_fails_with_file_and_position_or_becomes_a_row(damaged: tuple[Path, int]) -> None:
-    """Without any of its content. In mode PERMISSIVE all others are read, and the row has the position of the bytes."""
+    """The error has none of the batch's content. In mode PERMISSIVE all other batches are read, and the row has the position of
+    the bytes.
+    """
     root, position = damaged
     reason = f"{0:020d}.log at {position}: the batch's CRC is wrong"
     with pytest.raises(CorruptLog, match=reason):

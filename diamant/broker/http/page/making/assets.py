@@ -20,7 +20,7 @@ PREFIX = "/static"
 
 @cache
 def asset(name: str) -> tuple[bytes, str]:
-    """Return the bytes of a file and their digest. NotFound."""
+    """Return the bytes of a file and their digest. Raises NotFound."""
     found = next(
         (one for one in files("diamant.broker.http.page").joinpath("static").iterdir() if one.name == name), None
     )

@@ -61,7 +61,7 @@ class MatchPlace(NamedTuple):
 
 
 def _topics(call: Call, asked: list[str]) -> list[str]:
-    """Return the topics to search: the named ones, or all topics of users. NotFound."""
+    """Return the topics to search: the named ones, or all topics of users. Raises NotFound."""
     known = call.services.node.topics.by_name
     for one in asked:
         if one not in known:
@@ -111,7 +111,7 @@ def _hex_of(pem: str) -> str:
 
 
 async def preview_key(call: Call) -> web.StreamResponse:
-    """Return the places of a key. NotFound, NotPossible, TooMany."""
+    """Return the places of a key. Raises NotFound, NotPossible, TooMany."""
     from diamant.broker.operations.records.record_requests import ExplainRequest
 
     key: bytes = call.fields["key"]
@@ -157,7 +157,7 @@ def _erase_call(call: Call, key: bytes, topics: list[str]) -> ShownCall:
 
 
 async def preview_where(call: Call) -> web.StreamResponse:
-    """Return the records that a redaction would remove. NotFound, NotPossible, BadArgument."""
+    """Return the records that a redaction would remove. Raises NotFound, NotPossible, BadArgument."""
     from diamant.broker.operations.records.located_records import located_records
     from diamant.cleaner.redaction.where import WhereError, parse_where
 

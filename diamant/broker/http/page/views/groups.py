@@ -272,7 +272,7 @@ def _group(call: Call) -> tuple[GroupCoordinator, Group]:
 
 
 async def show_group(call: Call) -> web.StreamResponse:
-    """Return one group. NotFound."""
+    """Return one group. Raises NotFound."""
     groups, group = _group(call)
     places = _places(call, group) if group.share is None else _share_places(call, groups, group)
     context = {
@@ -295,7 +295,7 @@ def _reset_call(call: Call, group: str) -> ShownCall:
 
 
 async def tombstones(call: Call) -> web.StreamResponse:
-    """Return the number of tombstones that a group has not read, by partition. NotFound, NotPossible."""
+    """Return the number of tombstones that a group has not read, by partition. Raises NotFound, NotPossible."""
     from diamant.broker.operations.records.record_requests import ExplainRequest
 
     _, group = _group(call)

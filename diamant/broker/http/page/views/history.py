@@ -41,7 +41,7 @@ BROKER_CHARTS = (
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Return the view. NotFound."""
+    """Return the view. Raises NotFound."""
     history = call.services.history()
     topic = call.request.query.get("topic") or None
     found = history.to_fields(topic, 0)

@@ -18,7 +18,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def login(call: Call) -> web.StreamResponse:
-    """Keep a valid token in a cookie until the browser is closed. NotAllowed for another."""
+    """Keep a valid token in a cookie until the browser is closed. Raises NotAllowed for another."""
     token = call.fields["token"].strip()
     refusal = call.token.refusal(None, token) if call.token is not None else None
     if refusal is not None:

@@ -40,7 +40,7 @@ def query_number(call: Call, name: str, default: int = 0) -> int:
 
 
 def _logs(call: Call) -> list[Log]:
-    """Return the partitions to show. NotFound."""
+    """Return the partitions to show. Raises NotFound."""
     found = call.services.explain().logs(call.path["topic"], None)
     first = min(query_number(call, "from"), MAX_NUMBER)
     return [log for log in found if log.partition >= first][:MAX_STRIPS]
@@ -207,7 +207,7 @@ def _of_cleaner(call: Call, *, is_compacted: bool) -> list[tuple[str, ShownCall,
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Return the view. NotFound."""
+    """Return the view. Raises NotFound."""
     topic = call.path["topic"]
     partitions = len(call.services.explain().logs(topic, None))
     logs = _logs(call)

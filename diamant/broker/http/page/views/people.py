@@ -38,7 +38,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def preview(call: Call) -> web.StreamResponse:
-    """Return what forgetting a person would do. BadArgument, NotPossible, TooMany, Unconfirmed."""
+    """Return what forgetting a person would do. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
     from diamant.broker.person.person_requests import PreviewRequest
     from diamant.cleaner.person.map_file import parse_map_file
     from diamant.cleaner.person.people_map import MapError
@@ -64,7 +64,7 @@ async def preview(call: Call) -> web.StreamResponse:
 
 
 def _identifiers(text: str) -> dict[str, list[str]]:
-    """Return the identifiers of lines NAME=VALUE. BadArgument."""
+    """Return the identifiers of lines NAME=VALUE. Raises BadArgument."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")

@@ -77,7 +77,7 @@ def _next_before(before: Mapping[int, int], found: Sequence[Found]) -> str:
 
 
 async def show_topic(call: Call) -> web.StreamResponse:
-    """Return the newest records of all partitions. NotFound, TooMany."""
+    """Return the newest records of all partitions. Raises NotFound, TooMany."""
     before = _parse_before(call.request.query.get("before", ""))
     reading = call.services.search().newest_first(
         call.path["topic"], None, None, most=PAGE_RECORDS + 1, cut_bytes=MAX_SHOWN, before=before
@@ -130,7 +130,7 @@ async def _at(call: Call, log: Log) -> tuple[int, str]:
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Return a partition's records from an offset on. NotFound."""
+    """Return a partition's records from an offset on. Raises NotFound."""
     log = _log(call)
     offset, problem = await _at(call, log)
     found, after = await call.services.search().from_offset(log, offset, most=PAGE_RECORDS, cut_bytes=MAX_SHOWN)
@@ -150,7 +150,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def fate(call: Call) -> web.StreamResponse:
-    """Return the explanation of a record and of all others with its key. NotFound, NotPossible."""
+    """Return the explanation of a record and of all others with its key. Raises NotFound, NotPossible."""
     log, offset = _log(call), _offset(call)
     found = await call.services.explain().explain(ExplainRequest(log.topic, partition=log.partition, offset=offset))
     records = [record for one in found.partitions for record in one.records]
@@ -176,7 +176,7 @@ async def fate(call: Call) -> web.StreamResponse:
 
 
 async def value(call: Call) -> web.StreamResponse:
-    """Return the whole value of a record, as a file. NotFound, NotPossible."""
+    """Return the whole value of a record, as a file. Raises NotFound, NotPossible."""
     log, offset = _log(call), _offset(call)
     found, _ = await call.services.search().from_offset(log, offset, most=1, cut_bytes=MAX_BATCH_BYTES)
     one = next((one for one in found if isinstance(one, PlacedRecord) and not one.header.is_control), None)

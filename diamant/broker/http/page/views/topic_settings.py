@@ -83,7 +83,7 @@ def _settings(call: Call, overrides: Mapping[str, str]) -> list[DescribedConfig]
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Return the view. NotFound."""
+    """Return the view. Raises NotFound."""
     topic = call.path["topic"]
     call.services.explain().logs(topic, None)
     found = [_setting(one) for one in _settings(call, stored_configs(call.services.node, TOPIC_RESOURCE, topic))]
@@ -92,7 +92,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def preview(call: Call) -> web.StreamResponse:
-    """Return the effects of a change, and the form that applies it. NotFound, BadArgument."""
+    """Return the effects of a change, and the form that applies it. Raises NotFound, BadArgument."""
     topic, name, value = call.path["topic"], call.fields["name"], call.fields["value"]
     logs = call.services.explain().logs(topic, None)
     node = call.services.node
