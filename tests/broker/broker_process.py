@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -27,10 +26,11 @@ class BrokerProcess:
         listen: str = "127.0.0.1:0",
         settings: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        program: str = "diamant.broker.cli",
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
-        command = [sys.executable, "-m", "diamant.broker.cli", "start", "-l", listen, "-d", str(data_dir)]
+        command = [sys.executable, "-m", program, "start", "-l", listen, "-d", str(data_dir)]
         command += ["--exit-with-parent"]
         # A crowd that connects at once overflows the default queue of 50; the system then lets each wait for seconds.
         for setting in ("socket.listen.backlog.size=4096", *settings):
@@ -87,9 +87,9 @@ class BrokerProcess:
         """SIGTERM, without waiting."""
         self._process.terminate()
 
-    def resume(self) -> None:
-        """SIGCONT, if it was stopped."""
-        self._process.send_signal(signal.SIGCONT)
+    def signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL; returns once the process is gone."""

@@ -19,12 +19,21 @@ EARLY_S = 0.7
 class RestartedBroker:
     """Use with `with`, and `start` it. Its address can be had before: nobody else is given the port."""
 
-    def __init__(self, directory: Path, *settings: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        environment: Mapping[str, str] | None = None,
+        program: str = "diamant.broker.cli",
+        listens_also: str = "",
+    ) -> None:
         self.data_dir = directory / "data"
         self.kills = 0
         self._directory = directory
         self._settings = settings
         self._environment = environment
+        self._program = program
+        self._listens_also = listens_also
         self._runs = 0
         self._process: BrokerProcess | None = None
         self._port = ReservedPort()
@@ -51,7 +60,12 @@ class RestartedBroker:
         self._runs += 1
         log_dir = self._directory / f"run-{self._runs}"
         self._process = BrokerProcess(
-            self.data_dir, log_dir, listen=self.address, settings=self._settings, environment=self._environment
+            self.data_dir,
+            log_dir,
+            listen=f"PLAINTEXT://{self.address}{self._listens_also}",
+            settings=self._settings,
+            environment=self._environment,
+            program=self._program,
         )
 
     async def start(self, rng: random.Random | None = None) -> None:

@@ -16,8 +16,11 @@ from tests.torture.history import Finding
 from tests.torture.power_loss import lose_power
 from tests.torture.program import Figures, torture
 from tests.torture.shim import can_compile, compiled
+from tests.torture.small_disk import leave_namespace
 
 ROUNDS = 12
+SMALL_EVERY = 4
+"""Every so many seeds the data directory is a small file system, if one can be mounted."""
 STEPS, POINTS = 30, 60
 """Of a seed that loses power."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -42,7 +45,10 @@ def one_seed(
         points = asyncio.run(lose_power(seed, place, library, steps=STEPS, points=POINTS))
         figures = Figures(seeds=1, power_losses=points)
     else:
-        figures = asyncio.run(torture(seed, place, library, rounds=rounds, without=without))
+        with_small_disk = seed % SMALL_EVERY == 1 and leave_namespace()
+        figures = asyncio.run(
+            torture(seed, place, library, rounds=rounds, without=without, with_small_disk=with_small_disk)
+        )
     shutil.rmtree(place)
     return figures
 

@@ -172,14 +172,14 @@ def check_whole(partition: Partition, log: list[Record], sent: dict[bytes, Sent]
 
 
 def check_latest(partition: Partition, log: list[Record], sent: dict[bytes, Sent], forgotten: set[bytes]) -> None:
-    """With compaction the last acknowledged record of each key is there."""
+    """With compaction the last acknowledged record of each key is there, or a later one, whose answer was lost."""
     latest: dict[bytes | None, Sent] = {}
     for one in sorted(sent.values(), key=lambda one: one.offset):
         if one.offset >= 0:
             latest[one.key] = one
-    there = {record.value for record in log}
+    last = {record.key: record.offset for record in log}
     for key, one in latest.items():
-        if one.value not in there and key not in forgotten:
+        if last.get(key, -1) < one.offset and key not in forgotten:
             raise Finding(f"{partition}: the last record of {key!r}, offset {one.offset}, is gone")
 
 

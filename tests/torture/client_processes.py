@@ -1,4 +1,4 @@
-"""Real clients in processes of their own: librdkafka, and Kafka's verifiable ones where `java` and KAFKA_HOME are.
+"""Real clients in processes of their own: librdkafka, aiokafka, and Kafka's verifiable ones where `java` and KAFKA_HOME are.
 
 What they tell is compared with the logs. That they get on again, after whatever was done to the broker, is checked, too.
 """
@@ -24,10 +24,12 @@ from tests.torture.checker import committed
 from tests.torture.history import Finding, History, Partition
 from tests.waiting import wait_until
 
-SOURCE, COPY, BY_JAVA = "real", "real-copy", "real-java"
-TOPICS = {SOURCE: 2, COPY: 2, BY_JAVA: 1}
+SOURCE, COPY, BY_JAVA, BY_AIOKAFKA = "real", "real-copy", "real-java", "real-aiokafka"
+TOPICS = {SOURCE: 2, COPY: 2, BY_JAVA: 1, BY_AIOKAFKA: 2}
 GETS_ON_S, ENDED_S = 120.0, 90.0
 """Longer than a member that was killed stays in its group, and a transaction without its producer lasts."""
+ENDED = (0, 143, -signal.SIGTERM)
+"""In Java, and before a client has begun, its end is that of the signal."""
 AHEAD = 3000
 """Records that Kafka's producer may have sent and does not tell of: it tells what is acknowledged."""
 JVM = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp")
@@ -51,7 +53,7 @@ EVENTS = ("sent", "producer_send_success", "record_data", "offsets_committed", "
 class Client(NamedTuple):
     """A kind of client: its program, what it does, the topic, and its group's protocol."""
 
-    is_java: bool
+    library: str
     role: str
     topic: str
     protocol: str = ""
@@ -62,17 +64,19 @@ class Client(NamedTuple):
         return f"{self.role}-{self.protocol}-{self.topic}" if self.protocol else f"{self.role}-{self.topic}"
 
 
-LIBRDKAFKA = (
-    Client(False, "produce", SOURCE),
-    Client(False, "consume", SOURCE, "classic"),
-    Client(False, "consume", SOURCE, "consumer"),
-    Client(False, "copy", SOURCE),
+IN_PYTHON = (
+    Client("librdkafka", "produce", SOURCE),
+    Client("librdkafka", "consume", SOURCE, "classic"),
+    Client("librdkafka", "consume", SOURCE, "consumer"),
+    Client("librdkafka", "copy", SOURCE),
+    Client("aiokafka", "produce", BY_AIOKAFKA),
+    Client("aiokafka", "consume", BY_AIOKAFKA, "classic"),
 )
-JAVA = (
-    Client(True, "produce", BY_JAVA, "0"),
-    Client(True, "consume", BY_JAVA, "classic"),
-    Client(True, "consume", BY_JAVA, "consumer"),
-    Client(True, "share", BY_JAVA, "share"),
+IN_JAVA = (
+    Client("java", "produce", BY_JAVA, "0"),
+    Client("java", "consume", BY_JAVA, "classic"),
+    Client("java", "consume", BY_JAVA, "consumer"),
+    Client("java", "share", BY_JAVA, "share"),
 )
 
 
@@ -91,7 +95,7 @@ class Process:
         self._out, self._errors, self._read = place / f"{serial}.out", place / f"{serial}.err", 0
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                _java(client, address, place, serial) if client.is_java else _librdkafka(client, address, serial),
+                _in_java(client, address, place, serial) if client in IN_JAVA else _in_python(client, address, serial),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=errors,
@@ -113,13 +117,13 @@ class Process:
         return self._errors.read_text(errors="replace")[-3000:]
 
 
-def _librdkafka(client: Client, address: str, serial: int) -> list[str]:
+def _in_python(client: Client, address: str, serial: int) -> list[str]:
     name = f"{client.name}-{serial}" if client.role == "produce" else client.name
     protocol = [client.protocol] if client.role == "consume" else []
     return [
         sys.executable,
         "-m",
-        "tests.torture.librdkafka_client",
+        f"tests.torture.{client.library}_client",
         address,
         client.role,
         client.topic,
@@ -128,7 +132,7 @@ def _librdkafka(client: Client, address: str, serial: int) -> list[str]:
     ]
 
 
-def _java(client: Client, address: str, place: Path, serial: int) -> list[str]:
+def _in_java(client: Client, address: str, place: Path, serial: int) -> list[str]:
     settings = place / f"{client.role}.properties"
     settings.write_text(f"reconnect.backoff.max.ms=200\n{JAVA_SETTINGS[client.role]}")
     program, *options = JAVA_CLASSES[client.role]
@@ -168,7 +172,7 @@ class ClientProcesses:
 
     def start(self, *, with_java: bool) -> None:
         """Start one of each kind."""
-        for client in LIBRDKAFKA + (JAVA if with_java and kafka_jars() else ()):
+        for client in IN_PYTHON + (IN_JAVA if with_java and kafka_jars() else ()):
             self._start(client)
 
     def _start(self, client: Client) -> None:
@@ -200,7 +204,7 @@ class ClientProcesses:
             if name == "sent":
                 history.send(at, process.client.name + f"-{process.serial}", None, event["value"].encode())
             elif name == "producer_send_success":
-                if client.is_java:
+                if client in IN_JAVA:
                     self._send_ahead(process, history, int(event["value"].partition(".")[2]))
                 history.acknowledge(at, [event["value"].encode()], int(event["offset"]))
             elif name == "record_data":
@@ -264,7 +268,7 @@ class ClientProcesses:
                 code = await asyncio.to_thread(one.process.wait, ENDED_S)
             except subprocess.TimeoutExpired:
                 raise Finding(f"{one.client.name} hangs: {one.errors}") from None
-            if code not in (0, 143):
+            if code not in ENDED:
                 raise Finding(f"{one.client.name} ended with {code}: {one.errors}")
 
     def kill(self) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
+import resource
+import signal
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.torture.shim import Kind, Op, Rule, Who
 
@@ -17,6 +22,7 @@ ERRORS = {
     errno.EINTR: Op.OPEN | Op.READ | Op.WRITE | Op.SYNC,
 }
 STEPS = (6, 30)
+FEW_S = 1.0
 JUMP_S = 3000
 """Records of clients whose clock is an hour ahead of the broker's are refused."""
 
@@ -30,6 +36,8 @@ class Disturbance:
     rules: tuple[Rule, ...] = ()
     quota: int | None = None
     """Bytes that may still be written; None: all."""
+    descriptors: int | None = None
+    """Files that the broker may still open, for `FEW_S`; None: as many as it is used to."""
     ahead_s: int = 0
     """What the clock jumps by; afterwards it jumps back."""
     at_start: bool = False
@@ -44,7 +52,7 @@ def choose(rng: random.Random) -> Disturbance:
     kinds = {
         "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
         "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-        "clock": 2,
+        "clock": 2, "few descriptors": 2,
     }  # fmt: skip
     (name,) = rng.choices([*kinds], weights=[*kinds.values()])
     match name:
@@ -68,11 +76,17 @@ def choose(rng: random.Random) -> Disturbance:
             return Disturbance(name, steps, (rule,), at_start=name != "error", ends=rng.choice(("", "kill", "stop")))
         case "full":
             return Disturbance(name, steps, quota=rng.randrange(20_000), ends=rng.choice(("", "kill", "stop")))
+        case "few descriptors":
+            return Disturbance(name, steps, descriptors=rng.randrange(8), ends=rng.choice(("", "kill", "stop")))
         case "short":
             ops = _some(rng, Op.READ | Op.WRITE)
             return Disturbance(name, steps, (Rule(ops, Kind.SHORT, skip=rng.randrange(20), times=60),), ends="")
         case "stopped":
-            return Disturbance(name, steps, (Rule(FILES, Kind.STOP, 1, skip=rng.randrange(200)),), ends="")
+            who = rng.choice((Who.ANYONE, Who.OTHERS))
+            rule = Rule(
+                FILES, Kind.STOP, int(who is Who.ANYONE), who, skip=rng.randrange(200 if who is Who.ANYONE else 40)
+            )
+            return Disturbance(name, steps, (rule,), ends="")
         case "cut":
             rule = Rule(_some(rng, Op.SEND | Op.RECEIVE), Kind.CUT, skip=rng.randrange(60), times=rng.choice((1, 3)))
             return Disturbance(name, steps, (rule,), ends="")
@@ -83,6 +97,23 @@ def choose(rng: random.Random) -> Disturbance:
         case _:
             return Disturbance(name, steps, ends="stop")
     return Disturbance(name, steps, (rule,))
+
+
+def limit_descriptors(process: int, more: int | None) -> None:
+    """Let a process open so many files more than it has; None: as many as it may."""
+    with suppress(OSError):  # it is gone
+        _, most = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        limit = most if more is None else len(os.listdir(f"/proc/{process}/fd")) + more
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (limit, most))
+
+
+def resume_descendants(process: int) -> None:
+    """SIGCONT to all below a process."""
+    for tasks in Path("/proc").glob(f"{process}/task/*/children"):
+        with suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                os.kill(child, signal.SIGCONT)
+                resume_descendants(child)
 
 
 def _some(rng: random.Random, ops: Op) -> Op:

@@ -97,6 +97,31 @@ class History:
         for delta, value in enumerate(values):
             self.sent[partition][value].offset = base_offset + delta
 
+    def bytes_sent(self, partition: Partition) -> int:
+        """Return the bytes of all values sent to a partition."""
+        return sum(map(len, self.sent.get(partition, ())))
+
     def is_acknowledged(self) -> int:
         """Return how many records were acknowledged."""
         return sum(sent.offset >= 0 for there in self.sent.values() for sent in there.values())
+
+
+def as_known_at(mark: History, final: History) -> History:
+    """Return what a copy made after `mark` has to hold: what was answered before; all that was ever sent may be there."""
+    known = final.copy()
+    for partition, there in known.sent.items():
+        for value, one in there.items():
+            answered = mark.sent.get(partition, {}).get(value)
+            one.offset = -1 if answered is None else answered.offset
+    for name, topic in known.topics.items():
+        then = mark.topics.get(name, Topic())
+        topic.is_created, topic.partitions = then.is_created, then.partitions
+        if topic.is_deleted != then.is_deleted:
+            topic.is_deleted = None
+    # Of a transaction whose end was not answered, a part of the markers may be lost, as in Kafka.
+    known.transactions = [one for one in mark.transactions if one.is_answered]
+    known.certified = dict(mark.certified)
+    for at, offsets in known.offsets.items():
+        asked = set(range(offsets.answered + 1)) | offsets.asked
+        known.offsets[at] = Offsets(mark.offsets[at].answered if at in mark.offsets else -1, asked)
+    return known

@@ -127,9 +127,10 @@ class Administrator:
 
     # Over HTTP: nobody repeats these, the broker finishes what it has begun.
 
-    async def compact(self, name: str) -> None:
-        """Compact a topic now."""
-        await self.ask("POST", "/v1/compact?wait_ms=30000", {"topic": name})
+    async def compact(self, name: str, engine: str | None = None) -> None:
+        """Compact a topic now. The engine "process" is a process of its own, however small the topic is."""
+        named = {} if engine is None else {"engine": engine}
+        await self.ask("POST", "/v1/compact?wait_ms=30000", {"topic": name} | named)
 
     async def forget(self, name: str, key: bytes, *, by: str) -> None:
         """Erase a key from a compacted topic, or redact it."""

@@ -18,13 +18,14 @@ from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.memory_env import Loss, MemoryEnv, Tree, tree_of
 from tests.torture.checker import check, check_certificates, check_names, waiting
-from tests.torture.history import Finding, History, Offsets, Topic
+from tests.torture.history import Finding, History, as_known_at
 from tests.torture.producing import Refused, read_offset, wait_for
 from tests.torture.program import World
 from tests.torture.shim import Entry, entries
 from tests.waiting import wait_until
 
 DATA = "/data"
+LISTEN = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"
 
 
 class Disk:
@@ -83,27 +84,6 @@ def _write(target: Path, tree: bytes | Tree) -> None:
         _write(target / name, below)
 
 
-def as_known_at(mark: History, final: History) -> History:
-    """Return what has to be there after a loss of power: what was answered before `mark`; all that was ever sent may be there."""
-    known = final.copy()
-    for partition, there in known.sent.items():
-        for value, one in there.items():
-            answered = mark.sent.get(partition, {}).get(value)
-            one.offset = -1 if answered is None else answered.offset
-    for name, topic in known.topics.items():
-        then = mark.topics.get(name, Topic())
-        topic.is_created, topic.partitions = then.is_created, then.partitions
-        if topic.is_deleted != then.is_deleted:
-            topic.is_deleted = None
-    # Of a transaction whose end was not answered, a part of the markers may be lost, as in Kafka.
-    known.transactions = [one for one in mark.transactions if one.is_answered]
-    known.certified = dict(mark.certified)
-    for at, offsets in known.offsets.items():
-        asked = set(range(offsets.answered + 1)) | offsets.asked
-        known.offsets[at] = Offsets(mark.offsets[at].answered if at in mark.offsets else -1, asked)
-    return known
-
-
 def known_before(marks: Sequence[tuple[int, History]], call: int) -> History:
     """Return the history at the last mark before a call."""
     return max((mark for mark in marks if mark[0] < call), key=lambda mark: mark[0], default=(0, History()))[1]
@@ -113,7 +93,10 @@ async def check_opened(data: Path, properties: dict[str, str], known: History) -
     """Open what a loss of power has left, and check it. Finding."""
     check_certificates(data, known, {})
     try:
-        async with Broker(data_dir=data, properties=properties) as broker, WireClient(broker.bootstrap_servers) as wire:
+        async with (
+            Broker(data_dir=data, listen=LISTEN, properties=properties) as broker,
+            WireClient(broker.bootstrap_servers.partition(",")[0]) as wire,
+        ):
             check(data, known)
             for (group, topic), offsets in known.offsets.items():
                 found = await wait_for(partial(read_offset, wire, group, topic))

@@ -37,6 +37,8 @@ RETRIABLE = frozenset(
     }
 )  # fmt: skip
 FORBIDDEN = "forbidden"
+PADDED = 10_000
+"""Records that are to be large are not compressed."""
 TRIES = 300
 POLL_S = 0.02
 Answer = TypeVar("Answer")
@@ -71,10 +73,11 @@ class Clock:
 class IdempotentProducer:
     """One producer of one partition, with one batch in flight, that is sent until it is acknowledged."""
 
-    def __init__(self, history: History, partition: Partition, name: str, *, keys: int) -> None:
+    def __init__(self, history: History, partition: Partition, name: str, *, keys: int, pad: int = 400) -> None:
         self.partition = partition
         self.keys = keys
         self.history = history
+        self._pad = pad
         self._name = name
         self._id = -1
         self._sequence = 0
@@ -104,7 +107,7 @@ class IdempotentProducer:
             expect(answer.error_code, "InitProducerId")
             self._id = int(answer.producer_id)
         if not self._pending:
-            self._codec = rng.choice((0, 0, 1, 2, 3, 4))
+            self._codec = rng.choice((0, 0, 1, 2, 3, 4)) if self._pad < PADDED else 0
             self._pending = [self._next(rng) for _ in range(rng.randint(1, 12))]
             for key, value in self._pending:
                 self.history.send(self.partition, self._name, key, value)
@@ -129,7 +132,7 @@ class IdempotentProducer:
         self._serial += 1
         key = rng.choice(self.live_keys()) if self.keys else None
         value = b'{"id":"%s-%d-%016x","pad":"' % (self._name.encode(), self._serial, rng.getrandbits(64))
-        return key, value + b"x" * rng.randrange(400) + b'"}'
+        return key, value + b"x" * rng.randrange(self._pad) + b'"}'
 
 
 class Transactions:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,8 +22,9 @@ from tests.broker.wire import WireClient
 from tests.torture import disturber
 from tests.torture.checker import check, check_names, waiting
 from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients, check_with_kafka
-from tests.torture.disturber import Disturbance
-from tests.torture.history import Finding, History
+from tests.torture.disturber import FILES, Disturbance
+from tests.torture.forking_broker import FORK
+from tests.torture.history import Finding, History, as_known_at
 from tests.torture.operations import Administrator
 from tests.torture.producing import (
     FORBIDDEN,
@@ -36,7 +39,9 @@ from tests.torture.producing import (
     wait_for,
 )
 from tests.torture.share_reader import ShareReader
-from tests.torture.shim import Kind, Shim
+from tests.torture.shim import Kind, Rule, Shim
+from tests.torture.small_disk import SmallDisk
+from tests.torture.tls_client import TlsClient
 from tests.waiting import PATIENCE_S, wait_until
 
 PROPERTIES = {
@@ -68,9 +73,15 @@ CONFIGS = {
     "segment.ms": (60_000, 10**9),
     "max.message.bytes": (10**6, 2 * 10**6),
 }
-STEPS = {"send": 12, "transact": 4, "commit": 3, "share": 3, "topic": 2, "trespass": 1, "beside": 2}
+STEPS = {
+    "send": 24, "transact": 8, "commit": 6, "share": 6, "topic": 4, "trespass": 2, "beside": 5, "reload": 2, "fork": 2,
+    "large": 1,
+}  # fmt: skip
 """Kinds of steps, and how often each is taken."""
 MOST_TOPICS = 12
+LARGE, LARGE_BYTES = "large", 66 << 20
+"""A topic, and so much that a round is divided among processes."""
+LARGE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "segment.bytes": str(16 << 20)}
 ROUND_TIMEOUT_S = 600
 """Longer than anything that a client waits for."""
 
@@ -81,6 +92,7 @@ class Figures:
 
     seeds: int = 0
     rounds: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
     kills: int = 0
     fired: int = 0
     acknowledged: int = 0
@@ -95,6 +107,7 @@ class Figures:
         for name in ("seeds", "kills", "fired", "acknowledged", "transactions", "certificates", "power_losses"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.rounds += other.rounds
+        self.steps += other.steps
         self.refused += other.refused
         self.slowest_start_s = max(self.slowest_start_s, other.slowest_start_s)
 
@@ -102,7 +115,15 @@ class Figures:
 class World:
     """A broker, its clients and the history of one seed."""
 
-    def __init__(self, seed: int, place: Path, library: Path | None, *, record: Path | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        place: Path,
+        library: Path | None,
+        *,
+        record: Path | None = None,
+        with_small_disk: bool = False,
+    ) -> None:
         self.rng = random.Random(seed)
         self.figures = Figures(seeds=1)
         self.shim = None if library is None else Shim(library, place / "control", root=place / "data", record=record)
@@ -113,14 +134,25 @@ class World:
             "diamant.certificate.key.file": f"{place}/keys/certificate.key",
         }
         self.properties = PROPERTIES | chosen
-        settings = (f"{name}={value}" for name, value in self.properties.items())
-        environment = None if self.shim is None else self.shim.environment()
-        self.broker = RestartedBroker(place, *settings, environment=environment)
+        self.tls = TlsClient(place / "keys")
+        self.properties |= self.tls.properties
+        self.broker = RestartedBroker(
+            place,
+            *(f"{name}={value}" for name, value in self.properties.items()),
+            environment=None if self.shim is None else self.shim.environment(),
+            program="tests.torture.forking_broker",
+            listens_also=f",{self.tls.listener}",
+        )
         self.data = self.broker.data_dir
+        self.disk = SmallDisk(self.data) if with_small_disk else None
         self.clock = Clock()
         self.history = History()
         self.admin = Administrator(self.history, self.clock)
+        self.steps = dict(STEPS)
+        if record is not None or chosen["log.cleaner.threads"] == "1":
+            del self.steps["large"]
         self.producers: list[IdempotentProducer] = []
+        self.large = IdempotentProducer(self.history, (LARGE, 0), LARGE, keys=8, pad=80_000)
         self.transactions: list[Transactions] = []
         self.reader = ShareReader(self.history, "events-0")
         self.clients = ClientProcesses(place, self.broker.address)
@@ -148,6 +180,7 @@ class World:
                 self.figures.kills += 1
                 self.shim.disarm()
         self.is_up = True
+        self.tls.started()
         self.figures.slowest_start_s = max(self.figures.slowest_start_s, time.monotonic() - began)
         found = re.findall(r"http://127.0.0.1:\d+", self.broker.process.log)
         self.admin.http = found[0] if found else "http://127.0.0.1:9"
@@ -167,6 +200,8 @@ class World:
         if wire is not None:
             with suppress(*GONE):
                 await wire.__aexit__(None, None, None)
+        with suppress(*GONE):
+            await self.tls.disconnect()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do one thing beside the steps."""
@@ -178,6 +213,7 @@ class World:
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
+            self.figures.steps[work.__name__] += 1
         except Refused as error:
             self.note(error)
         except GONE:
@@ -208,6 +244,7 @@ class World:
                 size = str(self.rng.choice((8000, 20_000, 200_000)))
                 await self.admin.run(wire, self.admin.create(name, 2, configs | {"internal.segment.bytes": size}))
         await self.admin.run(wire, self.admin.create("payments", 3, {"internal.segment.bytes": "8000"}))
+        await self.admin.run(wire, self.admin.create(LARGE, 1, LARGE_CONFIGS))
         for name, partitions in TOPICS.items():
             await self.admin.run(wire, self.admin.create(name, partitions, {"internal.segment.bytes": "100000"}))
         self.add_clients()
@@ -221,6 +258,7 @@ class World:
                 keys = 0 if name.startswith("events") else 8
                 who = f"{name}-{index}-{self._serial}"
                 self.producers.append(IdempotentProducer(self.history, (name, index), who, keys=keys))
+        self.large = IdempotentProducer(self.history, (LARGE, 0), f"{LARGE}-{self._serial}", keys=8, pad=80_000)
         self.transactions = [
             Transactions(self.history, f"payer-{number}-{self._serial}", "payments", (0, 1, 2)) for number in range(2)
         ]
@@ -229,10 +267,12 @@ class World:
     async def step(self) -> str:
         """Take one step; its kind. Exceptions as of the clients."""
         rng, wire = self.rng, await self.wire()
-        (kind,) = rng.choices([*STEPS], weights=[*STEPS.values()])
+        (kind,) = rng.choices([*self.steps], weights=[*self.steps.values()])
         match kind:
             case "send":
-                await rng.choice(self.producers).send(wire, rng, self.clock)
+                await rng.choice(self.producers).send(
+                    await self.tls.wire() if rng.random() < 0.3 else wire, rng, self.clock
+                )
             case "transact":
                 await rng.choice(self.transactions).run(wire, rng)
                 self.figures.transactions += 1
@@ -244,8 +284,15 @@ class World:
                 await trespass(wire)
             case "share":
                 await self.reader.step(wire, rng)
+            case "reload":
+                await self.admin.run(wire, self.tls.reload())
+            case "fork":
+                await self.fork()
+            case "large":
+                self.spawn(self.compact_large(rng.getrandbits(32)))
             case _:
                 self.begin_beside()
+        self.figures.steps[kind] += 1
         return kind
 
     async def change_topics(self, wire: WireClient) -> None:
@@ -253,7 +300,7 @@ class World:
         rng = self.rng
         there = [name for name, topic in self.history.topics.items() if name.startswith("more") and topic.is_created]
         alive = [name for name in there if self.history.topics[name].is_deleted is False]
-        kind = rng.choice(("create", "grow", "alter", "delete"))
+        kind = rng.choice(("create", "create", "grow", "alter", "delete", "delete"))
         if kind == "create" and len(alive) < MOST_TOPICS:
             self._serial += 1
             compact = rng.choice(({}, {"cleanup.policy": "compact"}))
@@ -283,16 +330,28 @@ class World:
             if not any(producer.is_pending for producer in self.producers):
                 self.spawn(self.admin.advance(rng))
             return
-        producer = rng.choice([one for one in self.producers if one.partition[0].startswith(("keyed", "state"))])
-        topic = producer.partition[0]
         if kind == "compact":
-            self.spawn(self.admin.compact(rng.choice(("state-0", "state-1"))))
-        elif self.background is None and not producer.is_pending and len(producer.live_keys()) > 4:
-            key = producer.live_keys()[0]
-            producer.retire(key)
-            if rng.random() < 0.3:
-                self.plant(key)
-            self.spawn(self.admin.forget(topic, key, by="erase" if topic.startswith("state") else "redact"))
+            self.spawn(self.admin.compact(rng.choice(("state-0", "state-1")), rng.choice((None, "process"))))
+        elif self.background is None:
+            forget = self.forget(0.3)
+            if forget is not None:
+                self.spawn(forget)
+
+    def forget(self, planted: float) -> Coroutine[Any, Any, None] | None:
+        """Choose a key to be erased or redacted, None if there is none; `planted`: how often a value of it is put elsewhere."""
+        kept = [
+            one
+            for one in self.producers
+            if one.partition[0].startswith(("keyed", "state")) and not one.is_pending and len(one.live_keys()) > 2
+        ]
+        if not kept:
+            return None
+        producer = self.rng.choice(kept)
+        topic, key = producer.partition[0], self.rng.choice(producer.live_keys())
+        producer.retire(key)
+        if self.rng.random() < planted:
+            self.plant(key)
+        return self.admin.forget(topic, key, by="erase" if topic.startswith("state") else "redact")
 
     def plant(self, key: bytes) -> None:
         """Put a value of a key where no partition has it: as long as it is there, nothing is certified to be gone."""
@@ -302,22 +361,87 @@ class World:
             self.history.planted.add(name)
             (self.data / name).write_bytes(b"a copy: " + values[-1])
 
-    async def go_back(self) -> None:
+    async def compact_large(self, seed: int) -> None:
+        """Fill the large topic, and compact it: by several processes, if all is well."""
+        rng, already = random.Random(seed), self.history.bytes_sent(self.large.partition)
+        async with WireClient(self.broker.address) as wire:
+            while self.history.bytes_sent(self.large.partition) < already + LARGE_BYTES:
+                await self.large.send(wire, rng, self.clock)
+        await self.admin.compact(LARGE)
+
+    async def fork(self) -> None:
+        """Have the broker fork: all that was answered is in the fork, and what it is sent is in no other."""
+        self.clients.gather(self.history)
+        mark, told = self.history.copy(), self.data.with_name(FORK)
+        told.unlink(missing_ok=True)
+        self.broker.process.signal(signal.SIGUSR1)
+        fork = await self._told(told)
+        self.clients.gather(self.history)
+        known = as_known_at(mark, self.history)
+        try:
+            async with WireClient(fork["address"].partition(",")[0]) as wire:
+                await IdempotentProducer(known, ("events-0", 0), "fork", keys=0).send(wire, self.rng, self.clock)
+            check(Path(fork["data"]), known)
+        except Finding as error:
+            if not self.broker.process.is_running:
+                raise ConnectionError("killed while its fork was checked") from error
+            raise Finding(f"a fork: {error}") from error
+        finally:
+            told.unlink(missing_ok=True)
+            self.broker.process.signal(signal.SIGUSR2)
+        await self._told(told)
+
+    async def _told(self, file: Path) -> dict[str, str]:
+        """Return what the broker writes to a file. Refused if it is an error."""
+        await wait_until(lambda: os.path.exists(file) or not self.broker.process.is_running)
+        try:
+            told: dict[str, str] = json.loads(await asyncio.to_thread(file.read_text))
+        except FileNotFoundError:
+            raise ConnectionError("killed while it forked") from None
+        if "error" in told:
+            raise Refused(f"fork: {told['error']}")
+        return told
+
+    async def go_back(self, *, amid_kill: bool = False) -> None:
         """Take a snapshot, or go back to the one there is. Nothing else is in progress, and all is known."""
+        before = None if self.snapshot is None else self.snapshot[1]
+        if amid_kill:
+            self.arm(Disturbance("kill", 0, (Rule(FILES, Kind.KILL, 1, skip=self.rng.randrange(200)),)))
         try:
             if self.snapshot is None:
                 taken = self.history.copy()
                 self.snapshot = await self._answered(self.admin.snapshot), taken
             else:
-                (snapshot, before), self.snapshot = self.snapshot, None
+                (snapshot, _), self.snapshot = self.snapshot, None
                 await self._answered(partial(self.admin.reset, snapshot))
-                await self.disconnect()
-                self.history = before
-                self.admin.history = before
-                self.add_clients()
-                await self._answered(self.admin.look_at_clock)
+                await self._be_at(before or History())
+            self.figures.steps["snapshot" if before is None else "reset"] += 1
         except Refused as error:
             self.note(error)
+        except ConnectionError:
+            await self._begin_again(before)
+        self.disarm()
+
+    async def _be_at(self, history: History) -> None:
+        """Know what was known then."""
+        await self.disconnect()
+        self.history = self.admin.history = history
+        self.add_clients()
+        await self._answered(self.admin.look_at_clock)
+
+    async def _begin_again(self, before: History | None) -> None:
+        """After a kill amid a snapshot, or amid a reset to `before`: then all is as before or as it was."""
+        self.figures.steps["snapshot, killed" if before is None else "reset, killed"] += 1
+        await self.end("kill")
+        self.disarm()
+        await self.start()
+        try:
+            await self.check()
+        except Finding:
+            if before is None:
+                raise
+            await self._be_at(before)
+            await self.check()
 
     async def _answered(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """Ask over HTTP again as long as the broker runs: on a busy machine its ten seconds for a request may be over."""
@@ -363,15 +487,29 @@ class World:
         """Put the rules in force."""
         if self.shim is not None:
             self.shim.arm(*disturbance.rules)
-            self.shim.set_quota(disturbance.quota)
+            self.shim.set_quota(None if self.disk else disturbance.quota)
             self.shim.set_clock(disturbance.ahead_s)
+        if self.disk:
+            self.disk.leave_free(disturbance.quota)
+        if disturbance.descriptors is not None:
+            disturber.limit_descriptors(self.broker.process.pid, disturbance.descriptors)
+
+    def disarm(self) -> None:
+        """End the disturbance, but for a broker that is stopped."""
+        if self.shim is not None:
+            self.shim.disarm()
+        if self.disk:
+            self.disk.leave_free(None)
 
     async def _wait_and_revive(self) -> None:
-        """Let what was stopped go on, a moment later."""
+        """Let what was stopped go on, a moment later, and after some more open files."""
+        began = time.monotonic()
         while True:
             await asyncio.sleep(0.2)
-            with suppress(ProcessLookupError):
-                self.broker.process.resume()
+            self.broker.process.signal(signal.SIGCONT)
+            disturber.resume_descendants(self.broker.process.pid)
+            if time.monotonic() > began + disturber.FEW_S:
+                disturber.limit_descriptors(self.broker.process.pid, None)
 
     async def end(self, how: str) -> None:
         """End the broker: "kill" or "stop"."""
@@ -394,7 +532,7 @@ class World:
             await self.end("stop")
         if self.shim is not None:
             self.figures.fired += self.shim.fired()
-            self.shim.disarm()
+        self.disarm()
         if not ended and disturbance.ends == "kill":
             await self.end("kill")
         if not self.broker.process.is_running:
@@ -428,6 +566,7 @@ class World:
                 for transactions in self.transactions:
                     await wait_for(partial(transactions.begin, wire))
                 await self.join()
+                await wait_for(partial(self.large.finish, wire, self.clock))
                 return
             except GONE:
                 if attempt == 2:
@@ -438,25 +577,32 @@ class World:
         """Finding if the broker was surprised."""
         log = self.broker.process.log
         fails = disturbance is not None and any(rule.kind is Kind.FAIL for rule in disturbance.rules)
-        if "Traceback" in log and not fails and (disturbance is None or disturbance.quota is None):
+        is_short = disturbance is not None and (disturbance.quota, disturbance.descriptors) != (None, None)
+        if "Traceback" in log and not fails and not is_short:
             raise Finding(f"a traceback: {log[log.index('Traceback') :][:3000]}")
 
     async def check(self) -> None:
         """Compare the files with the history, and what the broker says of groups and topics."""
         wire = await self.wire()
-        try:
-            await wait_until(lambda: not waiting(self.data))
-        except TimeoutError:
-            raise Finding(f"files wait for nothing: {waiting(self.data)}") from None
+        await self._wait_for(lambda: not waiting(self.data), "files wait for nothing")
         check_clients(self.history, check(self.data, self.history))
         for name in self.history.planted:
             (self.data / name).unlink(missing_ok=True)
         check_names(self.data, self.history)
+        await self._wait_for(lambda: not [*self.data.parent.glob(f"{self.data.name}.fork-*")], "forks stay")
         for (group, topic), offsets in self.history.offsets.items():
             found = await wait_for(partial(read_offset, wire, group, topic))
             if found != offsets.answered and found not in offsets.asked:
                 raise Finding(f"{group} has committed {offsets.answered}, then {offsets.asked}, and reads {found}")
         await self.check_offsets_of_transactions(wire)
+        if self.rng.random() < 0.2:
+            await self.tls.check(wire)
+
+    async def _wait_for(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        try:
+            await wait_until(is_so)
+        except TimeoutError:
+            raise Finding(f"{otherwise}: {waiting(self.data)}, {sorted(os.listdir(self.data.parent))}") from None
 
     async def check_offsets_of_transactions(self, wire: WireClient) -> None:
         """The group of a transactional producer is where its last committed transaction left it."""
@@ -474,15 +620,24 @@ class World:
         if self.background is not None:
             self.background.cancel()
         await self.disconnect()
+        self.tls.close()
+        if self.disk is not None:
+            self.disk.unmount()
         if self.shim is not None:
             self.shim.close()
 
 
 async def torture(
-    seed: int, place: Path, library: Path | None, *, rounds: int, without: frozenset[int] = frozenset()
+    seed: int,
+    place: Path,
+    library: Path | None,
+    *,
+    rounds: int,
+    without: frozenset[int] = frozenset(),
+    with_small_disk: bool = False,
 ) -> Figures:
     """Run a seed in an empty directory; Finding. `without`: numbers of rounds whose disturbance is left out."""
-    world = World(seed, place, library)
+    world = World(seed, place, library, with_small_disk=with_small_disk)
     async with AsyncExitStack() as stack:
         stack.enter_context(world.broker)
         stack.push_async_callback(world.close)
@@ -496,7 +651,11 @@ async def torture(
                 async with asyncio.timeout(ROUND_TIMEOUT_S):
                     await world.round(disturbance)
                     if world.rng.random() < 0.3:
-                        await world.go_back()
+                        await world.go_back(amid_kill=world.rng.random() < 0.5)
+                        await world.check()
+                    elif world.rng.random() < 0.4 and (forget := world.forget(0.5)) is not None:
+                        world.spawn(forget)
+                        await world.join()
                         await world.check()
             except (Finding, Refused, *GONE) as error:
                 raise Finding(f"seed {seed}, round {number}, {disturbance}: {type(error).__name__} {error}") from error

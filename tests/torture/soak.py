@@ -177,6 +177,8 @@ class Soak:
 
     def __init__(self, seed: int, place: Path) -> None:
         self.world = World(seed, place, None)
+        for kind in ("fork", "large"):  # their memory is not that of the load
+            self.world.steps.pop(kind, None)
         self._rng = random.Random(seed)
         self._pause_s = 0.01
         self.pages_cut = 0

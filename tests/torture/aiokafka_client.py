@@ -1,0 +1,98 @@
+"""A client on aiokafka, in a process of its own, as `librdkafka_client` is one.
+
+python -m tests.torture.aiokafka_client BOOTSTRAP produce|consume TOPIC NAME
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import signal
+import sys
+from contextlib import suppress
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from tests.torture.librdkafka_client import BURST, DONE_S, PARTITIONS, PAUSE_S, SESSION_MS, tell
+
+RETRY_MS = 100
+
+
+async def produce(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
+    """Send as an idempotent producer, burst after burst, each until it is acknowledged."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=RETRY_MS, request_timeout_ms=600_000
+    )
+    await start(producer, is_ended)
+    for number in itertools.count():
+        if is_ended.is_set():
+            break
+        values, partition = [f"{name}.{number * BURST + index}" for index in range(BURST)], number % PARTITIONS
+        for value in values:
+            tell("sent", topic=topic, partition=partition, value=value)
+        sent = [await producer.send(topic, value.encode(), partition=partition) for value in values]
+        for value, future in zip(values, sent, strict=True):
+            at = await future
+            tell("producer_send_success", partition=at.partition, offset=at.offset, value=value)
+        await pause(is_ended)
+    await producer.stop()
+
+
+async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
+    """Read, tell, commit."""
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=name,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=500,
+        retry_backoff_ms=RETRY_MS,
+        fetch_max_wait_ms=100,
+    )
+    await start(consumer, is_ended)
+    while not is_ended.is_set():
+        with suppress(KafkaError):  # a rebalance, or the broker is gone: then it is read again
+            ends = {}
+            for at, found in (await consumer.getmany(timeout_ms=100)).items():
+                for one in found:
+                    value = (one.value or b"").decode()
+                    tell("record_data", topic=topic, partition=at.partition, offset=one.offset, value=value)
+                ends[at] = found[-1].offset + 1
+            if ends:
+                await consumer.commit(ends)
+                offsets = [{"topic": topic, "partition": at.partition, "offset": end} for at, end in ends.items()]
+                tell("offsets_committed", offsets=offsets)
+    await consumer.stop()
+
+
+async def pause(is_ended: asyncio.Event) -> None:
+    """A moment, or until the end."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(is_ended.wait(), PAUSE_S)
+
+
+async def start(client: AIOKafkaConsumer | AIOKafkaProducer, is_ended: asyncio.Event) -> None:
+    """Start it, as soon as the broker is there."""
+    async with asyncio.timeout(DONE_S):
+        while True:
+            with suppress(KafkaError):
+                return await client.start()
+            await pause(is_ended)
+
+
+async def main() -> None:
+    """Run one client until SIGTERM."""
+    logging.disable()
+    bootstrap, role, topic, name, *_ = sys.argv[1:]
+    is_ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_ended.set)
+    await {"produce": produce, "consume": consume}[role](bootstrap, topic, name, is_ended)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,60 @@
+"""`diamant start` whose broker forks when it gets SIGUSR1: `python -m tests.torture.forking_broker start …`.
+
+The file beside its data directory that `FORK` names then tells of the fork, as JSON: its address and its directory, or the error.
+SIGUSR2 ends the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from diamant.broker import broker
+from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.cli import main
+from diamant.broker.errors import OperationError
+
+FORK = "fork.json"
+
+
+class ForkingBroker(Broker):
+    """The first of its process; forks are of the same class."""
+
+    is_first = True
+
+    async def start(self) -> None:
+        """Start, and be ready for the signals."""
+        await super().start()
+        if ForkingBroker.is_first:
+            ForkingBroker.is_first = False
+            self._tasks: set[asyncio.Task[None]] = set()
+            self._ends = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, lambda: self._tasks.add(loop.create_task(self._fork_once())))
+            loop.add_signal_handler(signal.SIGUSR2, self._ends.set)
+
+    async def _fork_once(self) -> None:
+        self._ends.clear()
+        try:
+            async with await self.fork() as fork:
+                self._tell(address=fork.bootstrap_servers, data=str(fork.config.data_dir))
+                await self._ends.wait()
+            self._tell(ended=True)
+        except (OperationError, CannotStart, OSError) as error:
+            self._tell(error=f"{type(error).__name__}: {error}")
+
+    def _tell(self, **fields: Any) -> None:
+        file = Path(self.config.data_dir).with_name(FORK)
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps(fields))
+        os.replace(new, file)
+
+
+if __name__ == "__main__":
+    broker.Broker = ForkingBroker  # type: ignore[misc]
+    main()
