@@ -12,7 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from tests.torture.librdkafka_client import BURST, DONE_S, PARTITIONS, PAUSE_S, SESSION_MS, tell
@@ -55,18 +55,20 @@ async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event
         fetch_max_wait_ms=100,
     )
     await start(consumer, is_ended)
+    committed: dict[TopicPartition, int] = {}
     while not is_ended.is_set():
-        with suppress(KafkaError):  # a rebalance, or the broker is gone: then it is read again
-            ends = {}
+        with suppress(KafkaError):  # a rebalance, or the broker is gone: then it is read or committed again
             for at, found in (await consumer.getmany(timeout_ms=100)).items():
                 for one in found:
                     value = (one.value or b"").decode()
                     tell("record_data", topic=topic, partition=at.partition, offset=one.offset, value=value)
-                ends[at] = found[-1].offset + 1
-            if ends:
+            # Where it has read nothing, too: the member before it may have been killed between its commit and the answer.
+            ends = {at: await consumer.position(at) for at in consumer.assignment()}
+            if ends != committed:
                 await consumer.commit(ends)
                 offsets = [{"topic": topic, "partition": at.partition, "offset": end} for at, end in ends.items()]
                 tell("offsets_committed", offsets=offsets)
+                committed = ends
     await consumer.stop()
 
 

@@ -213,7 +213,7 @@ class World:
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-            self.figures.steps[work.__name__] += 1
+            self.figures.steps[getattr(work, "__name__", "")] += 1
         except Refused as error:
             self.note(error)
         except GONE:
