@@ -29,6 +29,10 @@ SLICE_S = 0.002
 COUNTED_S = 0.0002
 """What takes less is not counted, which would cost more than it saves."""
 
+MAX_COUNTED_S = 0.1
+"""What is counted of one request at most. The rest was a machine busy with something else: if it counted, the connection would
+wait as long for its next turn, and a request that its client resends on another one would be handled after that one.
+"""
 
 MAX_AT_ONCE = 2000
 """The topics, partitions or the like up to which a request is answered in one turn of the loop; more of them `in_slices`."""
@@ -70,6 +74,7 @@ class Turns:
 
     def used(self, connection: TakingTurns, seconds: float) -> None:
         """Count time that a connection has used."""
+        seconds = min(seconds, MAX_COUNTED_S)
         connection.used_s = max(connection.used_s, self._now_s) + seconds
         self.left_s -= seconds
         self._begin_soon()

@@ -64,6 +64,18 @@ async def test_a_long_request_leaves_turns_of_the_loop_to_others() -> None:
     assert counts == [0, 1, 1, 2]
 
 
+async def test_a_request_that_a_busy_machine_delayed_does_not_put_its_connection_last() -> None:
+    """A stall of ten seconds during a request is not counted as its connection's: it waits behind a tenth of a second."""
+    taken: list[str] = []
+    turns = Turns(asyncio.get_running_loop())
+    stalled = Taker(turns, "stalled", 0.001, 1, taken)
+    turns.used(stalled, 10.0)
+    turns.wait(stalled)
+    turns.wait(Taker(turns, "other", 0.002, 500, taken))
+    await wait_until(lambda: "stalled" in taken)
+    assert len(taken) < 60
+
+
 def slowly(served: list[bytes]) -> Any:
     """A dispatch whose requests take three milliseconds, unless they are of a polite client."""
 
