@@ -1,11 +1,14 @@
-"""The clients of a random schedule of brokers: what they wrote, what they were told of it, and what they read.
+"""The clients of random schedules of brokers: what they wrote, what they were told of it, and what they read.
 
-They live with three faults of librdkafka; the answers that it gets are Kafka's:
+All are librdkafka's. They serve one schedule after the other, each with a topic of its own, and live with five of its faults;
+the answers that it gets are Kafka's:
 
-- A group member that asks a former coordinator for its offsets never asks again (librdkafka #5586). So members start over in
-  the end.
+- A group member that asks a former coordinator for its offsets never asks again (librdkafka #5586). So members that do not
+  read all within `PATIENCES_S` start over.
 - An abort whose partitions were refused by a former coordinator is sent to the present one, for which nothing is open:
   INVALID_TXN_STATE, fatal to the producer. So there is another producer, which fences it.
+- An abort does not end if the connection of a record in flight is cut. So it is called again after `CALL_S`.
+- A join waits for a request for metadata that was lost with its broker. So metadata is asked for several times a second.
 - A member that is assigned partitions while it closes never ends, and holds Python's lock (librdkafka #4884). So members only
   unsubscribe, and stay until the process ends.
 """
@@ -13,163 +16,329 @@ They live with three faults of librdkafka; the answers that it gets are Kafka's:
 from __future__ import annotations
 
 import itertools
+import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
+T = TypeVar("T")
+Settings = Mapping[str, str | int | bool]
 PARTITIONS = 3
-PATIENCE_S = 180.0
+PATIENCE_S = 120.0
 """A busy machine needs most of it: requests then take seconds."""
-_LEFT: list[object] = []
-"""Members that have left: they must not end."""
-GROUPS = (("classic", 2), ("consumer", 1))
-"""The protocol and the members of each group."""
+CALL_S = 1.0
+"""Calls are repeated after it."""
+PATIENCES_S = (2.0, 15.0, 30.0, 60.0)
+"""Members start over after each of them but the last."""
+COMMON: Settings = {
+    "log_level": 0,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 50,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 20,
+    "topic.metadata.refresh.fast.interval.ms": 100,
+    "socket.timeout.ms": 1100,  # that long a client waits for a broker that is silent
+}
+GROUPS = ("classic", "consumer")
+"""The protocol of each group."""
+MEMBERS = 2
+"""The members of each group."""
+
+
+class Written(NamedTuple):
+    """The values that a producer wrote."""
+
+    stored: set[str]
+    """Acknowledged or committed."""
+    aborted: set[str]
+
+
+class Writer(Protocol):
+    """A producer and what it does in a schedule."""
+
+    def write(self, topic: str, choice: random.Random, is_over: threading.Event) -> Written:
+        """Write until it is over, and wait for all answers."""
+
+
+class IdempotentWriter:
+    """Writes records without waiting for the answers to those before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._producer = Producer({**settings, "enable.idempotence": True})
+
+    def write(self, topic: str, choice: random.Random, is_over: threading.Event) -> Written:
+        """As `Writer`. AssertionError: a record was refused."""
+        written, errors, numbers = Written(set(), set()), list[KafkaError](), itertools.count()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                errors.append(error)
+            else:
+                written.stored.add(_text(message))
+
+        while not is_over.is_set():
+            for number in itertools.islice(numbers, choice.randrange(1, 10)):
+                self._producer.produce(topic, f"i-{number}", on_delivery=delivered)
+            self._producer.poll(choice.random() * 0.02)
+        assert self._producer.flush(PATIENCE_S) == 0, (topic, "no answer")
+        assert not errors, (topic, errors)
+        return written
+
+
+class TransactionalWriter:
+    """Writes transactions, seven of ten of which it commits."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings, self._name = settings, name
+        self._producer = self._start()
+
+    def _start(self) -> Producer:
+        producer = Producer({**self._settings, "transactional.id": self._name})
+        _retried(lambda: producer.init_transactions(CALL_S))
+        return producer
+
+    def write(self, topic: str, choice: random.Random, is_over: threading.Event) -> Written:
+        """As `Writer`."""
+        written, numbers = Written(set(), set()), itertools.count()
+        while not is_over.is_set():
+            self._producer.begin_transaction()
+            values = [f"{self._name}-{number}" for number in itertools.islice(numbers, choice.randrange(1, 10))]
+            for value in values:
+                self._producer.produce(topic, value)
+                self._producer.poll(choice.random() * 0.005)
+            (written.stored if self._end(choice.random() < 0.7) else written.aborted).update(values)
+        return written
+
+    def _end(self, is_commit: bool) -> bool:
+        """End the transaction, and return whether it was committed."""
+        try:
+            if is_commit:
+                _retried(lambda: self._producer.commit_transaction(CALL_S))
+            else:
+                _retried(lambda: self._producer.abort_transaction(CALL_S))
+        except KafkaException as raised:
+            error = raised.args[0]
+            if is_commit and error.txn_requires_abort():
+                return self._end(False)
+            if is_commit or not (error.fatal() and error.code() == KafkaError.INVALID_TXN_STATE):
+                raise
+            self._producer = self._start()
+        return is_commit
+
+
+class Member:
+    """A member of a group, and the values that it has read of the topic that it is subscribed to."""
+
+    def __init__(self, settings: Settings, group: str, protocol: str, rack: str) -> None:
+        classic = {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000} if protocol == "classic" else {}
+        names = {"group.id": group, "group.protocol": protocol, "client.rack": rack}
+        self._consumer = Consumer(
+            {**settings, **classic, **names, "auto.commit.interval.ms": 50, "max.poll.interval.ms": 6000}
+        )
+        self.read = set[str]()
+        self._topic = ""
+
+    def subscribe(self, topic: str) -> None:
+        """Read another topic."""
+        self.read.clear()
+        self._topic = topic
+        self._consumer.subscribe([topic])
+
+    def poll(self) -> None:
+        """Read what is there."""
+        for message in self._consumer.consume(500, 0.001):
+            if message.error() is None and message.topic() == self._topic:
+                self.read.add(_text(message))
+                with suppress(KafkaException):  # another member has the partition now
+                    self._consumer.store_offsets(message)
+
+    def partitions(self) -> list[int]:
+        """Return the partitions that it has."""
+        return [one.partition for one in self._consumer.assignment()]
+
+    def committed(self, topic: str) -> dict[int, int]:
+        """Commit what it has read, and return what its group has committed."""
+        with suppress(KafkaException):  # nothing to commit, or the group changes: what is committed is returned anyway
+            self._consumer.commit(asynchronous=False)
+        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        found = _retried(lambda: self._consumer.committed(places, CALL_S))
+        return {one.partition: one.offset for one in found}
+
+    def leave(self) -> None:
+        """Leave the group, which takes effect as the member is polled."""
+        self._consumer.unsubscribe()
+
+
+class Group:
+    """The members of one group."""
+
+    def __init__(self, settings: Settings, name: str, protocol: str) -> None:
+        self._settings, self._name, self._protocol = settings, name, protocol
+        self._topic = ""
+        self._members = self._start()
+        self._left: list[Member] = []
+
+    def _start(self) -> list[Member]:
+        return [Member(self._settings, self._name, self._protocol, f"r{number + 1}") for number in range(MEMBERS)]
+
+    def subscribe(self, topic: str) -> None:
+        """Read another topic."""
+        self._topic = topic
+        for member in self._left:
+            member.read.clear()
+        for member in self._members:
+            member.subscribe(topic)
+
+    def poll(self) -> None:
+        """Let the members read what is there."""
+        for member in (*self._left, *self._members):
+            member.poll()
+
+    def finish(self, stored: set[str], ends: dict[int, int]) -> int:
+        """Let the group become balanced, read all that is stored, and commit the end of each partition.
+
+        Returns how often its members had to start over. AssertionError: it does not, or it has read more.
+        """
+        count = 0
+        while not self._within(PATIENCES_S[count], lambda: self._is_balanced() and self._read() >= stored):
+            count += 1
+            if count == len(PATIENCES_S):
+                break
+            self._start_over()
+        found = self._read()
+        assert self._is_balanced(), (self._topic, self._name, [member.partitions() for member in self._members])
+        assert found == stored, (self._topic, self._name, "not read", stored - found, "not stored", found - stored)
+        is_committed = self._within(PATIENCE_S, lambda: self._has_committed(ends))
+        assert is_committed, (self._topic, self._name, self._members[0].committed(self._topic), ends)
+        return count
+
+    def _read(self) -> set[str]:
+        return set[str]().union(*(member.read for member in (*self._left, *self._members)))
+
+    def _is_balanced(self) -> bool:
+        partitions = [member.partitions() for member in self._members]
+        return all(partitions) and sorted(itertools.chain(*partitions)) == [*range(PARTITIONS)]
+
+    def _has_committed(self, ends: dict[int, int]) -> bool:
+        found: dict[int, int] = {}
+        for member in self._members:
+            found = member.committed(self._topic)
+        return all(found[partition] >= end for partition, end in ends.items())
+
+    def _start_over(self) -> None:
+        for member in self._members:
+            member.leave()
+        self._left += self._members
+        self._members = self._start()
+        for member in self._members:
+            member.subscribe(self._topic)
+
+    def _within(self, timeout_s: float, condition: Callable[[], bool]) -> bool:
+        until = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > until:
+                return False
+            self.poll()
+        return True
 
 
 class Clients:
     """An idempotent producer, two transactional ones, and two groups that read what is committed."""
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._topic = topic
-        self._settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
-            "log_level": 0,
-            "reconnect.backoff.ms": 10,
-            "reconnect.backoff.max.ms": 100,
-            "retry.backoff.ms": 20,
-            "socket.timeout.ms": 3000,  # that long a client waits for a broker that is silent
+    def __init__(self, bootstrap_servers: str, name: str) -> None:
+        common = {**COMMON, "bootstrap.servers": bootstrap_servers}
+        reading: Settings = {
+            **common,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.offset.store": False,
+            "topic.metadata.refresh.interval.ms": 200,  # a join whose request for metadata was lost waits for it
         }
-        self.stored: set[str] = set()
-        """Acknowledged or committed."""
-        self.aborted: set[str] = set()
-        self.read: list[Counter[str]] = [Counter() for _ in GROUPS]
-        self.errors: list[KafkaError] = []
-        self._numbers = itertools.count()
-        self._idempotent = Producer({**self._settings, "enable.idempotence": True})
-        self._transactional = [self._transactional_producer(number) for number in range(2)]
-        self._members = self._start_members()
-        self._left: list[tuple[int, Consumer]] = []
+        self._writers: list[Writer] = [IdempotentWriter(common)]
+        self._writers += [TransactionalWriter(common, f"{name}-{number}") for number in range(2)]
+        self._pool = ThreadPoolExecutor(len(self._writers))
+        self._writing: list[Future[Written]] = []
+        self._is_over = threading.Event()
+        self._groups = [Group(reading, f"{name}-{protocol}", protocol) for protocol in GROUPS]
+        self._reader = Consumer({**reading, "group.id": "none", "enable.partition.eof": True})
+        self._topic = ""
 
-    def _transactional_producer(self, number: int) -> Producer:
-        producer = Producer({**self._settings, "transactional.id": f"{self._topic}-{number}"})
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                producer.init_transactions(PATIENCE_S)
-                return producer
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > until:
-                    raise
+    def begin(self, topic: str, seed: int) -> None:
+        """Read and write another topic from now on."""
+        self._topic = topic
+        for group in self._groups:
+            group.subscribe(topic)
+        self._is_over.clear()
+        self._writing = [
+            self._pool.submit(writer.write, topic, random.Random(f"{seed}-{number}"), self._is_over)
+            for number, writer in enumerate(self._writers)
+        ]
 
-    def _start_members(self) -> list[tuple[int, Consumer]]:
-        common = {**self._settings, "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
-        common["enable.auto.offset.store"] = False
-        members = []
-        for number, (protocol, count) in enumerate(GROUPS):
-            classic = {"heartbeat.interval.ms": 100, "session.timeout.ms": 6000} if protocol == "classic" else {}
-            for _ in range(count):
-                consumer = Consumer(
-                    {**common, **classic, "group.id": f"{self._topic}-{number}", "group.protocol": protocol}
-                )
-                consumer.subscribe([self._topic])
-                members.append((number, consumer))
-        return members
-
-    def _values(self, count: int) -> list[str]:
-        return [f"v{number}" for number in itertools.islice(self._numbers, count)]
-
-    def produce(self, count: int) -> None:
-        """Write with the idempotent producer, without waiting."""
-
-        def delivered(error: KafkaError | None, message: Any) -> None:
-            if error is not None:
-                self.errors.append(error)
-            else:
-                self.stored.add(message.value().decode())
-
-        for value in self._values(count):
-            self._idempotent.produce(self._topic, value, on_delivery=delivered)
-        self._idempotent.poll(0)
-
-    def transact(self, number: int, count: int, *, is_commit: bool) -> None:
-        """Run one transaction to its end."""
-        producer, values = self._transactional[number], self._values(count)
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(self._topic, value)
-        while True:
-            try:
-                if is_commit:
-                    producer.commit_transaction(PATIENCE_S)
-                else:
-                    producer.abort_transaction(PATIENCE_S)
-                break
-            except KafkaException as raised:
-                error = raised.args[0]
-                if error.txn_requires_abort():
-                    is_commit = False
-                elif error.fatal() and error.code() == KafkaError.INVALID_TXN_STATE and not is_commit:
-                    self._transactional[number] = self._transactional_producer(number)
-                    break
-                elif not error.retriable():
-                    raise
-        (self.stored if is_commit else self.aborted).update(values)
-
-    def poll(self, timeout_s: float = 0) -> None:
+    def poll(self) -> None:
         """Let the groups read what is there."""
-        for group, consumer in (*self._left, *self._members):
-            for message in consumer.consume(500, timeout_s):
-                if message.error() is None:
-                    self.read[group][message.value().decode()] += 1
-                    with suppress(KafkaException):  # another member has the partition now
-                        consumer.store_offsets(message)
+        for group in self._groups:
+            group.poll()
 
-    def finish(self) -> None:
-        """Flush, and let the groups, whose members start over, read all that is stored. AssertionError: they do not."""
-        assert self._idempotent.flush(PATIENCE_S) == 0
-        assert not self.errors
-        self.leave()
-        self._members = self._start_members()
-        until = time.monotonic() + PATIENCE_S
-        while not (all(read.keys() >= self.stored for read in self.read) and self._is_balanced()):
-            assert time.monotonic() < until, [len(self.stored - read.keys()) for read in self.read]
-            self.poll(0.01)
-        self.leave()
+    def finish(self) -> Mapping[str, int]:
+        """Wait for all answers, and compare what is stored and read with them; return counts. AssertionError: it differs."""
+        self._is_over.set()
+        written = [one.result(2 * PATIENCE_S) for one in self._writing]
+        stored = set[str]().union(*(one.stored for one in written))
+        aborted = set[str]().union(*(one.aborted for one in written))
+        in_log = self._in_log()
+        values = Counter(_text(message) for message in in_log)
+        assert values.keys() == stored, (self._topic, "lost or not committed", values.keys() ^ stored)
+        assert values.total() == len(values), (self._topic, "twice", values.most_common(10))
+        last, ends = dict[tuple[str, int], int](), dict[int, int]()
+        for message in in_log:
+            writer, number = _text(message).rsplit("-", 1)
+            place = writer, message.partition()
+            assert last.get(place, -1) < int(number), (self._topic, "out of order", place, number, last)
+            last[place] = int(number)
+            ends[message.partition()] = message.offset() + 1
+        starts = sum(group.finish(stored, ends) for group in self._groups)
+        return {"stored": len(stored), "aborted": len(aborted), "members that started over": starts * MEMBERS}
 
-    def _is_balanced(self) -> bool:
-        assigned = [(group, [one.partition for one in member.assignment()]) for group, member in self._members]
-        return all(partitions for _, partitions in assigned) and all(
-            sorted(itertools.chain(*_of_group(assigned, group))) == [0, 1, 2] for group in range(len(GROUPS))
-        )
-
-    def leave(self) -> None:
-        """Let the members leave their groups: they do as they are polled."""
-        for _, consumer in self._members:
-            consumer.unsubscribe()
-        self._left += self._members
-        _LEFT.append(self._left)
-        self._members = []
-
-    def in_log(self) -> Counter[str]:
-        """What is committed in the topic, read without a group."""
-        consumer = Consumer(
-            {**self._settings, "group.id": "none", "isolation.level": "read_committed", "enable.partition.eof": True}
-        )
-        consumer.assign([TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
-        found, at_end = Counter[str](), set[int]()
+    def _in_log(self) -> list[Message]:
+        """Return what is committed in the topic, read without a group."""
+        self._reader.assign([TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
+        found, at_end, until_s = list[Message](), set[int](), time.monotonic() + PATIENCE_S
         while len(at_end) < PARTITIONS:
-            for message in consumer.consume(500, 0.05):
-                if message.error() is None:
-                    found[message.value().decode()] += 1
-                elif message.error().code() == KafkaError._PARTITION_EOF:
+            assert time.monotonic() < until_s, (self._topic, "not read", at_end)
+            for message in self._reader.consume(500, 0.05):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
                     at_end.add(message.partition())
-        consumer.close()
+        self._reader.unassign()
         return found
 
 
-def _of_group(assigned: Iterable[tuple[int, list[int]]], group: int) -> Iterable[list[int]]:
-    return (partitions for owner, partitions in assigned if owner == group)
+def _text(message: Message) -> str:
+    value = message.value()
+    assert value is not None
+    return value.decode()
+
+
+def _retried(call: Callable[[], T]) -> T:
+    """Call until there is an answer that is no retriable error."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except KafkaException as raised:
+            error = raised.args[0]
+            if (
+                not (error.retriable() or error.code() in (KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE))
+                or time.monotonic() > until
+            ):
+                raise
