@@ -1,4 +1,4 @@
-"""The amount of work that the tests of this run do."""
+"""The amount of work that the tests of this run do, the place of their files, and how they end."""
 
 from __future__ import annotations
 

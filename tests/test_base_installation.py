@@ -35,7 +35,9 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_nothing_but_spark_imports_numpy(tmp_path: Path) -> None:
-    """A start, a round in a worker process, an erasure with its scan, a redaction, and the tools on a log directory."""
+    """A start, a round in a worker process, an erasure with its scan, a redaction, and the tools on a log directory work
+    without numpy.
+    """
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "__init__.py").write_text("raise ImportError('the base installation has no numpy')\n")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}

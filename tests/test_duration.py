@@ -14,8 +14,10 @@ from diamant.duration import offset_at
         ("-10", 50), ("-99", 10), ("+5", 25), ("+99", 60), ("+0", 20), ("-0", 60),
     ],
 )  # fmt: skip
-def test_places(where: str, offset: int) -> None:
-    """Words, offsets, and distances from the end and from the committed offset; the nearer bound for what is out of range."""
+def test_a_place_is_a_word_an_offset_or_a_distance(where: str, offset: int) -> None:
+    """A place is a word, an offset, or a distance from the end or from the committed offset; the nearer bound for what is out
+    of range.
+    """
     assert offset_at(where, 10, 60, committed=20, name="t-0") == offset
 
 

@@ -73,7 +73,7 @@ def test_the_same_commit_gives_the_same_bytes(release: Release, dist: Path, tmp_
 
 
 def test_there_is_a_wheel_for_each_machine_and_the_sources(release: Release, dist: Path) -> None:
-    """All name the commit."""
+    """Each distribution names the commit."""
     commit = subprocess.run(
         ["git", "-C", release.clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
     )

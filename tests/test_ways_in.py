@@ -184,7 +184,7 @@ def test_a_broker_that_has_ended_before_its_stop_is_an_error(runner: Runner) -> 
 
 @pytest.mark.long
 def test_the_action_installs_its_own_sources(runner: Runner) -> None:
-    """Into an environment of its own, of which the next steps see the command alone."""
+    """The action installs into an environment of its own, of which the next steps see the command alone."""
     copied = runner.place / "sources"
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
     copied.mkdir()
@@ -218,7 +218,9 @@ def test_a_release_is_of_its_tag_and_has_a_date(tmp_path: Path, tag: str, date: 
 
 
 def test_workflows_have_no_more_rights_than_they_say() -> None:
-    """None by default, a limit of time for each job, and actions by the id of a commit, with their version beside it."""
+    """Workflows have no rights by default and a time limit for each job; they name actions by the id of a commit, with the
+    version beside it.
+    """
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         workflow = WORKFLOWS[path.stem]
         assert workflow["permissions"] == {}

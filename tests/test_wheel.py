@@ -188,7 +188,7 @@ def test_the_examples_for_pytest_pass_as_installed(wheel: Path, tmp_path: Path, 
     "version", [pytest.param(one, marks=[] if one == NEWEST else pytest.mark.long) for one in OTHER_VERSIONS]
 )
 def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Path, version: str) -> None:
-    """The same wheel in a clean environment of each CPython at hand, with no package but what pip installs there."""
+    """The same wheel works in a clean environment of each CPython at hand, with only the packages that pip installs there."""
     run_examples(install_anew(wheel, tmp_path / "environment", version), tmp_path / "run", is_first=True)
 
 

@@ -119,7 +119,7 @@ async def test_a_port_in_use_is_refused_before_the_directory_is_touched(tmp_path
 
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:
-    """Records, ids, configurations, log start, cluster id; the leader epoch never goes down."""
+    """Records, ids, configurations, log start and cluster id survive; the leader epoch never goes down."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         cluster_id = broker.cluster_id
         topic_id = (await wire.create("t", partitions=2, retention_ms="-1")).topic_id

@@ -52,7 +52,7 @@ def test_a_broker_comes_back_on_the_same_ports_with_the_same_data() -> None:
 
 
 async def test_the_same_on_an_event_loop() -> None:
-    """Awaited, and stopped twice as well as started twice."""
+    """On a loop, start and stop are awaited; a second start or stop does nothing."""
     async with Broker() as broker:
         address = broker.bootstrap_servers
         await broker.produce("t", "v")

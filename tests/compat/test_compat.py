@@ -139,7 +139,7 @@ def run(client: str, bootstrap: Callable[[], str], place: Path, **variables: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", PROGRAMS)
-def test_client(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_client_does_all_that_it_can(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The client does all that it can: produce, consume, groups of each kind, transactions, administration."""
     named = os.environ.get("COMPAT_BOOTSTRAP")
     run(client, lambda: named or request.getfixturevalue("compat_broker").bootstrap_servers, tmp_path)

@@ -99,7 +99,7 @@ def test_a_project_passes(name: str, line: str, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "line"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
 def test_a_program_passes(name: str, line: str, tmp_path: Path) -> None:
-    """The frameworks of examples/programs, with a broker of their own."""
+    """Each framework's program in examples/programs passes with a broker of its own."""
     run(EXAMPLES / "programs" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S), PATH_WITH_GO)
 
 

@@ -112,7 +112,7 @@ def test_pages_use_the_words_of_the_field() -> None:
 
 
 def test_the_navigation_of_the_site_is_grouped_as_the_start_page() -> None:
-    """The same sections with the same pages in the same order, and the groups of the how-to guides."""
+    """The navigation has the sections and pages of the start page in the same order, and the groups of the how-to guides."""
     found, group = list[str](), ""
     for line in (ROOT / "docs/README.md").read_text().splitlines():
         if heading := re.fullmatch(r"## (.+)|\*\*(.+)\*\*", line):

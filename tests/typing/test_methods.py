@@ -65,7 +65,9 @@ def call(method: str, arguments: dict[str, str]) -> str:
 
 @pytest.mark.slow
 def test_each_wrong_use_of_a_method_is_found(tmp_path: Path) -> None:
-    """Unknown arguments, missing ones, values of a wrong type, and unknown attributes of results; right uses pass."""
+    """Type checkers find unknown and missing arguments, values of a wrong type, and unknown attributes of results; right uses
+    pass.
+    """
     lines = [*calls()]
     file = tmp_path / "uses.py"
     file.write_text(HEAD + "".join(f"    {line}\n" for line, _ in lines))

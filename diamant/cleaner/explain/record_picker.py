@@ -63,7 +63,7 @@ class RecordPicker:
                 row += 1
 
     def watch(self, hashes: Iterable[bytes]) -> None:
-        """Also pick later records of these keys."""
+        """In mode TOMBSTONES, also pick later records of these keys."""
         from diamant.kernels.offset_map import put_tuples
 
         if self.mode == WITH_KEY:

@@ -152,7 +152,7 @@ class RowRecords:
 
 
 def _fail_order(chunk: Rows, last_offset: int) -> NoReturn:
-    """Raise CorruptLog for the first batch of a chunk whose offsets are not above `last_offset` and those of earlier batches."""
+    """Raise CorruptLog for the first batch in the chunk that does not lie above `last_offset` and above all earlier batches."""
     rows = zip(*map(chunk.column, (fields.POSITION, fields.BASE_OFFSET, fields.LAST_OFFSET)), strict=True)
     for at, first, last in rows:
         check_order(chunk.path, chunk.position + at, (first, last), last_offset)

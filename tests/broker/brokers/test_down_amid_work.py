@@ -65,7 +65,9 @@ async def joined(wire: WireClient, member_id: str) -> Any:
 
 
 async def synced(wire: WireClient, join: Any, *assigned: str) -> tuple[int, bytes]:
-    """Sync; the leader gives each of these members its own name as assignment. The error code and the assignment."""
+    """Sync as this member; return error code and assignment. `assigned`: by the leader only, members, each of which is assigned
+    its id.
+    """
     assignments = [{"member_id": one, "assignment": one.encode()} for one in assigned]
     fields = {
         "group_id": "g",

@@ -80,7 +80,7 @@ async def test_a_crash_raises_every_leader_epoch() -> None:
 
 
 async def test_folded_it_is_a_directory_of_one_broker(tmp_path: Path) -> None:
-    """Partition by partition with all records; a second time there is nothing to fold."""
+    """Each partition is there with all records; a second time there is nothing to fold."""
     data = str(tmp_path / "data")
     config = {"listen": "127.0.0.1:0", "data_dir": data, "offsets_topic_num_partitions": 1}
     async with Broker(BrokerConfig(**config, brokers=3)) as broker:

@@ -42,7 +42,9 @@ async def fetched(wire: WireClient, offset: int = 0, **fields: Any) -> tuple[int
 
 
 async def test_a_broker_that_goes_down_hands_over_and_cuts_its_clients(three: tuple[Broker, list[WireClient]]) -> None:
-    """The report has the moved leader and the connections; the port refuses; it comes back on the same port."""
+    """The report names the moved leader and counts the cut connections; the broker's port refuses new ones until the broker is
+    back on it.
+    """
     broker, wires = three
     report = (await broker.brokers.down(2)).to_fields()
     assert report == {

@@ -80,7 +80,7 @@ async def test_every_broker_leads_to_the_one_http_port(tmp_path: Path) -> None:
 
 
 async def test_the_quorum_is_observed_by_the_other_brokers() -> None:
-    """One voter, node 1, and two observers."""
+    """The quorum has one voter, node 1, and two observers."""
     async with several() as (_, wires):
         asked = {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]}
         part = (await wires[2].call(DESCRIBE_QUORUM, 2, asked)).topics[0].partitions[0]

@@ -38,7 +38,7 @@ class OurBrokers:
         self._broker.brokers.down(broker)
 
     def hard(self, broker: int) -> None:
-        """Let a broker answer nothing more."""
+        """Take a broker down at once, without answering what it has received."""
         self._broker.brokers.down(broker, hard=True)
 
     def up(self, broker: int) -> None:
@@ -70,5 +70,5 @@ def test_the_recording_is_of_this_script() -> None:
 
 @pytest.mark.parametrize("name", KAFKAS)
 def test_answer_is_as_kafkas(answers: dict[str, Any], name: str) -> None:
-    """Error codes, leaders, epochs, in-sync replicas, endpoints, high watermarks."""
+    """The answers have Kafka's error codes, leaders, epochs, in-sync replicas, endpoints and high watermarks."""
     assert answers[name] == KAFKAS[name]

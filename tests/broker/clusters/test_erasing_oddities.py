@@ -199,7 +199,7 @@ def test_two_runs_on_one_topic_are_refused(cluster: AnyCluster, register: Regist
 
 
 def test_topics_that_no_erasure_is_possible_on(cluster: AnyCluster, register: Register) -> None:
-    """Unknown, the brokers' own, not compacted: refused, with the reason and the next step."""
+    """Topics that are unknown, internal or not compacted are refused, with the reason and the next step."""
     cluster.create("deletes", cleanup_policy="delete")
     with pytest.raises(KafkaRefusal, match="there is no topic 'missing'"):
         run(cluster, register, "missing")

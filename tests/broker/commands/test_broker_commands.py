@@ -46,7 +46,7 @@ def test_brokers_that_are_down_come_back_by_the_others_or_by_http(broker: Blocki
 
 
 def test_an_unclean_leader_reports_the_loss(broker: BlockingBroker) -> None:
-    """The end of the log and the number of lost records: the whole batch."""
+    """The command prints the end of the log and the number of lost records, which are those of the whole batch."""
     leader = next(str(one.id) for one in broker.brokers.list().brokers if one.leader_count)
     output = run(broker, "broker", "unclean", "t:0", leader, "2").output
     assert f"t:0 is led by broker {leader}, as before; leader epoch 1\n" in output

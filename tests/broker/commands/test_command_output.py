@@ -314,7 +314,7 @@ def test_how_far_a_job_is(
 
 
 @pytest.mark.parametrize("width", [60, 80])
-def test_a_count(width: int) -> None:
+def test_a_count_prints_bounds_sums_and_problems(width: int) -> None:
     """Unknown numbers are printed as bounds, several partitions with a sum, and unreadable parts as problems."""
     known = {name: {"least": 12_000, "most": 12_000} for name in SHOWN}
     unknown = {**known, "live": {"least": 0, "most": 12_000}}

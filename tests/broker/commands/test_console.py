@@ -28,7 +28,7 @@ def printed(text: str, *, file: StringIO | None = None, width: int = 80, style: 
 
 
 def test_styles_end_where_their_tags_do() -> None:
-    """Nested ones, too; what is no tag is printed."""
+    """Styles end where their tags do, nested ones, too; what is no tag is printed."""
     text = "[yellow][bold]NOTHING[/bold]: found[/yellow] in [] and [shop]"
     assert printed(text) == "NOTHING: found in [] and [shop]\n"
     found = printed(text, file=Terminal())

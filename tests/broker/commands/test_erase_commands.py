@@ -67,7 +67,7 @@ def test_the_path_of_a_certificate_is_shown_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_command_erases_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 0; another command verifies the certificate, with and without a broker."""
+    """The exit code is 0; another command verifies the certificate, with and without a broker."""
     certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
     outputs = ["--certificate", str(certificate), "--page", str(page)]
     result = run(erase, "users", "--key", KEY, "--reason", "asked for", *outputs, *on(broker))

@@ -55,7 +55,9 @@ def test_jobs_and_errors_tell_nothing_of_what_was_looked_for(broker: Broker) -> 
 
 
 def test_the_command_redacts_and_writes_certificate_and_page(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 0; another command verifies the certificate, with and without a broker. A restored backup breaks its claim."""
+    """The exit code is 0; another command verifies the certificate, with and without a broker. A restored backup breaks its
+    claim.
+    """
     certificate, page, public = tmp_path / "c.json", tmp_path / "c.html", tmp_path / "public.pem"
     without_lock = shutil.ignore_patterns(".lock")
     backup = ["--data", str(shutil.copytree(tmp_path / "data", tmp_path / "backup", ignore=without_lock))]
@@ -133,7 +135,9 @@ def test_an_open_transaction_is_reported_by_the_exit_code(broker: Broker) -> Non
 
 
 def test_a_path_that_is_wrong_does_not_look_like_success(broker: Broker, tmp_path: Path) -> None:
-    """Exit code 3 with the number of records that contain the text and the first one's place, not the text itself."""
+    """The exit code is 3; the error has the number of records that contain the text and the first one's place, not the text
+    itself.
+    """
     page = tmp_path / "page.html"
     where = ["--where", f'value.customer.mail == "{EMAIL}"', "--reason", "r", "--page", str(page)]
     result = run(redact, "orders", *where, *on(broker))
@@ -168,7 +172,7 @@ def test_undecided_records_are_reported_with_what_to_do(broker: Broker) -> None:
 
 
 def test_a_matching_record_that_cannot_be_changed_is_called_that(broker: Broker) -> None:
-    """With the reason and the first place, and no advice to remove it; kept, it is no case of nothing found."""
+    """The error has the reason and the first place, and no advice to remove the record; kept, it is no case of nothing found."""
     arguments = [
         "orders",
         "--where",

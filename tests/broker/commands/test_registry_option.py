@@ -89,7 +89,9 @@ def test_a_person_is_forgotten_with_the_given_registry(
 
 
 def test_a_consumer_decodes_values(broker: BlockingBroker, registry: RegistryServer, tmp_path: Path) -> None:
-    """As JSON in place of the bytes, or beside them with --json; the login of the registry comes from a file."""
+    """Decoded values are printed as JSON in place of the bytes, or beside them with --json; the login of the registry comes
+    from a file.
+    """
     secret = tmp_path / "secret"
     secret.write_text("s\n")
     consume = ["consume", "customers", "-e", "--registry", registry.url]

@@ -29,14 +29,14 @@ def run(broker: BlockingBroker, *words: str) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def test_roll(broker: BlockingBroker) -> None:
+def test_roll_prints_the_new_active_segments(broker: BlockingBroker) -> None:
     """The output has the new active segments, or says that there was nothing to close."""
     assert run(broker, "roll", "users") == (0, "partition 0: the active segment begins at offset 1\n")
     assert run(broker, "roll", "users") == (0, "nothing to close: the active segments are empty\n")
     assert run(broker, "roll", "other")[0] == 2
 
 
-def test_fault(broker: BlockingBroker) -> None:
+def test_a_fault_is_added_listed_and_removed(broker: BlockingBroker) -> None:
     """A fault is added by its fields, listed and removed; an unknown field is refused."""
     code, text = run(broker, "fault", "add", "api=Produce", "error=NOT_LEADER_OR_FOLLOWER", "times=2")
     assert (code, text) == (0, "1\n")

@@ -191,7 +191,7 @@ def test_a_value_with_a_unit(name: str, text: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("segment.ms", "soon"), ("segment.ms", "1MB"), ("segment.ms", "-5"), ("cleanup.policy", "1h")]
 )
-def test_other_values(name: str, text: str) -> None:
+def test_a_value_without_a_clear_meaning_gets_no_hint(name: str, text: str) -> None:
     """A value without a clear meaning gets no hint."""
     with pytest.raises(ConfigError) as caught:
         TOPIC_CONFIGS[name].parse(text)

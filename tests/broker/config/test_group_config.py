@@ -20,7 +20,7 @@ def test_all_of_kafkas_group_configs_are_described() -> None:
 
 
 def test_a_value_of_the_group_comes_first() -> None:
-    """Followed by the broker's."""
+    """The group's value comes first, then the broker's."""
     [found] = [
         one
         for one in describe_group_configs({"streams.assignor.name": "sticky"}, BrokerConfig())

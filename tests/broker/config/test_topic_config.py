@@ -44,7 +44,7 @@ def test_the_table_has_what_kafka_has() -> None:
 
 
 def test_a_new_topic_is_described_as_kafka_describes_it() -> None:
-    """DescribeConfigs of a topic without its own configurations: values and broker synonyms."""
+    """DescribeConfigs of a topic without its own configurations gives Kafka's values and broker synonyms."""
     described = {config.name: config for config in describe_topic_configs({}, BrokerConfig())}
     assert described.keys() == REAL.keys()
     for name, real in REAL.items():

@@ -104,7 +104,7 @@ def test_all_denials_are_reported(asked: list[dict[str, Any]]) -> None:
 
 
 async def test_a_line_for_each_outcome_of_a_request(tmp_path: Path) -> None:
-    """Created topics, a denied one, and an existing one."""
+    """A request gives a line for the topics that it created, one for a denied topic, and one for an existing one."""
     async with audited_broker(tmp_path) as broker:
         handed = HandedPrincipals(broker)
         asker = Asker(handed.connect)
@@ -184,7 +184,7 @@ async def test_lines_name_what_was_changed_and_no_value(tmp_path: Path) -> None:
 
 
 async def test_acls_in_their_short_form(tmp_path: Path) -> None:
-    """The granted permission and principal, and the filter of the removal."""
+    """A line has the granted permission and principal, or the filter of the removal."""
     async with audited_broker(tmp_path) as broker:
         handed = HandedPrincipals(broker)
         asker = Asker(handed.connect)

@@ -497,7 +497,7 @@ async def test_stale_metadata_with_another_leader(wire: WireClient, broker: Bloc
 
 
 async def test_other_stale_metadata(wire: WireClient, broker: BlockingBroker) -> None:
-    """A moved broker, fewer partitions, an older epoch, no leader at all."""
+    """Stale metadata name a broker that has moved, fewer partitions, an older epoch, or no leader at all."""
     await wire.create("t", 3)
     ask = {"topics": [{"name": "t"}]}
     with broker.faults.add(stale={"port": 4}):

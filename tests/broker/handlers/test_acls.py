@@ -149,7 +149,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingBroker]
         yield running
 
 
-def test_confluent(broker: BlockingBroker) -> None:
+def test_confluent_kafka_manages_acls(broker: BlockingBroker) -> None:
     """The client manages ACLs, with filters that match any value."""
     from confluent_kafka.admin import (  # type: ignore[attr-defined]
         AclBinding,
@@ -175,7 +175,7 @@ def test_confluent(broker: BlockingBroker) -> None:
 
 
 @pytest.mark.slow
-def test_kafka_python(broker: BlockingBroker) -> None:
+def test_kafka_python_manages_acls(broker: BlockingBroker) -> None:
     """The client manages ACLs, with its own names."""
     from kafka.admin import (
         ACL,

@@ -35,7 +35,9 @@ from tests.waiting import wait_until
 
 @pytest.mark.parametrize("version", range(6))
 async def test_api_versions_lists_what_is_served(wire: WireClient, version: int) -> None:
-    """Exactly the table's keys with their advertised ranges; Produce is listed from 0, although it begins at 3."""
+    """The answer lists exactly the table's keys with their advertised ranges; Produce is listed from 0, although it begins at
+    3.
+    """
     response = await wire.call(API_VERSIONS, version, {"client_software_name": "test", "client_software_version": "1"})
     found = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
     assert found == {key: tuple(ADVERTISED[key]) for key in TABLE}
@@ -70,7 +72,7 @@ async def test_api_versions_lists_what_is_served(wire: WireClient, version: int)
 async def test_a_client_that_means_another_broker_is_told(
     broker: Broker, wire: WireClient, cluster_id: str | None, node_id: int, code: ErrorCode
 ) -> None:
-    """KIP-1242: cluster and node, both or none; the answer has no APIs then. The codes are those of Kafka 4.4.0."""
+    """A client names cluster and node, both or none (KIP-1242); a wrong one gets no APIs. The codes are those of Kafka 4.4.0."""
     named = broker.node.metadata.cluster_id if cluster_id == "mine" else cluster_id
     software = {"client_software_name": "test", "client_software_version": "1"}
     answer = await wire.call(API_VERSIONS, 5, {**software, "cluster_id": named, "node_id": node_id})
@@ -95,7 +97,7 @@ async def test_api_versions_of_the_future(wire: WireClient) -> None:
 
 @pytest.mark.parametrize(("api_key", "version"), [(0, 2), (1, 3), (3, 14), (52, 0), (99, 0), (-1, 0), (71, 0)])
 async def test_apis_that_are_not_served_close_the_connection(wire: WireClient, api_key: int, version: int) -> None:
-    """For refused versions, unknown keys and APIs without a handler, no answer could be parsed."""
+    """Refused versions, unknown keys and APIs without a handler close the connection, since no answer could be parsed."""
     wire.writer.write(wire.frame(api_key, version, bytes(20)))
     assert await wire.is_closed()
 
@@ -204,7 +206,7 @@ async def test_deletion_can_be_disabled(tmp_path: Path) -> None:
 
 
 async def test_describe_configs(wire: WireClient) -> None:
-    """Values with their sources, types, synonyms and documentation; a filter by name."""
+    """DescribeConfigs gives values with their sources, types, synonyms and documentation; a filter by name."""
     await wire.create("t", retention_ms="5000")
     result = await describe(wire, TOPIC, "t", ["retention.ms", "segment.bytes"])
     found = {config.name: config for config in result.configs}

@@ -111,7 +111,7 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_scram_keys_are_those_of_rfc_5802(broker: Broker, wire: WireClient) -> None:
-    """Stored and server key of the example in RFC 7677; neither password nor salted password is stored."""
+    """Stored and server key equal those of the example in RFC 7677; neither password nor salted password is stored."""
     salt = bytes.fromhex("5b6d99689d124ae292aaf2e3b2c3e4b8")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     assert await set_credential(wire, "user", salted) is ErrorCode.NONE
@@ -290,7 +290,7 @@ async def test_we_do_not_unregister_ourselves(broker: Broker, wire: WireClient) 
 
 
 async def test_the_quorum_has_our_log(broker: Broker, wire: WireClient) -> None:
-    """One voter, with the offsets and the epoch of the metadata log."""
+    """The quorum has one voter, with the offsets and the epoch of the metadata log."""
     await wire.create("t")
     topic = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
     answer = await wire.call(DESCRIBE_QUORUM, 2, {"topics": [topic]})

@@ -56,7 +56,7 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
+def test_records_arrive_with_every_level_of_acks(diamant_broker: Broker, diamant_topic: str, acks: str) -> None:
     """Records arrive with every level of acknowledgement."""
     from confluent_kafka import Producer
 

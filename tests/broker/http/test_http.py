@@ -107,7 +107,7 @@ async def test_health_of_a_broker_that_stops(broker: Broker) -> None:
 
 @pytest.mark.parametrize("path", ["/metric", "/metrics/", "/Health", "/%2e%2e/etc/passwd", "/topic?x=/metrics"])
 async def test_other_paths_do_not_exist(broker: Broker, path: str) -> None:
-    """404 in JSON, with the existing paths."""
+    """Other paths get 404 in JSON, with the existing paths."""
     answer = await get(broker, path)
     assert answer.status == 404
     assert {"/health", "/metrics", "/v1/faults"} <= set(answer.json["paths"])
@@ -456,8 +456,8 @@ async def test_a_server_that_cannot_be_loaded_is_reported_once(
         ("", None),
     ],
 )
-def test_addresses(text: str, listener: Listener | None) -> None:
-    """host:port as for Kafka's listeners; an empty host is every interface."""
+def test_an_address_is_host_and_port(text: str, listener: Listener | None) -> None:
+    """An address is host:port, as for Kafka's listeners; an empty host is every interface."""
     assert BrokerConfig(diamant_http_listen=text).http_listener == listener
 
 

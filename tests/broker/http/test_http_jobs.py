@@ -192,7 +192,7 @@ async def test_a_quick_call_is_answered_with_its_result(broker: Broker) -> None:
 
 
 async def test_a_long_call_continues_as_a_job(broker: Broker) -> None:
-    """202 with the job's path; a wait there ends with the job and the call's result."""
+    """A long call gets 202 with the job's path; a wait there ends with the job and the call's result."""
     opened = hold(broker)
     answer = await ask(broker, "POST", "/v1/clock/advance?wait_ms=0", {"by": "8d"})
     assert (answer.status, answer.headers["location"]) == (202, answer.json["href"])
@@ -244,13 +244,13 @@ async def test_a_job_that_begins_during_the_stop_is_told(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("path", ["/v1/jobs/0", "/v1/jobs/x", "/v1/jobs/99999999999999999999", "/v1/jobs/"])
 async def test_an_unknown_job_is_not_found(broker: Broker, path: str) -> None:
-    """404 with the number of jobs kept."""
+    """An unknown job gets 404 with the number of jobs kept."""
     assert (await ask(broker, "GET", path)).status == 404
 
 
 @pytest.mark.parametrize("wait", ["-1", "60001", "x", "", "1.5", "5&wait_ms=5"])
 async def test_a_wait_has_limits(broker: Broker, wait: str) -> None:
-    """400 for an invalid or too long wait; no job starts."""
+    """An invalid or too long wait gets 400; no job starts."""
     answer = await ask(broker, "POST", f"/v1/clock/advance?wait_ms={wait}", {"by": "8d"})
     assert (answer.status, answer.json["code"]) == (400, "bad-argument")
     assert (await ask(broker, "GET", "/v1/jobs")).json["jobs"] == []

@@ -82,7 +82,7 @@ async def test_roll_closes_active_segments(broker: Broker) -> None:
     ],
 )
 async def test_records_are_found(broker: Broker, fields: dict[str, Any], found: list[tuple[int, int]]) -> None:
-    """Searches by key, text or condition, in one partition or all, newest first; a last line ends the search."""
+    """A search goes by key, text or condition, in one partition or all, newest first; a last line ends the search."""
     status, lines = await post(broker, "/v1/find", topic="users", **fields)
     assert (status, [(one["partition"], one["offset"]) for one in lines if "offset" in one]) == (200, found)
     expected = {"is_done": True, "found": len(found), "is_cut": "limit" in fields, "problems": []}

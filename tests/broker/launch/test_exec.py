@@ -132,7 +132,7 @@ def test_a_command_that_cannot_be_run(tmp_path: Path, name: str, mode: int | Non
 
 
 def test_topics_and_seeds_are_there_when_the_child_begins(tmp_path: Path) -> None:
-    """Covers every form of keys and values; the key determines the partition."""
+    """Keys and values of every form are written; the key determines the partition."""
     lines = [
         {"topic": "users", "key": "42", "value": "old"},
         {"topic": "users", "key": {"hex": "00ff"}, "value": {"base64": "AP8="}, "partition": 1, "timestamp": 7},

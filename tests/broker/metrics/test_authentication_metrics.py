@@ -79,7 +79,9 @@ async def test_attempts_are_counted_on_their_listener(tmp_path: Path) -> None:
 
 
 async def test_sessions_that_are_renewed_or_end_are_counted(tmp_path: Path) -> None:
-    """Covers renewed, wrong-password and expired sessions. None of them counts as a failed authentication."""
+    """Sessions that are renewed, refused for a wrong password, or expired are counted. None of them counts as a failed
+    authentication.
+    """
     async with Broker(
         listen="SASL_PLAINTEXT://127.0.0.1:0",
         data_dir=tmp_path,

@@ -131,7 +131,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
 
 
 async def test_requests_that_are_not_served_close_the_connection(target: Target) -> None:
-    """Unknown APIs, those between brokers, and versions out of range. Only ApiVersions responds (KIP-511)."""
+    """Unknown APIs, those between brokers, and versions out of range close the connection. Only ApiVersions responds (KIP-511)."""
     out_of_range = [
         (key, version) for key in (PRODUCE, METADATA) for version in (SERVED[key].max + 1, -(2**15), 2**15 - 1)
     ]
@@ -167,7 +167,7 @@ async def test_damaged_requests(target: Target, api_key: int, version: int, fiel
 
 
 async def test_random_bytes(target: Target) -> None:
-    """Covers noise, and noise in frames of the right size."""
+    """Noise, and noise in frames of the right size, closes the connection and harms no other."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -179,7 +179,7 @@ async def test_random_bytes(target: Target) -> None:
 
 @pytest.mark.slow
 async def test_garbage_after_a_valid_header(target: Target) -> None:
-    """Covers every API in every version, with bodies of noise, zeros and ones."""
+    """Bodies of noise, zeros and ones after a valid header of every API in every version harm no other connection."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -120,8 +120,8 @@ async def test_a_log_works_while_its_indexes_are_rebuilt(log: Log) -> None:
         assert seek(log, offset) == b"%d" % (offset // 2)
 
 
-async def test_bounds(log: Log) -> None:
-    """Never more rebuilds at once than the bound, and none after the stop; every segment is readable."""
+async def test_no_more_indexes_than_the_bound_are_rebuilt_at_once(log: Log) -> None:
+    """At most as many indexes as the bound are rebuilt at once, and none after the stop; every segment is readable."""
     mender = IndexRepair(most=1)
     log.on_index_damaged = mender.request
     check_reads(log, COUNT)

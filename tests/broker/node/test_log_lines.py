@@ -24,7 +24,7 @@ def config(path: Path) -> BrokerConfig:
 
 
 async def test_topics_and_faults(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Created topics with the reason, deleted topics, and faults."""
+    """The log has lines for created topics with the reason, deleted topics, and faults."""
     with caplog.at_level(logging.INFO, "diamant"):
         async with Broker(config(tmp_path)) as broker:
             async with WireClient(broker.bootstrap_servers) as wire:

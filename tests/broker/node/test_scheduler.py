@@ -124,7 +124,7 @@ async def test_every_job_looks_whatever_its_interval(scheduler: Scheduler) -> No
 
 
 async def test_a_job_made_due_by_another_is_waited_for(scheduler: Scheduler) -> None:
-    """Including a job that ran earlier in the same pass."""
+    """The pass waits for a job made due by another, also for one that ran earlier in the same pass."""
     left = [3]
     runs: list[int] = []
 

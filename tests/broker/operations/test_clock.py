@@ -383,7 +383,7 @@ async def test_a_job_that_fails_is_named(caplog: pytest.LogCaptureFixture) -> No
 
 
 async def test_a_move_ends_in_time(tmp_path: Path) -> None:
-    """Due work exceeds the timeout: TimedOut; the clock keeps the time reached, in its file, too."""
+    """If due work exceeds the timeout, TimedOut is raised; the clock keeps the time reached, in its file, too."""
     async with manual(tmp_path) as broker:
         await broker.clock.freeze()
         before_ms = broker.clock.now_ms()

@@ -66,7 +66,7 @@ async def test_an_internal_topic(broker: Broker, wire: WireClient) -> None:
 
 
 async def test_compactions_of_invalid_subjects_are_refused(broker: Broker, wire: WireClient) -> None:
-    """Unknown topics and partitions, a delete-only topic, invalid arguments: each error states the problem."""
+    """Unknown topics and partitions, a delete-only topic, and invalid arguments are refused, each with the problem."""
     await wire.create("d")
     with pytest.raises(NotFound, match="there is no topic 'absent'"):
         await broker.compact("absent")
@@ -189,7 +189,7 @@ def test_from_a_thread_and_from_another_loop(other_broker: BlockingBroker) -> No
 
 
 def test_over_http_and_on_the_command_line(other_broker: Broker) -> None:
-    """The client, the command's table, its JSON and its exit codes: 0 clean, 3 held back, 2 no such topic, 1 not possible."""
+    """Client, table and JSON have the same report; the exit codes are 0 clean, 3 held back, 2 no such topic, 1 not possible."""
     from diamant.broker.cli import main
     from diamant.broker.client.admin import Admin, AdminError
 

@@ -81,7 +81,7 @@ async def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Termina
 
 
 async def test_a_round_of_one_partition_is_shown_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Percent, bytes, rate and time left on the terminal, the same in the job, and bytes and time left in the metrics."""
+    """Terminal and job show percent, bytes, rate and time left, the metrics bytes and time left."""
     async with holding(tmp_path, monkeypatch) as (broker, wire, held):
         await fill(wire)
         err, command = await run(monkeypatch, "compact", "t", "-b", broker.bootstrap_servers)

@@ -46,7 +46,7 @@ async def check(at: Stage, **expected: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_counts_at_once_are_bounds_of_the_exact_ones(tmp_path: Path, seed: int) -> None:
-    """With values, deletions, aborted, committed and open transactions, in closed and active segments.
+    """The bounds hold with values, deletions, aborted, committed and open transactions, in closed and active segments.
 
     tests/cleaner/queries compares the exact ones with a naive count.
     """
@@ -70,7 +70,7 @@ async def test_counts_at_once_are_bounds_of_the_exact_ones(tmp_path: Path, seed:
 
 
 async def test_after_a_compaction_the_count_at_once_is_exact(tmp_path: Path) -> None:
-    """Without a dirty part, headers suffice; each later record widens the bounds by one."""
+    """Without a dirty part, headers suffice for an exact count; each later record widens the bounds by one."""
     async with stage(tmp_path, broker=HTTP) as at:
         await at.play("a=1 b=1 c=1 | a=2 b=")
         await at.broker.compact("t")

@@ -88,7 +88,7 @@ def test_a_record_is_produced(broker: BlockingBroker, admin: Admin) -> None:
 
 
 def test_figures_and_state_are_the_same(broker: BlockingBroker, admin: Admin) -> None:
-    """The status and the history of the broker."""
+    """Status and history of the broker are the same in every way."""
     assert admin.status().keys() == broker.status().to_fields().keys()
     assert admin.history()["series"].keys() == broker.history()["series"].keys()
     with pytest.raises(NotFound, match="no history"):

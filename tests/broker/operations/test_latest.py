@@ -102,7 +102,7 @@ async def test_a_damaged_log_has_no_view(tmp_path: Path) -> None:
 
 
 def test_over_http_and_from_a_thread(tmp_path: Path) -> None:
-    """JSON lines with partition, key and value; a refusal is an error; any event loop works."""
+    """The answer is JSON lines with partition, key and value; a refusal is an error; any event loop works."""
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=tmp_path, diamant_http_listen="127.0.0.1:0")
     with Broker(config) as broker:
 

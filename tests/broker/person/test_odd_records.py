@@ -92,7 +92,7 @@ def test_values_that_cannot_be_decoded_are_counted(broker: BlockingBroker) -> No
 
 
 def test_a_large_value_is_shown_whole(broker: BlockingBroker) -> None:
-    """10 MB, compressed, next to small ones."""
+    """A compressed value of 10 MB is shown whole, next to small ones."""
     broker.create_topic("large", 1, max_message_bytes=12_000_000)
     text = "a" * 10_000_000
     producer = Producer(

@@ -64,7 +64,7 @@ async def checked(shop: Broker, paper: dict[str, Any], **identifiers: str) -> tu
 
 
 async def test_all_parts_are_checked_by_the_identifiers(shop: Broker) -> None:
-    """Erased keys, removed records and blanked fields; what was written since is above the claims."""
+    """Erased keys, removed records and blanked fields are all checked; what was written since is above the claims."""
     paper = await forgotten(shop)
     outcome, parts, _ = await checked(shop, paper, **ALL)
     assert (outcome, {*parts.values()}) == ("valid", {"valid"})

@@ -128,5 +128,5 @@ def test_nothing_of_the_forgotten_is_left_and_all_of_the_others(tmp_path: Path) 
 
 @pytest.mark.long
 def test_fifty_people_of_a_large_shop_are_forgotten(tmp_path: Path) -> None:
-    """The same with 10,000 customers."""
+    """Fifty people are forgotten in a shop of 10,000 customers."""
     forgotten_in_a_shop(tmp_path, 10_000, [Customer(number * 197 + 3) for number in range(50)], verifies=False)

@@ -117,7 +117,7 @@ def test_the_search_stops_where_identifiers_may_be_shared(shop: BlockingBroker) 
 
 
 def test_what_cannot_be_looked_into_is_reported(shop: BlockingBroker) -> None:
-    """An unknown identifier, an invalid map and entries without a topic."""
+    """An unknown identifier, an invalid map and entries without a topic are reported."""
     with pytest.raises(
         AdminError, match=r"the map has no identifier 'iban'; expected one of customer_id, device"
     ) as error:

@@ -16,7 +16,7 @@ from tests.broker.person.test_show import holding
 
 
 def test_the_draft_has_the_places_of_identifiers_and_shows_a_person(shop: BlockingBroker) -> None:
-    """At least 30 of 32 planted ones, at most 4 others; with this draft every record of a person is found."""
+    """The draft has at least 30 of 32 planted places, and at most 4 others; with this draft every record of a person is found."""
     admin = Admin(shop.bootstrap_servers)
     found = admin.person.suggest()
     planted = {(topic, place) for topic, places in PLANTED.items() for place in places}

@@ -270,7 +270,7 @@ async def test_transactions_stay_as_they_are(broker: Broker) -> None:
 
 
 async def test_a_value_of_10_mb_is_blanked(broker: Broker) -> None:
-    """In a compressed batch, among others."""
+    """A value of 10 MB in a compressed batch is blanked, among others."""
     await create(broker, max_message_bytes="20000000", internal_segment_bytes="30000000")
     big = json.dumps({"customer": {"email": EMAIL, "name": "Ada Lovelace"}, "pad": ["x" * 99] * 100_000}).encode()
     write(broker, OTHER, big, codec=4)

@@ -420,7 +420,9 @@ async def test_records_written_meanwhile_are_named_and_not_removed(broker: Broke
 async def test_very_many_records_written_meanwhile_are_no_obstacle(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More than can be listed; those below the claim would be listed first."""
+    """The certificate lists only some of the records written meanwhile and counts the rest; any below the claim would be among
+    those listed.
+    """
     await create(broker, **{"internal.segment.bytes": "1000000"})
     write(broker, OTHER, ORDER)
     count = MAX_LISTED + 10

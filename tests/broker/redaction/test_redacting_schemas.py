@@ -61,7 +61,9 @@ async def test_a_search_and_a_redaction_look_into_avro(broker: Broker) -> None:
 
 
 async def test_the_latest_records_are_shown_decoded(broker: Broker) -> None:
-    """Beside their bytes; without its schema a record has only these. The lines can be written to a topic again."""
+    """Decoded records are shown beside their bytes; without its schema a record has only these. The lines can be written to a
+    topic again.
+    """
     await broker.produce("customers", confluent(7, customer(2, None)), key=confluent(7, customer(1, EMAIL)))
     await broker.produce("customers", confluent(8, customer(3, EMAIL)), key=b"k")
     records = await asyncio.to_thread(lambda: list(Admin(broker.bootstrap_servers).latest("customers")))

@@ -308,7 +308,7 @@ async def test_remembered_offsets_are_bounded_over_all_partitions(broker: Broker
 
 
 async def test_runs_of_offsets_are_listed_up_to_a_bound_and_counted(broker: Broker) -> None:
-    """Ranges over all segments and partitions; single offsets per partition."""
+    """Ranges over all segments and partitions are listed up to a bound and counted; single offsets per partition."""
     limit(broker, redact_result.RedactLimits(ranges=6, offsets=3))
     await make(broker, partitions=2)
     for partition in (0, 1):

@@ -44,7 +44,9 @@ async def test_a_reset_puts_topics_records_and_offsets_back(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seamless", [False, True])
 async def test_connections_at_a_reset(tmp_path: Path, seamless: bool) -> None:
-    """Connections are closed, as by a restart. With `seamless` they stay open, and the next response is from the new state."""
+    """Without `seamless`, connections are closed, as by a restart; with it they stay open, and the next response is from the
+    new state.
+    """
     async with Broker(config(tmp_path)) as broker:
         await fill(broker)
         snapshot = await broker.snapshot()
@@ -183,7 +185,7 @@ async def test_snapshots_over_http(tmp_path: Path) -> None:
         assert (await ask(broker, "GET", "/v1/snapshots")).json == {"snapshots": []}
 
 
-def test_the_commands(tmp_path: Path) -> None:
+def test_commands_take_snapshots_and_reset(tmp_path: Path) -> None:
     """`diamant snapshot` and `diamant reset` do the same. `create` prints only the id, for scripts."""
     with Broker(config(tmp_path, diamant_http_listen="127.0.0.1:0")) as broker:
 

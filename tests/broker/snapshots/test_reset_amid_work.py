@@ -74,7 +74,7 @@ async def test_a_classic_group_in_a_rebalance(tmp_path: Path) -> None:
         await join(other, "g", "t")
 
 
-async def test_a_compaction(tmp_path: Path, gate: Gate) -> None:
+async def test_a_reset_ends_a_compaction_with_an_error(tmp_path: Path, gate: Gate) -> None:
     """The caller of a compaction gets an error. The records are those of the snapshot, and another compaction cleans them."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **SMALL)

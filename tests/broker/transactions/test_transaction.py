@@ -106,7 +106,7 @@ def test_end_by_tv1(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("state", ENDED_TV2, ids=lambda state: state.label)
 def test_end_by_tv2(state: TransactionState) -> None:
-    """Every state with commit and abort, first and retried; all other epochs are refused."""
+    """Each state accepts or refuses commit and abort, first and retried, as Kafka does; all other epochs are refused."""
     txn = in_state(state)
     assert (
         tuple(
@@ -217,7 +217,7 @@ def test_used_up_epochs() -> None:
 
 
 @pytest.mark.parametrize(("server", "last_epoch"), [(0, -1), (1, -1), (2, 3)])
-def test_fencing(server: int, last_epoch: int) -> None:
+def test_an_open_transaction_is_fenced_in_the_next_epoch(server: int, last_epoch: int) -> None:
     """An open transaction is aborted in the next epoch; with TV2 its producer may initialize with the old one."""
     txn = introduce(in_state(ONGOING), server=server)
     assert (txn.state, txn.identity, txn.partitions, txn.last_producer_epoch) == (
@@ -250,7 +250,7 @@ def test_partitions_are_collected() -> None:
         )
 
 
-def test_time() -> None:
+def test_transactions_time_out_and_ids_expire() -> None:
     """A transaction times out after its timeout, an unused id expires; the two are independent."""
     ongoing, idle = in_state(ONGOING), in_state(COMPLETE_COMMIT)
     assert not ongoing.is_timed_out(60_100)
@@ -261,7 +261,7 @@ def test_time() -> None:
     assert not ongoing.is_expired(10**12, 1)
 
 
-def test_labels() -> None:
+def test_states_have_the_names_of_kafkas_tools() -> None:
     """States have the names in Kafka's tools and filters."""
     assert [state.label for state in TransactionState] == [
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
@@ -270,7 +270,7 @@ def test_labels() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(VALID_PREVIOUS), ids=lambda state: state.label)
-def test_records(state: TransactionState) -> None:
+def test_the_stored_value_is_restored(state: TransactionState) -> None:
     """The stored value is restored, except for the last epoch, which Kafka does not store either."""
     next_one = {"next_producer_id": 12, "next_producer_epoch": 3}
     txn = in_state(state)._replace(previous_producer_id=9, client_version=2, last_producer_epoch=2, **next_one)

@@ -182,7 +182,7 @@ async def latest(wire: WireClient, *, isolation_level: int) -> int:
 
 
 async def test_requests_while_the_state_is_read() -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS for all requests; consecutive batches do not overtake each other."""
+    """All requests get COORDINATOR_LOAD_IN_PROGRESS; consecutive batches do not overtake each other."""
     env = MemoryEnv()
     async with running(env) as (broker, wire):
         txn = await started(wire)

@@ -68,7 +68,7 @@ async def test_a_fenced_producer_that_comes_back(level: int, code: str) -> None:
 
 
 async def test_an_old_directory_has_no_transaction_version() -> None:
-    """A directory of an earlier version of this broker: TV1 for all clients."""
+    """A directory of an earlier version of this broker gives all clients TV1."""
     env = MemoryEnv()
     format_directory(env, "/data", features={"metadata.version": 25, "group.version": 1})
     async with running(env) as (broker, wire):
@@ -77,7 +77,7 @@ async def test_an_old_directory_has_no_transaction_version() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_case(diamant_broker: Broker, name: str) -> None:
+async def test_every_step_gets_kafkas_code_and_state(diamant_broker: Broker, name: str) -> None:
     """Every step gets Kafka's error code, and every transaction Kafka's state and epoch."""
     run_name = f"{name}-{uuid.uuid4().hex[:8]}"
     assert await run_case(diamant_broker.bootstrap_servers, name, run_name=run_name) == []

@@ -93,7 +93,7 @@ def check(case: Case, number: int, report: OfflineReport, got: dict[str, StoredF
 
 @pytest.mark.parametrize(("name", "number"), STEPS)
 def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine) -> None:
-    """The same bytes, records, checkpoints, snapshots, times and figures."""
+    """Bytes, records, checkpoints, snapshots, times and figures equal Kafka's."""
     case = case_of(name)
     check(case, number, *run(case, case.steps[number - 1], engine))
 

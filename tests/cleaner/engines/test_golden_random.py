@@ -79,11 +79,11 @@ def check(seed: int, run_pass: RunPass, version: str = KAFKA_4_4) -> None:
 
 @pytest.mark.parametrize("seed", some(SEEDS, every=3))
 def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine) -> None:
-    """Pass for pass the same files, times and figures."""
+    """Each pass gives the same files, times and figures."""
     check(seed, lambda case, step: run(case, step, engine))
 
 
 @pytest.mark.parametrize("seed", DIFFERS)
 def test_a_history_becomes_what_kafka_4_3_makes_of_it(seed: int, engine: Engine) -> None:
-    """An empty batch more."""
+    """Histories in which Kafka 4.3 leaves one empty batch more than later versions become what 4.3 makes of them."""
     check(seed, lambda case, step: run(case, step, engine), KAFKA_4_3)

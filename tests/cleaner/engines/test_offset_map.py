@@ -299,7 +299,7 @@ def test_keys_that_were_taken_over_in_part_may_be_added_by_their_records() -> No
 
 
 def test_keys_are_taken_in_hash_order_and_the_table_stays_as_large() -> None:
-    """Each key once, with its last offset; then the map is empty, and takes as much without growing."""
+    """Each key is taken once, with its last offset; then the map is empty, and holds as much again without growing."""
     keys = new_map(1 << 16)
     pairs = [(b"%d" % (number % 1500), number) for number in range(2000)]
     for _ in range(2):

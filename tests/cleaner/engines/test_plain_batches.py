@@ -134,7 +134,7 @@ def test_a_rewritten_batch_has_the_bytes_of_the_plain_engine(
 
 
 def test_batches_of_clients_are_plain() -> None:
-    """Idempotent or not, short or long, compressed, in a transaction, with tombstones."""
+    """Batches are plain, whether idempotent, compressed, transactional or not, short or long, with or without tombstones."""
     history = SegmentHistory()
     plain: list[list[tuple[bytes | None, bytes | None]]] = [
         [(b"k", b"v")],

@@ -143,7 +143,7 @@ def personal_data() -> CleanerLog:
 
 @in_both_modes
 def test_personal_data_is_gone_after_the_lag(mode: str) -> None:
-    """Due a millisecond after seven days; then no file in use has the number."""
+    """The log is due a millisecond after seven days; then no file in use has the number."""
     log = personal_data()
     assert closed_bytes(log) == 366
     assert not found_in(log, START_MS + WEEK_MS).is_eligible
@@ -235,7 +235,7 @@ def test_a_lag_longer_than_the_present_interval_changes_nothing() -> None:
 
 @in_both_modes
 def test_the_example_of_the_article(mode: str) -> None:
-    """Of offsets 1 to 5 the last of each key remain, 4 and 5; a read at 3 returns 4."""
+    """Of offsets 1 to 5, the last record of each key remains: 4 and 5; a read at 3 returns 4."""
     log = CleanerLog("x=1 | 1234=1 | 5678=2 | 1234=3 | 1234=4 | 5678=5 | roll | x=1")
     log.clean(mode=mode)
     assert log.bases() == [0, 4, 5, 6]
@@ -290,7 +290,7 @@ def test_retention_removes_whole_segments_from_the_oldest_on() -> None:
 
 
 def test_reading_removes_nothing() -> None:
-    """However often, and with whatever isolation."""
+    """Reading removes nothing, however often and with whatever isolation."""
     log = CleanerLog("a a | roll | b")
     before = log.files()
     for isolation_level in (0, 1):

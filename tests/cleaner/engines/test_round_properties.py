@@ -104,7 +104,7 @@ def committed_values(log: CleanerLog) -> dict[bytes, bytes | None]:
 def test_a_round_leaves_what_the_model_leaves(
     history: list[Any], segment_bytes: int, mode: str, version: str, is_ended: bool
 ) -> None:
-    """Batch by batch: offsets, records, horizons. `is_ended`: there are no records behind the round."""
+    """Each batch has the offsets, records and horizon of the model's. `is_ended`: there are no records behind the round."""
     log = play(history, segment_bytes=segment_bytes, mode=mode)
     if not is_ended:
         log.data("a")
@@ -143,7 +143,7 @@ def test_nobody_reading_committed_data_sees_another_value(history: list[Any], se
 @quickly
 @given(histories)
 def test_kept_records_are_not_changed(history: list[Any]) -> None:
-    """Offsets, timestamps, keys, values and headers of each record, the order of batches, and horizons once set."""
+    """A round changes no offset, timestamp, key, value or header of a record, no order of batches, and no horizon once set."""
     log = play(history)
     records = all_records(log)
     headers = {batch.header.base_offset: batch.header for batch in log.stored()}

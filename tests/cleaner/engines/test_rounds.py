@@ -42,7 +42,9 @@ def counts(log: CleanerLog) -> list[tuple[int, int]]:
 
 
 def test_the_last_record_of_each_key_stays(new_log: NewLog) -> None:
-    """Within a batch and between batches; offsets stay, and the next round begins at the end."""
+    """The last record of each key stays, within a batch and between batches; offsets stay, and the next round begins at the
+    end.
+    """
     log = new_log("a b a | c b | roll | a")
     result = log.clean()
     assert result.end_offset == 5
@@ -59,7 +61,7 @@ def test_a_result_names_its_engine() -> None:
 
 
 def test_a_result_says_when(new_log: NewLog) -> None:
-    """The start, the complete map and the end, in seconds of the monotonic clock."""
+    """A result has the times of the start, the complete map and the end, in seconds of the monotonic clock."""
     before_s = time.monotonic()
     stats = new_log("a | a | roll").clean().stats
     assert before_s <= stats.start_s <= stats.map_complete_s <= stats.end_s <= time.monotonic()
@@ -89,7 +91,7 @@ def test_a_full_map_may_end_within_a_batch(new_log: NewLog) -> None:
 
 
 def test_removed_bytes_are_those_of_the_encoded_record(new_log: NewLog) -> None:
-    """Length, deltas, key, value and headers, as in an uncompressed batch."""
+    """The removed bytes are length, deltas, key, value and headers, as in an uncompressed batch."""
     for codec in (compression.NONE, compression.ZSTD):
         log = new_log()
         headers = Record(0, log.now_ms + 100, b"k", b"v" * 300, (("h", b"x"), ("n", None)))  # type: ignore[arg-type]
@@ -158,7 +160,7 @@ def test_a_thinned_batch_keeps_its_header(new_log: NewLog, codec: int) -> None:
 
 @pytest.mark.parametrize("is_log_append_time", [False, True])
 def test_an_emptied_batch_keeps_offsets_and_sequences(new_log: NewLog, is_log_append_time: bool) -> None:
-    """61 bytes, no codec, no horizon; the max timestamp stays, the base timestamp is -1."""
+    """An emptied batch has 61 bytes, no codec and no horizon; the max timestamp stays, the base timestamp is -1."""
     log = new_log()
     fields = {"log_append_time_ms": 99} if is_log_append_time else {}
     log.data("a", "b=", producer=1, epoch=2, sequence=2**31 - 1, codec=compression.ZSTD, **fields)
@@ -263,7 +265,7 @@ def test_an_emptied_group_leaves_an_empty_segment(new_log: NewLog) -> None:
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_the_throttle_hears_of_what_is_read_and_written(name: str) -> None:
-    """Once for the map, once for the rewrite, once for the output."""
+    """The throttle is told bytes once for the map, once for the rewrite, and once for the output."""
     log = CleanerLog("a | a | b | roll")
     charged: list[int] = []
     stats = ENGINES[name](log.env, log.plan(), throttle=charged.append).stats
@@ -281,7 +283,9 @@ def leftovers(log: CleanerLog) -> list[str]:
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("map_memory_bytes", [1 << 20, 1])
 def test_a_round_can_be_stopped_at_any_poll(name: str, map_memory_bytes: int) -> None:
-    """Before each segment and each chunk. No file of the current group or of the map remains (testCleanSegmentsWithAbort)."""
+    """A round polls before each segment and each chunk. Stopped, it leaves no file of the current group or of the map
+    (testCleanSegmentsWithAbort).
+    """
     log = CleanerLog(segment_bytes=200)
     for _ in range(3):
         log.data("a" * 60)
@@ -478,7 +482,7 @@ def test_a_record_above_the_limit_in_a_compressed_set_of_an_old_format_ends_the_
 
 
 def test_only_mode_prompt_drops_what_lies_below_the_log_start(new_log: NewLog) -> None:
-    """Whole batches and single records; Kafka copies them for ever. Sequences survive either way."""
+    """Whole batches and single records are dropped; Kafka copies them for ever. Sequences survive either way."""
     found = {}
     for mode in (KAFKA, PROMPT):
         log = new_log("p1: a b | c | d e f | roll")

@@ -19,5 +19,5 @@ from diamant.protocol.murmur2 import murmur2
     ],
 )
 def test_murmur2_is_javas(key: bytes, signed: int) -> None:
-    """The vectors of Kafka's UtilsTest.testMurmur2."""
+    """The hashes equal the vectors of Kafka's UtilsTest.testMurmur2."""
     assert murmur2(key) == signed & 0x7FFFFFFF

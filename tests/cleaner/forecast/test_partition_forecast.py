@@ -346,7 +346,9 @@ def two_segments() -> MemoryEnv:
 
 
 def test_times_of_the_active_segment() -> None:
-    """The closing time of the active segment, in mode prompt by the clock, in mode kafka by an append; and the end of the lag."""
+    """The forecast has the closing time of the active segment (in mode prompt by the clock, in mode kafka by an append) and the
+    end of the lag.
+    """
     env = two_segments()
     now_ms = env.clock.now_ms()
     fields: dict[str, Any] = {"min_cleanable_dirty_ratio": 1.0, "max_compaction_lag_ms": 3 * HOUR_MS}

@@ -121,7 +121,7 @@ def test_the_later_records_of_very_many_keys_are_watched() -> None:
     ],
 )
 def test_the_text_in_every_match_of_a_pattern(pattern: bytes, text: bytes) -> None:
-    """The longest text outside groups, without optional parts; none if it is short and not the pattern itself."""
+    """The text is the longest one outside groups, without optional parts; none if it is short and not the pattern itself."""
     re.compile(pattern)
     assert text_in(pattern) == text
 

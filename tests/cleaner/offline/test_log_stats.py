@@ -97,7 +97,9 @@ def test_an_abort_that_no_index_knows_is_a_problem() -> None:
 
 
 def test_the_dirty_ratio_is_the_cleaners() -> None:
-    """Cleanable bytes above the checkpoint, divided by these and the bytes below; the active segment does not count."""
+    """The ratio is that of cleanable bytes above the checkpoint to these and the bytes below; the active segment does not
+    count.
+    """
     history = History()
     for _ in range(3):
         history.add("k=1 | roll")

@@ -30,7 +30,7 @@ def both(path: Path, log_start_offset: int = 0) -> SegmentCounts:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_kernels_count_as_headers_do(tmp_path: Path, seed: int) -> None:
-    """Values, tombstones with and without a horizon, markers, every codec; with the log start anywhere."""
+    """Values, tombstones with and without a horizon, and markers are counted, in every codec; with the log start anywhere."""
     print(f"seed {seed}")
     chance, data, offset = random.Random(seed), bytearray(), 0
     values = tombstones = markers = 0

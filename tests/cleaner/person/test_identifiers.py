@@ -62,7 +62,7 @@ def test_topics_are_read_after_those_that_teach_their_identifiers() -> None:
 
 
 def test_a_circle_is_read_again_for_new_values_only() -> None:
-    """Until nothing new turns up."""
+    """Topics in a circle are read again for new values only, until none is found."""
     one = known(
         {
             "a": {"identity": {"x": "key"}, "learns": {"y": "value.y"}},
@@ -91,7 +91,7 @@ def test_a_second_value_of_a_given_identifier_is_doubtful() -> None:
 
 
 def test_identifiers_that_select_much_are_doubtful() -> None:
-    """Short ones sooner; never in a handful of records; never once they are confirmed."""
+    """Short identifiers are doubtful sooner; never in a handful of records; never once they are confirmed."""
     for value, matched, is_doubtful in (("4711", 250, False), ("4711", 251, True), ("42", 51, True), ("42", 50, False)):
         one = known(CHAIN, customer=value)
         search = one.next_search()
@@ -139,7 +139,7 @@ def test_a_record_teaches_what_it_has_beside_the_identifier_that_found_it() -> N
 
 @pytest.mark.parametrize("value", ['a"b', "ü", "-7", "007", "1e5", "42", "x" * 1024, "a\\b", "a\nb"])
 def test_a_value_is_found_as_it_is_written(value: str) -> None:
-    """As text at every place, with quotes and escapes, and a whole number also as a number."""
+    """A value is found as text at every place, with quotes and escapes, and a whole number also as a number."""
     place = parse_place("value.id")
     where = parse_where(" or ".join(place.comparisons(value)))
     assert where.judge(record({"id": value})) == YES

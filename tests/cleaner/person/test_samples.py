@@ -42,7 +42,9 @@ def problems(one: TopicSample, entry: Any) -> list[MapProblem]:
     ],
 )
 def test_records_without_an_identity_are_counted(entry: Any, count: int) -> None:
-    """Keyless ones, and those without the path; a tombstone has no data. Where no record has it, that is the finding."""
+    """Keyless records, and those without the path, are counted; a tombstone has no data. Where no record has it, that is the
+    finding.
+    """
     one = sample(
         "events",
         ("u1", {"user": "u1"}),

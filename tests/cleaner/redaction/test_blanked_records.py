@@ -95,7 +95,7 @@ def test_a_field_changes_and_nothing_else(where: Where, value: bytes, expected: 
 
 
 def test_a_record_without_the_fields_needs_no_change() -> None:
-    """A tombstone, another JSON, other headers; no field is seen."""
+    """A tombstone, a record of another JSON, and one with other headers need no change; no field is seen."""
     for one in (record(None), record(b"{}"), record(b"7", Header("kind", b"x"))):
         verdict, changed = asking("value.email", "header.user").examine(one)
         assert (verdict, changed is not None and (changed.record, [*changed.seen])) == (DONE, (one, []))

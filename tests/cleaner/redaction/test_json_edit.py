@@ -75,7 +75,7 @@ def check_random_json(data: st.DataObject, value: Any, style: Any, kind: str) ->
         (b'{"a": "{\\"b\\": 1}"}', "a", NewValue(NULL), b'{"a": null}'),
     ],
 )  # fmt: skip
-def test_single_cases(before: bytes, path: str, new: NewValue, after: bytes) -> None:
+def test_odd_names_and_values_are_edited(before: bytes, path: str, new: NewValue, after: bytes) -> None:
     """Names that occur twice or are escaped, a byte order mark, control characters, numbers of any size, nested lists."""
     assert edited(before, path.split("."), new) == after
 

@@ -23,20 +23,20 @@ THOUSAND = settings(max_examples=1_000, deadline=None, suppress_health_check=lis
 
 @THOUSAND
 @given(st.data(), VALUES, STYLES, KINDS)
-def test_of_json(data: st.DataObject, value: Any, style: Any, kind: str) -> None:
+def test_many_fields_of_json_change(data: st.DataObject, value: Any, style: Any, kind: str) -> None:
     """The bytes around the fields are the same."""
     check_random_json(data, value, style, kind)
 
 
 @THOUSAND
 @given(st.data(), schemas_and_values(), KINDS)
-def test_of_avro(data: st.DataObject, one: tuple[Any, Any], kind: str) -> None:
+def test_many_fields_of_avro_change(data: st.DataObject, one: tuple[Any, Any], kind: str) -> None:
     """As fastavro reads them."""
     check_random_value(data, one, kind)
 
 
 @THOUSAND
 @given(st.data(), messages(), KINDS)
-def test_of_protobuf(data: st.DataObject, one: tuple[str, Any], kind: str) -> None:
+def test_many_fields_of_protobuf_change(data: st.DataObject, one: tuple[str, Any], kind: str) -> None:
     """As the protobuf library reads them."""
     check_random_message(data, one, kind)

@@ -58,7 +58,7 @@ def is_meant(where: str, value: bytes | None, **more: Any) -> bool:
         ("key.id == 42", b'{"id": 42}', YES),
     ],
 )
-def test_keys(where: str, key: bytes | None, expected: int) -> None:
+def test_keys_are_compared_whole(where: str, key: bytes | None, expected: int) -> None:
     """Keys are compared whole, as bytes in text, hexadecimal or base64; or as JSON."""
     assert judge(where, record(b"v", key=key)) == expected
 
@@ -76,7 +76,7 @@ def test_keys(where: str, key: bytes | None, expected: int) -> None:
         ("header.other exists", False),
     ],
 )
-def test_headers(where: str, *, expected: bool) -> None:
+def test_headers_match_by_name_and_value(where: str, *, expected: bool) -> None:
     """Headers match by name, or by name and value; if a name occurs twice, either counts."""
     headers = [("user", b"41"), ("user", b"42"), ("any name", b""), ("empty", None)]
     assert is_meant(where, None, headers=headers) == expected

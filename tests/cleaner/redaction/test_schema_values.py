@@ -64,7 +64,9 @@ def judge(where: str, value: bytes | None, *, values: Values = VALUES, **more: A
     ],
 )
 def test_a_path_leads_through_an_avro_value(where: str, ada: int, bob: int) -> None:
-    """Through records, unions, enums and maps, in keys as in values; a text that is in the schema alone is found, too."""
+    """A path leads through records, unions, enums and maps, in keys as in values; a text that is in the schema alone is found,
+    too.
+    """
     assert judge(where, confluent(7, ADA)) == ada
     assert judge(where, confluent(7, BOB)) == bob
     assert judge(where.replace("value.", "key."), None, key=confluent(7, ADA)) == ada

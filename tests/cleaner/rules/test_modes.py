@@ -59,7 +59,7 @@ def test_a_deleted_value_leaves_a_quiet_log(mode: str) -> None:
 
 @in_both_modes
 def test_an_overdue_log_comes_first(mode: str) -> None:
-    """A: ratio 0.9. B: 0.23 and overdue. C: 0.6. D: 0.45 and longer overdue. Kafka goes by the ratio alone."""
+    """D (ratio 0.45) is longest overdue, then B (0.23); A (0.9) and C (0.6) are not. Kafka goes by the ratio alone."""
 
     def log(dirty: int, delay_ms: int = 0) -> CleanableRange:
         return CleanableRange(0, False, 10, 1000 - dirty, dirty, delay_ms, 0.3)

@@ -90,7 +90,7 @@ def test_a_stored_plan_without_a_high_watermark_keeps_the_end_of_its_round() -> 
     [(KAFKA, KAFKA_4_3, 2), (KAFKA, KAFKA_4_4, 3), (PROMPT, KAFKA_4_3, 3), (PROMPT, KAFKA_4_4, 3)],
 )
 def test_the_version_of_kafka_decides_whose_end_stays(mode: str, version: str, header_end: int) -> None:
-    """The end of the round until 4.3, the end of the log since 4.4, and always in mode prompt."""
+    """The end of the round stays until Kafka 4.3, the end of the log since 4.4, and always in mode prompt."""
     assert CleanerLog("a | b | roll | c").plan(mode=mode, version=version).header_end == header_end
 
 

@@ -255,7 +255,7 @@ def test_the_active_segment_counts_for_the_metrics() -> None:
 
 
 def test_the_next_deadline_is_known() -> None:
-    """The roll of the active segment, or a closed segment's lag; nothing without limits."""
+    """The next deadline is the roll of the active segment, or a closed segment's lag; nothing without limits."""
     log = CleanerLog("a | roll", max_compaction_lag_ms=HOUR_MS, segment_ms=DAY_MS)
     log.now_ms += 10
     log.data("b")

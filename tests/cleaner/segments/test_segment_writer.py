@@ -133,7 +133,7 @@ def test_offsets_beyond_31_bits_are_refused(env: MemoryEnv) -> None:
 
 
 def test_abandoning_leaves_nothing(env: MemoryEnv) -> None:
-    """Before or after the end, and twice."""
+    """A writer can be abandoned before or after its end, and twice, and leaves nothing."""
     writer = make_writer(env)
     writer.append(bytes(10), 101, 0)
     writer.abandon()

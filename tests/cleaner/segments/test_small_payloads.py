@@ -30,7 +30,7 @@ PAYLOADS = SmallPayloads()
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [1, 20, 1000, 5000, 30_000])
 def test_payloads_of_clients_are_taken(codec: int, size: int) -> None:
-    """Compressible or not, with and without a declared size."""
+    """Payloads are taken whether compressible or not, with and without a declared size."""
     for plain in (bytes(size), zlib.compress(bytes(range(256)) * 200)[:size], b"a customer's name " * size):
         data = plain[:size]
         assert PAYLOADS.unpack(codec, compression.compress(codec, data)) == data
@@ -39,7 +39,7 @@ def test_payloads_of_clients_are_taken(codec: int, size: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_payloads_packed_in_a_row_are_packed_as_alone(codec: int) -> None:
-    """Independent of the payloads packed before, short or long, text or noise."""
+    """A payload's bytes do not depend on the payloads packed before, short or long, text or noise."""
     noise = zlib.compress(bytes(range(256)) * 500)
     for size in (1, 30, 500, 20, 70_000, 500, 3_000_000, 10, 0, 400):
         for data in ((noise * (1 + size // len(noise)))[:size], (b"a customer's name " * size)[:size], bytes(size)):
@@ -78,7 +78,7 @@ def test_a_zstd_frame_that_declares_no_bytes_is_read_to_its_end(rest: str) -> No
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_two_frames_are_left_to_others(codec: int) -> None:
-    """Members of gzip, blocks of snappy and lz4, frames of zstd."""
+    """Two members of gzip, blocks of snappy or lz4, or frames of zstd are left to the general decompressors."""
     if codec in (compression.GZIP, compression.ZSTD):
         frames = 2 * compression.compress(codec, b"one")
     else:

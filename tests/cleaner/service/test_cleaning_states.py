@@ -62,7 +62,9 @@ def test_a_step_from_another_state_is_an_error(
 
 
 def test_a_round_that_is_done_leaves_its_checkpoint() -> None:
-    """testDoneCleaning: in progress → none with the checkpoint; aborted → paused without."""
+    """A round in progress ends with its checkpoint; an aborted one leaves the log paused, without a checkpoint
+    (testDoneCleaning).
+    """
     states = in_progress()
     assert states.done_cleaning(TP, 1)
     assert (states.state(TP), states.checkpoint(TP)) == ("none", 1)
@@ -72,7 +74,7 @@ def test_a_round_that_is_done_leaves_its_checkpoint() -> None:
 
 
 def test_retention_that_is_done() -> None:
-    """testDoneDeleting: in progress → none, aborted → paused."""
+    """Retention in progress ends without a state; aborted, it leaves the log paused (testDoneDeleting)."""
     for states, state in ((in_progress(), "none"), (aborted(), "paused(1)")):
         states.done_deleting(TP)
         assert states.state(TP) == state
@@ -137,7 +139,7 @@ def test_two_who_want_a_pause_at_the_same_time_both_get_it() -> None:
 
 
 def test_abort_frees_the_partition_when_the_round_has_ended() -> None:
-    """abortCleaning: no effect without a round, and no pause remains."""
+    """An abort has no effect without a round, and leaves no pause (abortCleaning)."""
     states = in_progress()
     states.abort(TP)
     with pytest.raises(CleaningAborted):
@@ -172,7 +174,7 @@ def test_checkpoints_come_and_go() -> None:
 
 
 def test_partitions_that_are_no_more_are_dropped() -> None:
-    """Their checkpoints and their failures."""
+    """Checkpoints and failures of partitions that no longer exist are dropped."""
     other = ("other", 1)
     states = PartitionStates({TP: 1, other: 2})
     states.mark_uncleanable(other, "broken", START_MS, is_retried=False)

@@ -37,7 +37,7 @@ def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_round_is_reported_in_kafkas_words(caplog: pytest.LogCaptureFixture) -> None:
-    """Each line, with its figures in Kafka's format."""
+    """Each line has Kafka's words, and its figures in Kafka's format."""
     stats = CleanStats(
         *(0.0, 0.6, 0.9, 4_600_000),
         bytes_read=10_485_760,

@@ -106,7 +106,7 @@ async def test_without_the_cleaner_only_requests_are_served(logs: SeveralLogs, m
 
 
 async def test_threads_are_rounds_at_once(logs: SeveralLogs, held: HeldRunner) -> None:
-    """No more than `threads`, each at another log, and more as soon as there may be more."""
+    """At most `threads` rounds run at once, each at another log; a higher limit starts more at once."""
     for topic in "abc":
         logs.filthy(topic, 10)
     service = await logs.start(threads=2, new_process_runner=lambda: held)
@@ -142,7 +142,7 @@ async def test_settings_reach_the_plan_and_change_while_it_runs(logs: SeveralLog
 
 
 async def test_a_shorter_backoff_counts_at_once(logs: SeveralLogs) -> None:
-    """cleanerConfigUpdateTest: the new backoff limits the wait in progress."""
+    """The new backoff limits the wait in progress (cleanerConfigUpdateTest)."""
     log = logs.add("t", **ONCE)
     service = await logs.settled(mode=KAFKA, backoff_ms=HOUR_MS)
     logs.fill(log, 5)
@@ -174,7 +174,7 @@ def test_settings_have_kafkas_defaults() -> None:
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
-async def test_status(logs: SeveralLogs) -> None:
+async def test_the_status_has_kafkas_gauges(logs: SeveralLogs) -> None:
     """Status has Kafka's gauges and, per partition, the removed records and the rounds by runner."""
     logs.filthy("t", 20)
     logs.filthy("deleted", 20, cleanup_policy=frozenset({"delete"}))
@@ -194,8 +194,8 @@ async def test_status(logs: SeveralLogs) -> None:
     ("bytes_read", "bytes_written", "percent"),
     [(0, 0, 0), (0, 5, 500), (1000, 999, 99), (1000, 1000, 100), (3, 1, 33), (10**15, 10**15 // 4, 25)],
 )
-def test_recopy_percent(bytes_read: int, bytes_written: int, percent: int) -> None:
-    """Rounded down to whole percents, as Kafka's gauge; zero bytes read count as one."""
+def test_the_recopied_share_is_rounded_down(bytes_read: int, bytes_written: int, percent: int) -> None:
+    """The percentage is rounded down, as in Kafka's gauge; zero bytes read count as one."""
     assert recopy_percent(bytes_read, bytes_written) == percent
 
 
@@ -242,7 +242,9 @@ async def test_the_lag_is_the_age_of_the_oldest_record_that_no_round_has_been_ov
 
 @pytest.mark.parametrize("mode", [KAFKA, PROMPT])
 async def test_the_ratio_of_overdue_bytes_is_shown(logs: SeveralLogs, mode: str) -> None:
-    """KIP-354's ratio: bytes past the longest lag divided by clean and cleanable bytes. Logs that are held back are counted."""
+    """The ratio is KIP-354's: bytes past the longest lag divided by clean and cleanable bytes. Logs that are held back are
+    counted.
+    """
     log = logs.add("t", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.add("held", "t7: a=1 | roll", max_compaction_lag_ms=HOUR_MS, min_cleanable_dirty_ratio=1.0)
     logs.env.fail("append", "*.cleaned", OSError(errno.EIO, "Input/output error"))

@@ -181,7 +181,7 @@ async def test_a_log_is_compacted_first_and_deleted_later(logs: SeveralLogs) -> 
 
 
 async def test_a_log_paused_by_another_is_neither_cleaned_nor_deleted(logs: SeveralLogs) -> None:
-    """testLogsUnderCleanupIneligibleForCompaction: once it is resumed it is."""
+    """The log is cleaned once it is resumed (testLogsUnderCleanupIneligibleForCompaction)."""
     log = logs.filthy("t", 20, cleanup_policy=frozenset({"delete"}), retention_ms=HOUR_MS, **{})
     service = await logs.start()
     await service.abort_and_pause(("t", 0))

@@ -28,7 +28,9 @@ def corrupt(logs: SeveralLogs, log: Log, segment: int = 0) -> None:
 
 
 async def test_in_mode_kafka_a_corrupt_log_is_left_alone_for_good(logs: SeveralLogs) -> None:
-    """testMarksPartitionsAsOffline…: others are cleaned. Its reason and bytes are shown until it is deleted."""
+    """Other logs are cleaned; the reason and the bytes of the corrupt one are shown until it is deleted
+    (testMarksPartitionsAsOffline…).
+    """
     broken, _ = logs.filthy("broken", 20), logs.filthy("fine", 10)
     corrupt(logs, broken)
     service = await logs.settled(mode=KAFKA)

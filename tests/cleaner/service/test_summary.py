@@ -155,6 +155,6 @@ def test_delayed_partitions() -> None:
     ("size", "text"),
     [(1023, "1023 B"), (1024, "1.0 KiB"), (MIB, "1.0 MiB"), (1 << 50, "1.0 PiB"), (1 << 61, "2,048.0 PiB")],
 )
-def test_sizes(size: int, text: str) -> None:
+def test_sizes_are_in_the_greatest_unit(size: int, text: str) -> None:
     """Each size is in the greatest unit that it reaches."""
     assert f"start: {text}, " in round_summary(plan_of(0, 10), result_of(bytes_read=size))

@@ -113,7 +113,7 @@ def test_fields_of_every_kind(message: bytes, expected: dict[str, Any]) -> None:
     [(b"\0", {"name": "n"}), (b"\2\0", {"name": "n"}), (b"\4\2\0", {"city": "n", "kind": "HOME"})],
 )
 def test_message_indexes_choose_the_type(indexes: bytes, expected: Any) -> None:
-    """The first message, also by its short form, and a nested one."""
+    """Indexes choose the first message, also in their short form, or a nested one."""
     assert read(sized(1, b"n"), indexes) == expected
 
 
@@ -141,7 +141,7 @@ def test_message_indexes_choose_the_type(indexes: bytes, expected: Any) -> None:
     ],
 )
 def test_other_bytes_are_undecodable(indexes: bytes, message: bytes) -> None:
-    """An index without a message, fields of other types, cut-off ones, groups without an end."""
+    """An index without a message, fields of other types, cut-off fields, and groups without an end are undecodable."""
     with pytest.raises(Undecodable):
         read(message, indexes)
 
@@ -162,7 +162,7 @@ def nested(levels: int) -> bytes:
     ids=["deep", "deeper", "groups", "many parts", "many numbers"],
 )
 def test_hostile_messages_are_undecodable(message: bytes) -> None:
-    """Messages and groups that nest too deep, and too many parts."""
+    """Messages and groups that nest too deep or have too many parts are undecodable."""
     with pytest.raises(Undecodable):
         read(message)
 

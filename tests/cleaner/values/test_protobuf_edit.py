@@ -124,7 +124,9 @@ def customer(path: str, new: NewValue) -> Any:
     ],
 )  # fmt: skip
 def test_a_field_becomes_what_is_asked_for(path: str, new: NewValue, field: str, expected: Any) -> None:
-    """In nested messages, maps, groups, `oneof`, `Any`, and in the parts of a joined message; all else stays."""
+    """A field is changed in nested messages, maps, groups, `oneof`, `Any`, and in the parts of a joined message; all else
+    stays.
+    """
     found, before = customer(path, new), native(READER.read(CUSTOMER + ADA))
     assert found[field] == expected
     assert {**found, field: 0} == {**before, field: 0}
@@ -173,7 +175,9 @@ def test_a_field_that_has_its_default_can_be_given_another() -> None:
 
 
 def test_other_bytes_stay_as_they_were_written() -> None:
-    """Long numbers, unknown fields; but if these are in a message without the named field, it may be among them."""
+    """Long numbers and unknown fields stay as they are; but if these are in a message without the named field, it may be among
+    them.
+    """
     odd = b"\x88\0\xaa\0" + sized(15, b"unknown")
     assert edited(CUSTOMER + odd + sized(2, b"a@b"), ["email"], NewValue(NULL)) == CUSTOMER + odd
     with pytest.raises(Unchangeable, match="does not explain"):

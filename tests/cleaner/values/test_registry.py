@@ -114,7 +114,7 @@ def test_a_schema_comes_with_its_references(server: ThreadingHTTPServer) -> None
     [({}, None), ({"user_info": "ada:secret"}, "Basic YWRhOnNlY3JldA=="), ({"token": "t"}, "Bearer t")],
 )
 def test_a_request_has_the_credentials(server: ThreadingHTTPServer, options: Any, expected: str | None) -> None:
-    """Basic or bearer, as configured."""
+    """The request has basic or bearer credentials, as configured."""
     find(registry(server, **options), 1)
     assert Handler.paths == [("/base/schemas/ids/1", expected)]
 

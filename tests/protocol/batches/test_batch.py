@@ -51,7 +51,7 @@ def test_golden_empty_batch_header() -> None:
         (0x7C, ("is_log_append_time", "is_transactional", "is_control", "has_delete_horizon")),
     ],
 )
-def test_attributes(attributes: int, truths: tuple[str, ...]) -> None:
+def test_each_attribute_bit_answers_its_own_question(attributes: int, truths: tuple[str, ...]) -> None:
     """Each attribute bit answers its own question, and the low three are the codec."""
     header = parse_header(with_header(GOLDEN_PLAIN, attributes=attributes))
     names = ("is_log_append_time", "is_transactional", "is_control", "has_delete_horizon")

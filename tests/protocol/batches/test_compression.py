@@ -44,7 +44,7 @@ def test_one_byte_too_many_is_a_bomb(codec: int) -> None:
 @pytest.mark.parametrize(
     ("codec", "levels"), [(GZIP, (1, 6, 9, -1)), (LZ4, (1, 9, 12, 17)), (ZSTD, (-5, 1, 3, 22)), (SNAPPY, (None,))]
 )
-def test_levels(codec: int, levels: tuple[int, ...]) -> None:
+def test_the_output_of_every_level_is_readable(codec: int, levels: tuple[int, ...]) -> None:
     """The output of every level that Kafka allows is readable."""
     for level in levels:
         assert decompress(codec, compress(codec, SAMPLE, level)) == SAMPLE

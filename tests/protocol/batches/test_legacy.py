@@ -44,7 +44,7 @@ def test_plain_messages(magic: int, key: bytes | None, value: bytes | None) -> N
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS)
-def test_wrappers(magic: int, codec: int) -> None:
+def test_a_wrapper_yields_records_with_absolute_offsets(magic: int, codec: int) -> None:
     """A wrapper yields records with absolute offsets, in magic 0 with gaps, and its base offset."""
     records = make_records(["a=1", "b=", "c"], base_offset=500)
     wrapper = make_wrapper(magic, codec, records)

@@ -40,7 +40,9 @@ def test_a_whole_frame_is_decompressed_with_and_without_a_context(codec: Any, is
 
 @pytest.mark.parametrize("is_declared", [False, True])
 def test_one_frame_is_read_and_anything_else_is_left_to_others(is_declared: bool) -> None:
-    """A second or a cut frame, bytes behind it, none at all, and more than the limit. Each leaves the reader usable."""
+    """A second frame, a cut one, bytes behind it, no frame, and more bytes than the limit are left to others. Each leaves the
+    reader usable.
+    """
     frame = zstandard.ZstdCompressor(write_content_size=is_declared).compress(TEXT)
     skippable = b"\x50\x2a\x4d\x18\x01\0\0\0x"
     read = frame_reader(len(TEXT))

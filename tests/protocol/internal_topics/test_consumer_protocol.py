@@ -91,7 +91,7 @@ def test_subscriptions_come_back(subscription: Subscription) -> None:
     assert parse_subscription(encode_subscription(subscription)) == subscription
 
 
-def test_cut_short() -> None:
+def test_every_proper_prefix_is_refused() -> None:
     """Every proper prefix is refused, but topics can be read once they are complete."""
     data = encode_subscription(Subscription(("topic",), b"u", {"topic": (1, 2)}, 1, "rack"))
     for size in range(len(data)):
@@ -116,7 +116,7 @@ def test_cut_short() -> None:
         b"\x00\x00\x00\x00\x00\x01\x00\x02\xff\xfe",
     ],
 )
-def test_other_things(data: bytes) -> None:
+def test_counts_beyond_the_data_and_invalid_text_are_refused(data: bytes) -> None:
     """Counts beyond the data, null topics and invalid text raise ProtocolError."""
     with pytest.raises(ProtocolError):
         subscribed_topics(data)

@@ -130,7 +130,7 @@ def test_groups_of_all_versions() -> None:
 
 
 def test_the_first_key_version_is_read() -> None:
-    """Keys of type 0 equal those of type 1 but for the number."""
+    """A key of type 0 differs from one of type 1 only in the type number."""
     key = encode_offset_commit_key("g", "t", 3)
     assert parse_key(b"\x00\x00" + key[2:]) == parse_key(key) == OffsetCommitKey("g", "t", 3)
 

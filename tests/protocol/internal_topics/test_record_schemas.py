@@ -51,7 +51,7 @@ def test_kafkas_records_have_every_type_and_version(topic: str) -> None:
 
 
 def test_fields_that_came_with_kafka_4_4() -> None:
-    """The epochs of described topologies; Kafka 4.3 skips their tags."""
+    """The epochs of described topologies, new with Kafka 4.4, are decoded; Kafka 4.3 skips their tags."""
     number = next(number for number, one in GROUP_RECORDS.items() if one.name == "STREAMS_GROUP_METADATA")
     key = number.to_bytes(2, "big") + b"\x00\x01g"
     value = bytes(2) + (5).to_bytes(4, "big") + bytes(8) + b"\x02\x02\x04\xff\xff\xff\xfe\x03\x04\x00\x00\x00\x07"

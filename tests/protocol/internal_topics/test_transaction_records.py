@@ -27,7 +27,7 @@ FROM_KAFKA = {
     "020008000000000000000402020002": TransactionValue(
         4, 1, 60_000, 1, (TransactionPartitions("t1795287893", (1, 0)),), 1795287894665, 1795287894607, 4, -1, 2
     ),
-    # CompleteCommit: no partitions, which is not null
+    # CompleteCommit: an empty list of partitions, not null
     "0001000000000000000400020000ea600401000001a1ff7f4b37000001a1ff7f4a4f020008000000000000000402020002": (
         TransactionValue(4, 2, 60_000, 4, (), 1795287894839, 1795287894607, 4, -1, 2)
     ),
@@ -67,7 +67,7 @@ def test_values_with_every_field_of_kafka_survive() -> None:
     assert {parse_value(value).next_producer_epoch for value in values} == {-1, 27}
 
 
-def test_keys() -> None:
+def test_keys_have_kafkas_bytes() -> None:
     """Keys have Kafka's bytes; keys of later versions return None."""
     assert encode_key("early") == b"\x00\x00\x00\x05early"
     assert parse_key(encode_key("\u00e9" * 1000)) == "\u00e9" * 1000

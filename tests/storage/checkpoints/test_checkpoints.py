@@ -30,7 +30,7 @@ def test_offset_checkpoint_round_trip(memory: MemoryEnv) -> None:
 
 @pytest.mark.parametrize("text", ["", "0\n", "0\n0\n"])
 def test_empty_checkpoints_have_no_entries(memory: MemoryEnv, text: str) -> None:
-    """An empty file, one with a version only, a count of 0, and no file at all: all the same."""
+    """An empty file, one with a version only, one with a count of 0, and no file at all have no entries."""
     assert checkpoints.read_offset_checkpoint(memory, PATH) == {}
     write(memory, PATH, text)
     assert checkpoints.read_offset_checkpoint(memory, PATH) == {}

@@ -113,7 +113,7 @@ def test_writing_the_end_of_a_file(
     assert any_env.read_bytes(f"{root}/f") == expected[:position]
 
 
-def test_opening(any_env: Env, root: str) -> None:
+def test_a_missing_file_is_an_error_unless_it_is_created(any_env: Env, root: str) -> None:
     """A missing file is an error unless it is to be created; an exclusive creation fails if it is there."""
     path = f"{root}/f"
     for kind in ({}, {"read_only": True}):
@@ -131,7 +131,7 @@ def test_opening(any_env: Env, root: str) -> None:
         reader.append(b"z")
 
 
-def test_directories(any_env: Env, root: str) -> None:
+def test_directories_are_made_listed_and_removed(any_env: Env, root: str) -> None:
     """Directories are made with their parents, listed in order, told from files, and removed whole."""
     any_env.make_dirs(f"{root}/b/c")
     any_env.make_dirs(f"{root}/b/c")
@@ -156,7 +156,7 @@ def test_directories(any_env: Env, root: str) -> None:
 
 
 @disks
-def test_rename(any_env: Env, root: str) -> None:
+def test_a_rename_replaces_files_and_moves_directories(any_env: Env, root: str) -> None:
     """A rename replaces a file, moves a directory with its content, and open files stay the same files."""
     file = any_env.open(f"{root}/a", create=True)
     file.append(b"a")
@@ -240,7 +240,7 @@ def test_maps_follow_a_directory_above(any_env: Env, root: str) -> None:
         names.reverse()
 
 
-def test_times(any_env: Env, root: str) -> None:
+def test_the_time_of_a_file_can_be_set(any_env: Env, root: str) -> None:
     """A file's time can be set, to the millisecond."""
     any_env.open(f"{root}/f", create=True)
     any_env.set_mtime_ms(f"{root}/f", 1_234_567_890_123)
@@ -260,7 +260,7 @@ def test_syncs_and_space(any_env: Env, root: str) -> None:
 
 
 @disks
-def test_lock(any_env: Env, root: str) -> None:
+def test_a_directory_can_be_locked_once(any_env: Env, root: str) -> None:
     """A directory can be locked once, by a file that is removed with the lock."""
     lock = any_env.lock(f"{root}/.lock")
     assert any_env.list_dir(root) == [".lock"]
@@ -272,7 +272,7 @@ def test_lock(any_env: Env, root: str) -> None:
     any_env.lock(f"{root}/.lock").release()
 
 
-def test_parent() -> None:
+def test_the_parent_of_a_bare_name_is_the_current_directory() -> None:
     """The parent of a path without a directory is the current directory."""
     assert parent("/a/b") == "/a"
     assert parent("b") == "."

@@ -209,7 +209,7 @@ def test_power_goes_off_at_any_change(memory: MemoryEnv) -> None:
                 assert memory.read_bytes("/f") == b"newest"
 
 
-def test_faults(memory: MemoryEnv) -> None:
+def test_selected_calls_fail(memory: MemoryEnv) -> None:
     """Selected calls on selected paths fail, after a given number of successes and as often as given; others succeed."""
     file, other = memory.open("/a.log", create=True), memory.open("/b.index", create=True)
     fault = memory.fail("append", "*.log", errno.ENOSPC, after=1, times=2)
@@ -253,7 +253,7 @@ def test_a_failing_append_may_leave_a_part(memory: MemoryEnv) -> None:
     assert memory.read_bytes("/f") == b"abcd"
 
 
-def test_capacity() -> None:
+def test_writes_beyond_the_capacity_fail() -> None:
     """Writes beyond the capacity fail, and what is removed is free again."""
     env = MemoryEnv(capacity_bytes=10)
     file = env.open("/f", create=True)
@@ -268,7 +268,7 @@ def test_capacity() -> None:
         env.open("/g").pwrite(b"x", 10)
 
 
-def test_read_only(memory: MemoryEnv) -> None:
+def test_a_read_only_file_cannot_be_written(memory: MemoryEnv) -> None:
     """A read-only file can be read and not be opened for writing."""
     memory.write_atomically("/f", b"x")
     memory.set_read_only("/f")

@@ -111,7 +111,7 @@ def test_a_formatting_that_was_interrupted_leaves_no_features(
 
 
 def test_the_first_batches_are_kafkas(memory: MemoryEnv) -> None:
-    """First the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
+    """The first batches are the quorum (leader, kraft.version, voters), then the features, the registration and the unfencing."""
     open_log(memory).close()
     headers = [header for _, header in iter_headers(memory.read_bytes(FIRST_SEGMENT))]
     assert [(header.base_offset, header.record_count, header.is_control) for header in headers] == [
@@ -261,7 +261,7 @@ def test_sync_may_run_beside_appends(memory: MemoryEnv, log: MetadataLog) -> Non
     assert len(load_metadata(memory, METADATA).image.topics) == 200
 
 
-def test_closing(memory: MemoryEnv, log: MetadataLog) -> None:
+def test_a_clean_close_fences_the_registration(memory: MemoryEnv, log: MetadataLog) -> None:
     """A clean close fences the registration; after it nothing works, and closing again is harmless."""
     log.close()
     log.close()

@@ -51,7 +51,9 @@ def test_read_from_inside_a_batch_gives_the_whole_batch(env: RealEnv, tmp_path: 
 
 
 def test_read_limits(env: RealEnv, tmp_path: Path) -> None:
-    """Whole batches within max_bytes; the first one even if larger, unless min_one_message is off; nothing at the end."""
+    """A read returns whole batches within max_bytes; the first one even if larger, unless min_one_message is off; nothing at
+    the end.
+    """
     log = make_log(env, tmp_path)
     size = len(batch(b"a"))
     for value in (b"a", b"b", b"c"):
@@ -175,7 +177,7 @@ def test_a_recompressed_batch_has_the_same_limit(env: RealEnv, tmp_path: Path) -
 
 
 def test_a_leader_epoch_begins_with_its_first_batch(env: RealEnv, tmp_path: Path) -> None:
-    """As OffsetsForLeaderEpoch and a reset of followers need it."""
+    """An epoch begins with its first batch, as OffsetsForLeaderEpoch and a reset of followers need it."""
     log = make_log(env, tmp_path)
     for epoch in (3, 3, 5):
         log.leader_epoch = epoch
@@ -254,7 +256,7 @@ def test_compacted_log_rolls_by_max_compaction_lag(env: RealEnv, tmp_path: Path)
 
 
 def test_offset_for_timestamp(env: RealEnv, tmp_path: Path) -> None:
-    """First record at or after the time, exact to the record, compressed or not; none beyond the last."""
+    """The offset is that of the first record at or after the time, compressed or not; none beyond the last."""
     log = make_log(env, tmp_path, segment_bytes=2000, index_interval_bytes=100)
     for number in range(50):
         records = [Record(index, START_MS + 100 * number + 10 * index, b"k", b"v") for index in range(3)]

@@ -272,7 +272,7 @@ def test_replay_believes_what_is_stored(state: ProducerStateManager) -> None:
     assert state.map_end_offset == 14
 
 
-def test_expiration(state: ProducerStateManager) -> None:
+def test_a_silent_producer_is_forgotten(state: ProducerStateManager) -> None:
     """A producer last heard of too long ago is forgotten and may begin anywhere, unless its transaction is open."""
     append(state, 0, 0, producer_id=1)
     append(state, 0, 1, producer_id=2, is_transactional=True)

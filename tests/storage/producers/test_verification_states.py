@@ -66,7 +66,7 @@ def test_version_2_begins_with_0(state: ProducerStateManager) -> None:
 
 
 @pytest.mark.parametrize(("is_tv2", "epoch", "is_kept"), [(True, 1, True), (True, 0, False), (False, 1, False)])
-def test_markers(state: ProducerStateManager, is_tv2: bool, epoch: int, is_kept: bool) -> None:
+def test_a_marker_removes_the_entry(state: ProducerStateManager, is_tv2: bool, epoch: int, is_kept: bool) -> None:
     """A marker removes the entry, unless its epoch is that of the next transaction, as under version 2."""
     append(state, 0, 0, is_transactional=True)
     assert announce(state, 0, epoch=1, is_tv2=is_tv2)

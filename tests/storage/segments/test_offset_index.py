@@ -74,7 +74,7 @@ def test_append_out_of_order(offset: int) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_upper_bound(is_closed: bool) -> None:
+def test_the_bound_of_a_range_is_the_entry_at_its_end(is_closed: bool) -> None:
     """The bound for a fetched range is the first entry at or after its end."""
     index = make_index()
     assert index.upper_bound(0, 10) is None
@@ -150,7 +150,7 @@ def test_zero_padding_is_no_entry(memory: MemoryEnv, count: int) -> None:
     assert flushed.file.entries == count + 1
 
 
-def test_sanity(memory: MemoryEnv) -> None:
+def test_a_last_offset_below_the_base_is_corrupt(memory: MemoryEnv) -> None:
     """A last entry at the base offset is fine; one below it, or a broken length, is a corrupt file."""
     index = make_index(memory)
     index.append(BASE, 0)
@@ -165,7 +165,7 @@ def test_sanity(memory: MemoryEnv) -> None:
         make_index(memory).sanity_check()
 
 
-def test_rename(memory: MemoryEnv) -> None:
+def test_renaming_works_before_there_is_a_file(memory: MemoryEnv) -> None:
     """Renaming works before there is a file, which then gets the new name."""
     index = make_index(memory)
     index.file.rename("/other.index")

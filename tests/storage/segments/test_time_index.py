@@ -88,7 +88,7 @@ def test_one_slot_is_kept_for_the_final_entry() -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize(("relative", "kept"), [(0, 0), (10, 0), (11, 1), (55, 5), (100, 9), (101, 10)])
-def test_truncate(memory: MemoryEnv, relative: int, kept: int, is_closed: bool) -> None:
+def test_truncation_drops_entries_at_or_above_the_offset(memory: MemoryEnv, relative: int, kept: int, is_closed: bool) -> None:
     """Truncation drops entries at or above the offset, and the last entry is right afterwards."""
     index = filled(10, memory)
     if is_closed:
@@ -139,7 +139,7 @@ def test_a_first_entry_of_zeros_is_an_entry(memory: MemoryEnv) -> None:
     assert make_index(memory).file.entries == 2
 
 
-def test_sanity() -> None:
+def test_a_last_time_before_the_first_is_corrupt() -> None:
     """A last entry before the first or below the base, or a broken length, is a corrupt file."""
     for patch, position, message in (
         ((5).to_bytes(8, "big"), 9 * 12, "expected timestamps from 10, got 5"),

@@ -50,7 +50,7 @@ def test_bytes_of_an_entry() -> None:
         (51, 100, [], False),
     ],
 )
-def test_collect(start: int, end: int, expected: list[AbortedTxn], is_complete: bool, is_closed: bool) -> None:
+def test_transactions_that_overlap_a_range_are_found(start: int, end: int, expected: list[AbortedTxn], is_complete: bool, is_closed: bool) -> None:
     """The transactions that overlap a range are found, and whether later segments need be asked."""
     index = filled()
     if is_closed:
@@ -115,7 +115,7 @@ def test_reopen_appends_after_what_is_there(memory: MemoryEnv) -> None:
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_truncate(memory: MemoryEnv, is_closed: bool) -> None:
+def test_truncation_cuts_at_the_first_transaction_that_ends_above(memory: MemoryEnv, is_closed: bool) -> None:
     """The file is cut at the first transaction that ends at or above the offset."""
     index = filled(memory)
     for offset, kept in ((51, 4), (50, 3), (16, 2), (0, 0)):
@@ -130,14 +130,14 @@ def test_truncate(memory: MemoryEnv, is_closed: bool) -> None:
     assert memory.file_size(PATH) == 0
 
 
-def test_sanity(memory: MemoryEnv) -> None:
+def test_an_entry_below_the_base_offset_is_corrupt(memory: MemoryEnv) -> None:
     """An entry that ends below the segment's base offset is corrupt."""
     filled(memory).sanity_check()
     with pytest.raises(CorruptLog, match="expected last offsets from 100"):
         make_index(memory, base_offset=100).sanity_check()
 
 
-def test_sync(memory: MemoryEnv) -> None:
+def test_appended_entries_are_durable_after_a_sync(memory: MemoryEnv) -> None:
     """What was appended is durable after a sync, and not before."""
     index = make_index(memory)
     index.append(ENTRIES[0])

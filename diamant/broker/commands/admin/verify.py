@@ -156,7 +156,7 @@ def _ask(
 def _read_again(
     asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
 ) -> JsonObject:
-    """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it fits."""
+    """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it is the signer's."""
     from diamant.broker.clusters.for_admin import connected
     from diamant.broker.clusters.register import state_directory
     from diamant.broker.clusters.work_progress import WorkProgress

@@ -1,1 +1,1 @@
-"""`diamant topic`, `group`, `produce` and `consume`: commands for any Kafka cluster."""
+"""`diamant topic`, `group`, `user`, `acl`, `produce`, `consume` and `audit`: commands for any Kafka cluster."""

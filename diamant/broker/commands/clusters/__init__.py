@@ -1,1 +1,1 @@
-"""Commands on clusters of other brokers than Diamant."""
+"""Commands for Kafka clusters other than Diamant."""

@@ -89,7 +89,7 @@ class Evidence:
     # -- the disk --------------------------------------------------------------------------------------------------------
 
     def ends(self) -> dict[TopicPartition, LogEnd]:
-        """Return the present end of each log. In one turn of the loop.
+        """Return the present end of each log, all taken in the same turn of the loop.
 
         The active segment of a log that refuses writes counts in full: a failed write may have left bytes after the end.
         """

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class JobLock(asyncio.Lock):
-    """The lock of the one job in progress, of any kind."""
+    """One lock for the jobs of all kinds: only its holder makes progress."""
 
     holder = ""
     """The kind and id of the job that holds the lock."""

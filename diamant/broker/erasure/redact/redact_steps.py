@@ -84,7 +84,7 @@ class RedactSteps:
         return replace(intent, ends={**intent.ends, **there, **intent.ends})
 
     async def carry_out(self, intent: RedactionIntent, removal: Removal[Redacted]) -> Redaction:
-        """Locate the remaining records, remove them, and certify."""
+        """Locate the matching records that are left, remove them, and certify."""
         subject, records = removal.subject, self._records
         intent = self.with_ends(replace(intent, runs=intent.runs + 1))
         partitions = present_of(self._evidence.topics, intent).partitions

@@ -21,8 +21,10 @@ def in_listed_order(topic: InternalTopic, group_ids: Collection[str]) -> list[st
     return [group_id for shard in order for group_id in strings_in_timeline_order(shards.get(shard, ()))]
 
 
-def in_asked_order(topic: InternalTopic, group_ids: Iterable[str]) -> list[str]:
-    """Return the groups of a request, in the order of DescribeGroups and ConsumerGroupDescribe answers."""
+def in_described_order(topic: InternalTopic, group_ids: Iterable[str]) -> list[str]:
+    """Return the requested groups in the order in which Kafka's describe responses list them: by shard, within a shard as
+    requested.
+    """
     shards = _by_shard(topic, group_ids)
     order = in_java_order(shards, _shard_hash(topic), grown_capacity(len(shards)))
     return [group_id for shard in order for group_id in shards[shard]]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.acl import ResourceType
-from diamant.broker.groups.coordinator.shard_order import in_asked_order
+from diamant.broker.groups.coordinator.shard_order import in_described_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
@@ -36,7 +36,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
     group_ids = [str(group_id) for group_id in request.group_ids]
     if groups.consumer.is_enabled:
         empty_ids = [group_id for group_id in group_ids if not group_id]
-        group_ids = empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids))
+        group_ids = empty_ids + in_described_order(groups.log.topic, filter(None, group_ids))
     for group_id in group_ids:
         try:
             check(access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")

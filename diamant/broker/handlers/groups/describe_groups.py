@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
-from diamant.broker.groups.coordinator.shard_order import in_asked_order
+from diamant.broker.groups.coordinator.shard_order import in_described_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
@@ -33,7 +33,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
     """Describe groups, including missing ones."""
     version = context.api_version
     described = []
-    for group_id in in_asked_order(groups.log.topic, map(str, request.groups)):
+    for group_id in in_described_order(groups.log.topic, map(str, request.groups)):
         try:
             check(context.access, permissions.DESCRIBE_GROUP, group_id)
             groups.log.topic.check_at(context.connection.broker_id, group_id)

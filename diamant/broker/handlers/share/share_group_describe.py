@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
-from diamant.broker.groups.coordinator.shard_order import in_asked_order
+from diamant.broker.groups.coordinator.shard_order import in_described_order
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
@@ -30,7 +30,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGrou
     described = []
     group_ids = [str(group_id) for group_id in request.group_ids]
     empty_ids = [group_id for group_id in group_ids if not group_id]
-    for group_id in empty_ids + in_asked_order(groups.log.topic, filter(None, group_ids)):
+    for group_id in empty_ids + in_described_order(groups.log.topic, filter(None, group_ids)):
         try:
             check(context.access, permissions.DESCRIBE_GROUP, group_id, "Group authorization failed.")
             groups.log.topic.check_at(context.connection.broker_id, group_id)

@@ -56,7 +56,7 @@ def test_consumed_json_can_be_produced_again(broker: BlockingBroker) -> None:
 def test_invalid_input_is_refused_with_its_line_number(
     broker: BlockingBroker, words: tuple[str, ...], lines: str, exit_code: int, text: str
 ) -> None:
-    """One line with the line numbers of the input, and the exit code of a usage error or a refusal."""
+    """The error is one line with the line numbers of the input; the exit code is that of a usage error or a refusal."""
     run(broker, "topic", "create", "errors", "-p", "1")
     run(broker, "topic", "create", "compacted", "-p", "1", "-c", "cleanup.policy=compact")
     result = run(broker, "produce", *words, lines=lines)

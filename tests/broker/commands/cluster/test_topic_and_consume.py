@@ -97,6 +97,6 @@ def test_invalid_places_are_usage_errors(broker: BlockingBroker, words: tuple[st
 
 
 def test_no_broker_answers() -> None:
-    """One line with the address."""
+    """The error is one line with the address."""
     result = CliRunner().invoke(main, ["topic", "list", "-b", "127.0.0.1:1"])
     assert (result.exit_code, "127.0.0.1:1" in result.output, result.output.count("\n")) == (1, True, 1)

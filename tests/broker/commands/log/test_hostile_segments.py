@@ -88,7 +88,7 @@ def run(command: str, directory: Path) -> Result:
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_command_answers_in_lines(tmp_path: Path, case: str, command: str) -> None:
-    """No traceback, whatever the batches; an error names a file of the directory."""
+    """No batch makes a command print a traceback; an error names a file of the directory."""
     directory = tmp_path / "t-0"
     write(RealEnv(), str(directory), HOSTILE[case])
     before = {path.name: path.read_bytes() for path in directory.iterdir()}

@@ -353,7 +353,7 @@ def test_finding_nothing_has_an_exit_code(data: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_question_is_a_usage_error(data: Path, arguments: tuple[str, ...], message: str) -> None:
-    """Exit code 2 and the expected form."""
+    """The exit code is 2, and the message shows the expected form."""
     result = run("find", data, *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -408,7 +408,7 @@ def test_a_directory_of_a_running_broker_is_refused(command: tuple[str, ...], tm
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_a_directory_that_is_not_there_is_a_usage_error(command: tuple[str, ...], tmp_path: Path) -> None:
-    """Exit code 2, as for a directory without partitions."""
+    """The exit code is 2, as for a directory without partitions."""
     assert run(command[0], tmp_path / "nowhere", *command[1:]).exit_code == 2
     result = run(command[0], tmp_path, *command[1:])
     assert result.exit_code == 2

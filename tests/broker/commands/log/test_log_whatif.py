@@ -75,7 +75,7 @@ def test_every_combination_is_tried(data: Path) -> None:
     assert [one["cleaned_ms"] for one in found][:2] == [NOW_MS, NOW_MS]
 
 
-def test_the_document(data: Path) -> None:
+def test_the_json_has_every_field_of_each_partition(data: Path) -> None:
     """The document has both partitions and all fields of a forecast."""
     result = run(data, *NOW, "--mode", "kafka", "--json")
     document = json.loads(result.stdout)
@@ -108,7 +108,7 @@ def test_versions_of_kafka_are_compared(tmp_path: Path) -> None:
         assert [one["after"]["batches"] for one in document["partitions"][0]["forecasts"]] == batches
 
 
-def test_the_table(data: Path) -> None:
+def test_a_single_combination_is_printed_with_its_events(data: Path) -> None:
     """One combination is printed with all its events; times are relative to now."""
     result = run(data / "t-0", *NOW, "--mode", "kafka", "--set", "min.compaction.lag.ms=259200000")
     assert result.exit_code == 0
@@ -136,7 +136,7 @@ def test_the_counts_add_up(tmp_path: Path) -> None:
     assert cells[-9:-3] == ["4", "1", "0", "0", "2", "1"]
 
 
-def test_the_totals(data: Path) -> None:
+def test_freed_bytes_are_summed_over_partitions(data: Path) -> None:
     """The freed bytes of each combination over all partitions, in a table and in JSON; one partition has no total."""
     settings = (*NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "--mode", "kafka", "--set", "delete.retention.ms=0")
     found = json.loads(run(data, *settings, "--json").stdout)
@@ -206,7 +206,7 @@ def test_a_topic_without_a_policy_is_not_compacted(data: Path) -> None:
 def test_an_unreadable_partition_is_reported_beside_the_others(
     data: Path, tmp_path: Path, harm: Callable[[Path], object], said: str, is_forecast: bool
 ) -> None:
-    """Exit code 1 and the file's name; the other partition still has its forecast, in both formats."""
+    """The exit code is 1, and the error names the file; the other partition still has its forecast, in both formats."""
     broken = Path(shutil.copytree(data, tmp_path / "broken"))
     log = broken / "t-0" / f"{0:020d}.log"
     harm(log)
@@ -241,7 +241,7 @@ def test_only_some_topics(data: Path, tmp_path: Path) -> None:
         (["a=x,[y,z]", "b="], [{"a": "x", "b": ""}, {"a": "y,z", "b": ""}]),
     ],
 )
-def test_alternatives(settings: list[str], expected: list[dict[str, str]]) -> None:
+def test_commas_separate_alternatives(settings: list[str], expected: list[dict[str, str]]) -> None:
     """Commas separate alternatives, except in brackets, as in Kafka's own tools."""
     assert combine(settings) == expected
 
@@ -269,7 +269,7 @@ def test_too_many_combinations(data: Path) -> None:
         (["--set", "min.cleanable.dirty.ratio=2"], "min.cleanable.dirty.ratio"),
     ],
 )
-def test_wrong_settings(data: Path, arguments: list[str], message: str) -> None:
+def test_wrong_settings_are_named(data: Path, arguments: list[str], message: str) -> None:
     """One line with their names."""
     result = run(data, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")

@@ -186,7 +186,7 @@ async def test_an_unfinished_erasure_waits_for_its_key_files(
             await wait_until(lambda: unfinished(broker) == [])
 
 
-async def test_one_whose_time_has_not_come_waits_on_when_they_are_back(tmp_path: Path) -> None:
+async def test_an_erasure_that_is_not_due_keeps_waiting_once_its_key_is_back(tmp_path: Path) -> None:
     """Once the key files are back, an erasure that is not due keeps waiting: only reading its intent was delayed."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)

@@ -51,7 +51,7 @@ async def paths_to_get(broker: Broker) -> list[str]:
 async def test_every_get_and_every_look_leaves_the_disk_as_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Including the list of certificates, which reports a missing key without an error."""
+    """No GET and no look changes the disk, not even the list of certificates, which reports a missing key without an error."""
     async with broker_at(tmp_path, **WITH_HTTP) as broker:
         await create_with_key(broker)
         await wait_until(lambda: has_hash_key(broker))

@@ -143,7 +143,7 @@ async def test_a_topic_that_waits_to_be_deleted_is_not_confirmed(broker: Broker)
 
 
 async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
-    """From the files alone, verification reports a topic as deleted, recreated, or of unknown identity."""
+    """Without a secret, verification reports a topic as deleted, recreated, or of unknown identity, from the files alone."""
     await create_with_key(broker)
     certificate = (await erase(broker)).certificate
 

@@ -144,7 +144,7 @@ async def test_a_certificate_names_the_transaction_that_keeps_the_values(
 
 
 async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:
-    """Each blocks the loop for a millisecond or two."""
+    """Closing a segment blocks the loop for a millisecond or two, so few are closed at a time."""
     await create_with_key(broker, 12)
     loop, is_over = asyncio.get_running_loop(), False
     closed: list[int] = []

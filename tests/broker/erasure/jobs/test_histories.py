@@ -120,7 +120,9 @@ async def histories(broker: Broker, count: int, seed: int) -> None:
 
 @pytest.mark.slow
 async def test_random_histories_hold_no_value_that_a_certificate_calls_gone(broker: Broker) -> None:
-    """Thirty of them, in every codec, with headers, transactions (committed, aborted, open) and rounds in between."""
+    """Thirty histories are erased from, in every codec, with headers, transactions (committed, aborted, open) and rounds in
+    between.
+    """
     await histories(broker, effort.examples(30), 6)
 
 

@@ -161,7 +161,7 @@ async def test_keys_are_bytes(broker: Broker, key: bytes) -> None:
 
 
 async def test_mistakes_are_refused_before_anything_is_written(broker: Broker) -> None:
-    """Unknown, internal and delete-only topics, no topic, no reason."""
+    """Unknown, internal and delete-only topics are refused, and requests without a topic or a reason."""
     await create(broker)
     await create(broker, "events", policy="delete")
     for topics, error in ((["nothing"], NotFound), (["events"], NotPossible), ([], BadArgument)):

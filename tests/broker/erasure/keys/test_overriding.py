@@ -149,8 +149,10 @@ async def test_after_a_restart_too(tmp_path: Path) -> None:
         assert await advice(broker) == [(1, f"erase-now {erasure.id}")]
 
 
-async def test_tombstones_of_others_have_nothing_to_do_with_it(broker: Broker) -> None:
-    """Other keys, other topics, the same key after the claim; intents of other keys are not even read."""
+async def test_only_tombstones_of_the_key_below_the_claim_count(broker: Broker) -> None:
+    """Tombstones of other keys, of other topics, and of the same key after the claim do not count; intents of other keys are
+    not even read.
+    """
     await create(broker)
     await create(broker, "orders")
     write(broker, (KEY, PERSON), (b"other", b"v"), (b"third", b"v"))

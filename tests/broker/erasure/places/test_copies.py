@@ -123,7 +123,7 @@ def without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_another_topic_of_the_same_name_is_none_that_was_certified(broker: Broker) -> None:
-    """With or without the key in it, another topic of the same name confirms nothing. Certificates without ids use names."""
+    """Another topic of the same name confirms nothing, with or without the key in it. Certificates without ids use names."""
     await create_with_key(broker, others=30)
     certificate = (await erase(broker)).certificate
     assert list(certificate["request"]["topic_ids"]) == ["users"]

@@ -103,7 +103,9 @@ def no_patience(broker: Broker) -> None:
 async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
     broker: Broker, *, is_topic_deleted: bool
 ) -> None:
-    """After a replaced segment, and after a deleted or recreated topic; the certificate names the file until it is closed."""
+    """An open file of a replaced segment, or of a deleted or recreated topic, counts; the certificate names the file until it
+    is closed.
+    """
     await create_with_key(broker, others=30)
     slices = broker.node.topics.log("users", 0).read(0, 100, isolation_level=0, min_one_message=True).slices
     assert slices[0].file.pread(100, 0)
@@ -122,7 +124,7 @@ async def test_a_file_that_is_still_read_keeps_its_topic_from_being_certified(
 
 @shows_open_files
 @pytest.mark.usefixtures("no_patience")
-async def test_so_does_one_in_a_partition_that_lies_elsewhere(broker: Broker, tmp_path: Path) -> None:
+async def test_an_open_file_of_a_linked_partition_prevents_the_claim(broker: Broker, tmp_path: Path) -> None:
     """The partition's directory is a link; the file is named as it would be without one."""
     await create_with_key(broker, others=30)
     directory = data_of(broker) / "users-0"

@@ -153,7 +153,7 @@ def check(outcomes: Outcomes, cases: int) -> None:
 
 @pytest.mark.slow
 async def test_nothing_that_is_called_gone_is_found(tmp_path: Path) -> None:
-    """Two dozen cases in one broker."""
+    """Two dozen cases in one broker give no false claim."""
     count = examples(24)
     check(await run(tmp_path, range(count)), count)
 

@@ -107,7 +107,7 @@ async def test_a_scan_that_does_not_see_certifies_nothing(
 
 
 async def test_the_next_start_removes_leftovers_of_a_killed_scan(tmp_path: Path) -> None:
-    """Like any directory that awaits deletion."""
+    """The next start removes them like any directory that awaits deletion."""
     async with broker_at(tmp_path) as broker:
         await create_with_key(broker)
         directory = data_of(broker)

@@ -71,7 +71,9 @@ def put(broker: Broker, place: str, data: bytes | bytearray, file: str = f"segme
 
 
 async def test_a_copied_segment_with_the_value_lets_nothing_be_certified(broker: Broker) -> None:
-    """Like one in the partition's own directory; once it is removed, the claim is certified, and the scan names the place."""
+    """It counts like one in the partition's own directory; once it is removed, the claim is certified, and the scan names the
+    place.
+    """
     await create(broker, partitions=2)
     write(broker, (KEY, PERSON))
     segment = (data_of(broker) / "users-0" / SEGMENT).read_bytes()

@@ -28,7 +28,7 @@ from tests.broker.erasure.records import create, create_with_key, write, write_o
 
 @pytest.mark.parametrize("writes", [12, MAX_LISTED + 12])
 async def test_records_beyond_the_limits_are_counted(broker: Broker, writes: int) -> None:
-    """Records beyond the limits of the scan and of the certificate."""
+    """Records beyond the limits of the scan and of the certificate are counted without being listed."""
     await create(broker, segment_bytes=100_000)
     write(broker, (KEY, PERSON))
     erasure = await erase(broker, progress=at_stage(SCANNING, lambda: write_often(broker, writes)))

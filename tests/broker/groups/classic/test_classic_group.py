@@ -266,7 +266,7 @@ def test_ids_given_out_are_bounded() -> None:
 # ---- the record ------------------------------------------------------------------------------------------------------
 
 
-def test_records() -> None:
+def test_a_sync_writes_all_members_and_the_last_departure_none() -> None:
     """The leader's sync writes all members, the last departure writes none; both with Kafka's fields."""
     machine = Machine()
     machine.pass_ms(500)
@@ -364,7 +364,7 @@ def test_made_of_members_of_another_protocol() -> None:
 # ---- what others ask -------------------------------------------------------------------------------------------------
 
 
-def test_subscriptions() -> None:
+def test_the_topics_of_a_generation_are_known() -> None:
     """The topics of a generation are known for consumers with readable metadata."""
     machine = Machine()
     assert not machine.group.is_subscribed("a")
@@ -437,7 +437,7 @@ def test_a_fenced_commit() -> None:
     assert refusal(machine.group, new, "s", 1) is ErrorCode.NONE
 
 
-def test_the_end() -> None:
+def test_a_dissolved_group_answers_all_parked_requests() -> None:
     """A dissolved group answers all parked requests and leaves no timer; later requests are refused."""
     machine = Machine()
     leader, follower = machine.form(2)

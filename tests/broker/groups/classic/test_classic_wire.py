@@ -22,13 +22,13 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingB
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_story(group_broker: Broker, name: str) -> None:
+async def test_every_request_of_a_story_gets_kafkas_answer(group_broker: Broker, name: str) -> None:
     """Every request of the story gets Kafka's answer."""
     await CaseRun(group_broker.bootstrap_servers, is_kafka=False).run(CASES[name])
 
 
 @pytest.mark.slow
-async def test_stories_at_once(group_broker: Broker) -> None:
+async def test_many_groups_run_their_stories_concurrently(group_broker: Broker) -> None:
     """Groups are independent: many stories run concurrently on one broker."""
     names = [name for name in CASES if "megabyte" not in name]
     runs = [CaseRun(group_broker.bootstrap_servers, is_kafka=False) for _ in names]

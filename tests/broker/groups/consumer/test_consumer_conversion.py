@@ -194,7 +194,7 @@ async def test_classic_member_joins_a_consumer_group(members: ClassicMembers) ->
 
 
 async def test_classic_requests_to_a_consumer_group_are_checked(members: ClassicMembers) -> None:
-    """Generation, protocol, membership, and the member's own protocol."""
+    """Generation, protocol, membership, and the member's own protocol are checked."""
     await members.beat("g", A, 0, names=["t1"])
     joined = await members.join_twice("g")
     member, generation = joined.member_id, joined.generation_id

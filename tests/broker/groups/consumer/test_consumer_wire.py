@@ -67,7 +67,7 @@ async def test_two_members_share(members: Members) -> None:
     assert await members.beat("g", B, 3) == (4, T1)
 
 
-async def test_describe(members: Members) -> None:
+async def test_a_revoking_member_is_described_with_its_partition(members: Members) -> None:
     """A revoking member is still responsible for the partition; the target is its future assignment."""
     await members.beat("g", A, 0, names=["t1"], rack_id="rack", server_assignor="range")
     await members.beat("g", B, 0, names=["t1", "t2"], instance_id="instance")
@@ -136,7 +136,7 @@ async def test_member_epochs(members: Members) -> None:
     assert await members.beat("g", A, 0, names=["t1", "t2"]) == (4, kept)
 
 
-async def test_maximum_size(members: Members) -> None:
+async def test_a_member_beyond_the_maximum_size_is_refused(members: Members) -> None:
     """The fourth member is refused; the present ones are not."""
     for member in (A, B, C):
         await members.beat("g", member, 0, names=["t1"])

@@ -66,7 +66,7 @@ NAMES = ["a", "aa", "ab", "AB", "a.b", "a-b", "a_b", "x1", "12", "orders", "orde
         (".*", NAMES),
     ],
 )
-def test_matches(pattern: str, matched: list[str]) -> None:
+def test_a_pattern_matches_the_names_that_re2j_matches(pattern: str, matched: list[str]) -> None:
     """The names that RE2/J 1.8 matches as a whole with this pattern."""
     assert [name for name in NAMES if TopicPattern(pattern).matches(name)] == [
         name for name in NAMES if name in matched
@@ -100,7 +100,7 @@ def test_matches(pattern: str, matched: list[str]) -> None:
         ("(((a{100}){100}){100})", "invalid repeat count"),
     ],
 )
-def test_refused(pattern: str, reason: str) -> None:
+def test_patterns_that_re2j_does_not_accept_are_refused(pattern: str, reason: str) -> None:
     """Patterns that RE2/J does not accept, with its texts, and patterns that are too expensive."""
     with pytest.raises(KafkaError) as refused:
         TopicPattern(pattern)
@@ -135,7 +135,7 @@ XXH3 = {0: 3244421341483603138, 16: 3159599325006435930, 240: 447303431618916509
 
 
 @pytest.mark.parametrize("size", XXH3)
-def test_xxh3(size: int) -> None:
+def test_xxh3_has_kafkas_values(size: int) -> None:
     """The library returns Kafka's values."""
     data = bytes((number * 7 + size) & 0xFF for number in range(size))
     assert xxh3_64_intdigest(data) == XXH3[size] & (1 << 64) - 1

@@ -14,7 +14,7 @@ def make() -> tuple[SettableLoop, Timers, list[Any]]:
     return loop, Timers(loop), []
 
 
-def test_fires_once() -> None:
+def test_a_timer_calls_back_once() -> None:
     """A timer calls back once at its deadline, and is then removed."""
     loop, timers, fired = make()
     timers.set("a", 1000, lambda: fired.append("a"))
@@ -85,7 +85,7 @@ def test_set_again_while_firing() -> None:
 
 
 async def test_on_a_real_loop() -> None:
-    """The same on asyncio's own loop."""
+    """Timers expire in order on asyncio's own loop, too."""
     timers = Timers(asyncio.get_running_loop())
     done = asyncio.Event()
     timers.set("a", 5, done.set)

@@ -125,7 +125,9 @@ async def test_offsets_and_then_the_group_expire(
 
 
 async def test_groups_with_members_stay(client: WireClient, groups_broker: Broker, clock: SettableClock) -> None:
-    """However old their offsets; retention begins when the last member leaves. A group without offsets is removed at once."""
+    """Groups with members keep offsets of any age; retention begins when the last member leaves. A group without offsets is
+    removed at once.
+    """
     member = await join(client, "g", "t")
     await commit(client, "g", {("t", 0): 1}, member=member)
     idle = await join(client, "idle", "t")

@@ -100,7 +100,7 @@ async def test_assignments_that_cannot_be_synced(make_broker: Callable[..., Brok
 
 
 async def test_without_flush_messages_nobody_waits(make_broker: Callable[..., Broker], groups_env: MemoryEnv) -> None:
-    """By default, as in Kafka, the page cache suffices; an unrelated flush delays no answer."""
+    """By default, as in Kafka, a commit is answered once it is in the page cache; an unrelated flush delays no answer."""
     async with (
         make_broker(group_initial_rebalance_delay_ms=50) as broker,
         WireClient(broker.bootstrap_servers) as client,

@@ -110,7 +110,7 @@ class HeldLoading:
 
 
 async def test_everything_is_back_after_a_restart(make_broker: MakeBroker) -> None:
-    """Offsets with metadata, deletions, and groups with members, without a new FindCoordinator."""
+    """Offsets with metadata, deletions, and groups with members are back without a new FindCoordinator."""
     async with started(make_broker) as (_, client):
         await commit(client, "simple", {("t", 0): 1, ("t", 1): 2, ("u", 0): 3}, metadata="m")
         await delete_offsets(client, "simple", ("t", 1))

@@ -20,7 +20,7 @@ MOST_CPU_S = 3.0
 
 @pytest.mark.long
 async def test_a_million_commits_are_loaded_within_three_seconds(make_broker: Callable[..., Broker]) -> None:
-    """A thousand groups with ten partitions and a hundred commits each, not compacted."""
+    """The log is not compacted and has a thousand groups with ten partitions, each with a hundred commits."""
     async with make_broker(log_cleaner_enable=False) as broker:
         async with WireClient(broker.bootstrap_servers) as client:
             await client.create("t", PARTITIONS)

@@ -176,7 +176,7 @@ def test_an_offset_that_cannot_be_read_is_reported_by_where_it_is(is_pending: bo
 
 
 def test_damaged_logs_are_corrupt_or_read() -> None:
-    """Truncated or overwritten anywhere: CorruptBatch, or offsets; never another error."""
+    """A log that is truncated or overwritten anywhere raises CorruptBatch, or gives offsets; never another error."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -68,7 +68,7 @@ async def test_nothing_is_there_before_the_first_coordinator(wire: WireClient) -
 
 
 async def test_the_topic_is_made_as_kafka_makes_it(wire: WireClient, broker: Broker) -> None:
-    """50 partitions, compacted, with segments of 100 MiB; the answer is sent once it can be used."""
+    """The topic has 50 partitions, is compacted, and has segments of 100 MiB; the answer is sent once it can be used."""
     assert await find_coordinator(wire) == NONE
     assert len(broker.node.topics.by_name["__consumer_offsets"].logs) == 50
     resource = {"resource_type": 2, "resource_name": "__consumer_offsets", "configuration_keys": None}
@@ -113,7 +113,7 @@ async def test_a_commit_can_be_fetched(client: WireClient, version: int) -> None
 
 @pytest.mark.parametrize("version", range(SERVED[OFFSET_FETCH].min, SERVED[OFFSET_FETCH].max))
 async def test_an_offset_that_was_never_committed_is_minus_one(client: WireClient, version: int) -> None:
-    """For unknown groups, topics and partitions alike: no error, and empty metadata, which some clients require."""
+    """Unknown groups, topics and partitions give no error, and empty metadata, which some clients require."""
     await commit(client, "g", {("t", 0): 10})
     for group_id in ("g", "unknown"):
         wanted = {"t": [1, 99], "unknown": [0]}
@@ -127,7 +127,7 @@ async def test_an_offset_that_was_never_committed_is_minus_one(client: WireClien
 
 
 async def test_topics_by_id(client: WireClient) -> None:
-    """Version 10 of both requests; an unknown id is UNKNOWN_TOPIC_ID for its partitions only."""
+    """Version 10 of both requests has ids of topics; an unknown id is UNKNOWN_TOPIC_ID for its partitions only."""
     known, unknown = await topic_id(client, "t"), UUID(int=77)
     codes = await commit(client, "g", {(known, 0): 7, (known, 9): 1, (unknown, 0): 1}, version=10)
     assert codes == [NONE, UNKNOWN_TOPIC, ErrorCode.UNKNOWN_TOPIC_ID]
@@ -175,7 +175,7 @@ async def test_metadata_has_a_limit(client: WireClient, metadata: str, expected:
 
 
 async def test_each_row_of_a_mixed_request_has_its_own_result(client: WireClient, groups_broker: Broker) -> None:
-    """Several topics with refused rows, for three reasons; the other rows are in the log, one by one. Without any other row
+    """In several topics, rows are refused for three reasons; the other rows are in the log, one by one. Without any other row
     there is no group.
     """
     assert await commit(client, "other", {("nope", 0): 5}) == [UNKNOWN_TOPIC]

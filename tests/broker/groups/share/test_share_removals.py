@@ -61,7 +61,7 @@ async def test_records_behind_a_long_gap_are_given() -> None:
 
 
 async def test_explain_names_the_member_that_holds_a_record(clock: SettableClock) -> None:
-    """With the number of the delivery and the end of the lock; no other record has a holder."""
+    """The explanation has the number of the delivery and the end of the lock; no other record has a holder."""
     async with sharing(MemoryEnv(clock), topic_configs=COMPACTED) as (broker, wire):
         one = member(broker, wire)
         await produce(wire, "t", "k=1")

@@ -30,7 +30,7 @@ async def test_share_partitions_answer_as_kafkas(count: int) -> None:
 
 @pytest.mark.long
 async def test_share_partitions_answer_as_kafkas_in_ten_thousand_schedules() -> None:
-    """As above, asked now."""
+    """The schedules are those above, and a real Kafka answers them now."""
     class_path()
     schedules = [schedule(seed) for seed in range(10_000)]
     assert await differences(schedules, kafkas(schedules)) == []

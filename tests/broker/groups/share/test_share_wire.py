@@ -165,7 +165,7 @@ async def test_the_end_of_a_session_names_no_partition() -> None:
 async def test_a_session_with_a_partition_that_does_not_exist_ends_without_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A client could fill the log otherwise."""
+    """Such a session logs nothing, because a client could fill the log."""
     async with sharing(MemoryEnv()) as (broker, wire):
         one = member(broker, wire)
         await one.wait_until_assigned()

@@ -139,7 +139,7 @@ async def test_header_validation_stores_what_full_validation_refuses(tmp_path: P
 
 
 async def test_a_large_batch_is_searched_for_a_time_in_a_thread(wire: WireClient) -> None:
-    """ListOffsets by time and by maximum time find records in batches too large to decode on the loop."""
+    """ListOffsets by time and by maximum time finds records in batches too large to decode on the loop."""
     await wire.create("t")
     now = time.time_ns() // 1_000_000
     records = [Record(number, now + number, None, b"v") for number in range(5000)]

@@ -52,7 +52,7 @@ def servers(roomy_broker: BlockingBroker, diamant_topic: str) -> str:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_ten_megabytes(servers: str, diamant_topic: str, client: Client) -> None:
+def test_messages_of_ten_megabytes_pass(servers: str, diamant_topic: str, client: Client) -> None:
     """Messages of 10 MB pass unchanged where the topic allows them, even to a consumer with a smaller limit (KIP-74)."""
     assert client.produce(servers, diamant_topic, LARGE) == [0, 1, 2]
     received = client.consume(servers, diamant_topic, fetch_bytes=1_000_000)
@@ -71,7 +71,7 @@ def test_ten_megabytes_of_another_client(servers: str, diamant_topic: str, clien
 
 @pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_many_messages(servers: str, diamant_topic: str, client: Client, count: int) -> None:
+def test_many_messages_arrive_once_and_in_order(servers: str, diamant_topic: str, client: Client, count: int) -> None:
     """Every message arrives once, at its own offset, in the order of sending."""
     values = [b"%d" % number for number in range(count)]
     messages = [Message(None, value) for value in values]

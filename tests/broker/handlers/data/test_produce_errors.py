@@ -161,7 +161,7 @@ async def test_null_keys_on_a_compacted_topic(wire: WireClient, tmp_path: Path) 
 
 
 async def test_a_timestamp_out_of_range_is_named(wire: WireClient, tmp_path: Path) -> None:
-    """INVALID_TIMESTAMP with the record's index, if the topic bounds timestamps."""
+    """If the topic bounds timestamps, the answer is INVALID_TIMESTAMP with the record's index."""
     await wire.create("t", message_timestamp_after_max_ms="1000")
     records = [Record(0, TIMESTAMP, b"k", b"now"), Record(1, 2**42, b"k", b"in a far future")]
     result = await send(wire, bytes(build_batch(records, base_offset=0)))

@@ -165,7 +165,7 @@ async def test_a_fetch_waits_for_min_bytes(wire: WireClient, broker: Broker) -> 
 
 
 async def test_a_fetch_that_finds_nothing_ends_with_its_time(wire: WireClient) -> None:
-    """Empty records, not null, at the timeout; at once without a wait."""
+    """At the timeout, the records are empty, not null; at once without a wait."""
     await wire.create("t")
     for max_wait_ms in (0, 10):
         partition = await fetch(wire, "t", 0, max_wait_ms=max_wait_ms)
@@ -246,7 +246,7 @@ async def test_large_answers_cross_segments_and_the_socket(wire: WireClient) -> 
 
 @pytest.mark.parametrize("version", range(SERVED[LIST_OFFSETS].min, SERVED[LIST_OFFSETS].max + 1))
 async def test_offsets_by_time(wire: WireClient, version: int) -> None:
-    """Every special timestamp of a version, and times before, between and after the records."""
+    """Each version answers its special timestamps, and times before, between and after the records."""
     await wire.create("t")
     for timestamp in (1000, 3000, 2000):
         await wire.produce("t", [b"a"], timestamp=timestamp)

@@ -48,7 +48,7 @@ async def fetch(wire: WireClient, **session: int) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("version", [8, 12])
-async def test_produce(broker: Broker, wire: WireClient, version: int) -> None:
+async def test_a_producer_beyond_its_quota_is_throttled(broker: Broker, wire: WireClient, version: int) -> None:
     """The records are appended, the answer has a throttle time; without the limit it is 0 again."""
     await wire.create("t")
     assert await produce(wire, 10_000) == 0
@@ -60,7 +60,7 @@ async def test_produce(broker: Broker, wire: WireClient, version: int) -> None:
     assert broker.node.directory.logs["t", 0].log_end_offset == 3
 
 
-async def test_fetch(broker: Broker, wire: WireClient) -> None:
+async def test_a_fetch_beyond_its_quota_is_empty(broker: Broker, wire: WireClient) -> None:
     """Beyond the limit the answer is empty, with and without a session, and the session loses nothing."""
     await wire.create("t")
     await produce(wire, 100_000)

@@ -59,7 +59,7 @@ def test_each_view_can_be_read_by_all(page: Page) -> None:
 
 
 def test_durations_are_words_on_each_view(page: Page, broker: BlockingBroker) -> None:
-    """After seconds, minutes, hours and days, each in its two largest units, and no unit twice in a row."""
+    """Durations of seconds, minutes, hours and days have their two largest units, and no unit twice in a row."""
     broker.clock.advance("2d")
     for up_s, words in ((20, "less than a minute"), (452, "7m"), (3 * 3600 + 452, "3h 7m"), (201_000, "2d 7h")):
         broker.node.started_s = time.monotonic() - up_s

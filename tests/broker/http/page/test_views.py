@@ -187,7 +187,7 @@ async def test_records_from_an_offset_and_a_time(broker: Broker) -> None:
 
 
 async def test_the_records_of_all_partitions_come_newest_first(broker: Broker) -> None:
-    """Fifty on a page, and a link to older ones; an invalid position counts as none."""
+    """A page has fifty records, and a link to older ones; an invalid position counts as none."""
     for number in range(60):
         await broker.produce("users", f"w{number}", key="k", partition=1)
     shown = re.compile(r'id="p(\d)-o(\d+)"')
@@ -262,7 +262,9 @@ async def test_a_record_is_produced(broker: Broker) -> None:
 
 
 async def test_the_offsets_of_a_group_are_reset(broker: Broker) -> None:
-    """To the start, the end, an offset, before the end, further, or a time; not of a group with members or without a name."""
+    """Offsets are reset to the start, the end, an offset, a distance from the end or from the present offset, or a time; not of
+    a group with members or without a name.
+    """
     await asyncio.to_thread(commit, broker.bootstrap_servers)
     async with aiohttp.ClientSession() as session:
 

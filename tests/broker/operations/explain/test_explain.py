@@ -240,7 +240,7 @@ async def test_a_cleaner_that_is_off(tmp_path: Path) -> None:
         await at.stays(0)
 
 
-async def test_a_pause(tmp_path: Path) -> None:
+async def test_a_pause_of_the_cleaner_is_a_reason(tmp_path: Path) -> None:
     """Nothing is removed while the cleaner is paused."""
     async with stage(tmp_path) as at:
         service = await at.service()
@@ -426,7 +426,7 @@ async def test_a_log_that_is_cleaned_while_it_is_explained(tmp_path: Path) -> No
 
 
 async def test_questions_that_make_no_sense(tmp_path: Path) -> None:
-    """An unknown topic, a missing partition, an offset without one, two questions at once."""
+    """An unknown topic, a missing partition, an offset without a partition, and two questions at once are refused."""
     async with stage(tmp_path) as at:
         for arguments, error in (
             ({"topic": "nope"}, NotFound),

@@ -176,7 +176,7 @@ async def test_over_http(tmp_path: Path) -> None:
 
 
 async def test_on_the_command_line(tmp_path: Path) -> None:
-    """A table for people, JSON for programs, exit codes for scripts."""
+    """The command prints a table or JSON, and its exit codes tell the answer."""
     async with stage(tmp_path, broker=HTTP, segment_ms=str(HOUR_MS)) as at:
         await at.play("k=1 | k=2 | d=")
         shown = (

@@ -75,7 +75,7 @@ def _covers(one: Acl, name: str) -> bool:
 
 
 def test_random_acls_decide_as_the_rules_say() -> None:
-    """Covers literal, prefixed and wildcard patterns, ALLOW and DENY, hosts, implied operations, and changing ACLs."""
+    """Random ACLs have literal, prefixed and wildcard patterns, ALLOW and DENY, hosts and implied operations, and change."""
     asked = [
         permissions.READ_TOPIC,
         permissions.DESCRIBE_TOPIC,

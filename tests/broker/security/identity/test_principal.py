@@ -48,7 +48,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("der", "text"), NAMES, ids=[text for _, text in NAMES])
 def test_the_text_is_javas(der: str, text: str) -> None:
-    """Covers order, keywords, escapes, several attributes in one part, and attributes without a keyword."""
+    """Order, keywords, escapes, several attributes in one part, and attributes without a keyword are as in Java."""
     assert text_of(bytes.fromhex(der)) == text
 
 

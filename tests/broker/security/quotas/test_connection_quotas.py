@@ -58,7 +58,7 @@ RATES: dict[str, tuple[dict[str, Any], list[str], list[Admittance]]] = {
 
 
 @pytest.mark.parametrize(("limits", "asked", "answers"), RATES.values(), ids=RATES)
-def test_rates(limits: dict[str, Any], asked: list[str], answers: list[Admittance]) -> None:
+def test_connections_beyond_a_rate_wait(limits: dict[str, Any], asked: list[str], answers: list[Admittance]) -> None:
     """Too many connections in all, or of a listener, wait; too many from one address are refused."""
     made = quotas(NewConnectionLimits(**limits))
     assert [made.ask(*one.split()) for one in asked] == answers

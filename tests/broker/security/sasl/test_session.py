@@ -60,7 +60,7 @@ def authenticated(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None =
 
 
 def test_requests_are_admitted_by_the_state() -> None:
-    """First ApiVersions and a handshake, then tokens, then all requests; after a failure none."""
+    """First, ApiVersions and a handshake are admitted, then tokens, then all requests; after a failure none."""
     session = session_of(Clock())
     asked = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, METADATA, 999)
 

@@ -51,7 +51,7 @@ def of_server(pem: Path) -> ssl.SSLContext:
 
 
 def test_the_throw_away_authority_passes_strict_checks_on_both_sides(tmp_path: Path) -> None:
-    """A client trusts the broker, and a broker the client."""
+    """With strict checks, a client trusts the broker, and a broker the client."""
     server = of_server(written(tmp_path, of_broker()))
     server.verify_mode = ssl.CERT_REQUIRED
     server.verify_flags |= ssl.VERIFY_X509_STRICT

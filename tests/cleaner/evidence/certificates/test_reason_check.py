@@ -57,7 +57,9 @@ PERSON_ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
     ],
 )
 def test_a_key_is_recognised(key: bytes, text: str) -> None:
-    """A long one anywhere, a short one as a separate word; in any case, and in the encodings in which keys are given."""
+    """A long key is recognised anywhere, a short one as a separate word; in any case, and in the encodings in which keys are
+    given.
+    """
     assert names_sought(text, [key])
 
 
@@ -94,7 +96,7 @@ def test_case_numbers_are_accepted_whatever_the_key(key: bytes, text: str) -> No
     ],
 )
 def test_a_value_is_recognised_by_its_digest(value: bytes, text: str) -> None:
-    """Byte by byte, plain or encoded."""
+    """A value is recognised byte by byte, plain or encoded."""
     needles = Needles(b"s" * 32)
     needles.add(VALUE, value)
     assert holds_value(text, needles)

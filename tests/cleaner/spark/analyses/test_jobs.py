@@ -72,7 +72,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_stats_are_those_of_the_local_tool(spark: SparkSession, directory: Path) -> None:
-    """Count by count, for every partition of the directory."""
+    """Each count of every partition of the directory is the same."""
     found = {(row.topic, row.partition): row for row in read_stats(spark, [str(directory)]).collect()}
     with open_log_directory(RealEnv(), str(directory)) as opened:
         expected = [one for topic in read_local_stats(RealEnv(), opened) for one in topic.partitions]
@@ -117,7 +117,7 @@ def job_matches(spark: SparkSession, directory: Path, **query: Any) -> list[dict
 
 @pytest.mark.slow
 def test_a_key_is_found_with_the_status_of_the_local_tool(spark: SparkSession, directory: Path) -> None:
-    """Live, superseded, aborted, tombstone, below the log start."""
+    """A record is live, superseded, aborted, a tombstone or below the log start, as the local tool says."""
     found = job_matches(spark, directory, key=b"customer-42")
     assert found == local_matches(directory, Query(key=b"customer-42"))
     assert {row["status"] for row in found} == {"superseded", "aborted", "tombstone", "live", "below log start"}
@@ -279,7 +279,7 @@ def test_the_commands_print_tables(spark: SparkSession, directory: Path, overdue
 
 @pytest.mark.slow
 def test_the_commands_print_json(spark: SparkSession, directory: Path, overdue: Path) -> None:
-    """One object per row and line, bytes and times as in the other commands; the exit code stays the same."""
+    """Each row is an object on a line, with bytes and times as in the other commands; the exit code stays the same."""
     rows = [json.loads(line) for line in run("stats", str(directory), "--json").stdout.splitlines()]
     assert {row["topic"] for row in rows} == {"orders", "other", "empty"}
     [row, *_] = map(json.loads, run("find", str(directory), "--key-hex", "c3a9", "--json").stdout.splitlines())

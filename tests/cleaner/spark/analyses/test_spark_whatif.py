@@ -68,7 +68,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_results_are_those_of_the_local_command(spark: SparkSession, directory: Path) -> None:
-    """The same document, tables, lines on standard error and exit code, for every partition and combination; files stay."""
+    """Document, tables, lines on standard error and exit code are the same, for every partition and combination; files stay."""
     before = content(directory)
     common = (directory, *NOW, "--set", "min.cleanable.dirty.ratio=0.1,1", "--set", "segment.bytes=1048576")
     for form in (("--json",), ("--mode", "kafka")):

@@ -65,7 +65,7 @@ def test_a_pass_does_what_kafka_does(name: str, number: int, engine: Engine, tmp
     "seed", [seed if seed in SEED_SLICE else pytest.param(seed, marks=pytest.mark.long) for seed in SEEDS]
 )
 def test_a_history_becomes_what_kafka_makes_of_it(seed: int, engine: Engine, tmp_path: Path) -> None:
-    """Random histories with the output of each pass of Kafka's cleaner: the same bytes unless codecs differ."""
+    """Random histories give the output of each pass of Kafka's cleaner, byte for byte unless codecs differ."""
     numbers = count()
 
     def run_pass(case: Case, step: dict[str, Any]) -> Any:

@@ -31,7 +31,7 @@ def engines(tmp_path: Path) -> Iterator[FourWay]:
 
 @pytest.mark.slow
 def test_every_runner_writes_the_bytes_of_the_model(spark: SparkSession, tmp_path: Path) -> None:
-    """Naive model, inline runner, worker process and a real Spark session: the same files, times, figures."""
+    """The naive model, the inline runner, the worker process and a real Spark session give the same files, times and figures."""
     with FourWay(spark.sparkContext, tmp_path) as engines:
         for seed in SLICE:
             assert engines.differences(seed) == []

@@ -15,7 +15,9 @@ from tests.cleaner.spark.one_process import OneProcess
 
 
 def test_the_driver_sees_the_bytes_of_a_task_that_has_not_ended(tmp_path: Path) -> None:
-    """At intervals; the number never falls, even if another attempt begins, and the accumulator decides at the end."""
+    """The driver sees them at intervals; the number never falls, even if another attempt begins, and the accumulator decides at
+    the end.
+    """
     place = Location(str(tmp_path))
     job = JobProgress(OneProcess(), place)  # type: ignore[arg-type]
     throttled: list[int] = []

@@ -61,7 +61,7 @@ def in_s3(store: ObjectStore, path: str = f"{BUCKET}/staging") -> SparkSettings:
 
 
 def test_a_place_is_listed_written_read_and_removed(store: ObjectStore) -> None:
-    """As a local directory, including globs."""
+    """An S3 location is listed, written, read and removed as a local directory, including globs."""
     root = Location.parse(store.uri(f"{BUCKET}/logs"))
     for name in ("t-0", "t-1"):
         root.child(name).child("0.log").write_bytes(b"0123456789")

@@ -64,7 +64,7 @@ def place(tmp_path: Path) -> Path:
 def test_the_next_start_removes_leftovers_of_a_killed_run(
     log: Log, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every partition, even deleted ones; but not the places of this run, or of another log directory."""
+    """The leftovers go for every partition, even deleted ones; but not the places of this run, or of another log directory."""
     data = str(Path(log.path).parent)
     write_meta_properties(log.env, data, MetaProperties("cluster", 1, random_id()))
     other = make_log(place.parent / "elsewhere")

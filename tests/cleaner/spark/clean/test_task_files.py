@@ -14,7 +14,7 @@ from tests.cleaner.facts.segment_history import SegmentHistory
 
 @pytest.mark.parametrize("filesystem", [LOCAL, "file:///"], ids=["local", "remote"])
 def test_an_output_may_be_so_large_that_the_disk_begins_to_write_it(tmp_path: Path, filesystem: str) -> None:
-    """With a descriptor, as for local files, and without, as for pyarrow's."""
+    """An output of any size is written with a descriptor, as for local files, and without, as for pyarrow's."""
     history = SegmentHistory()
     history.batch([(b"k", b"v")])
     history.roll()

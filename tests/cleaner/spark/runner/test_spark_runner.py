@@ -118,7 +118,8 @@ def is_group_alive(group_id: int) -> bool:
 async def test_the_result_is_that_of_the_inline_runner(
     log: Log, runner: SparkRunner, tmp_path: Path, temporary_files: Path
 ) -> None:
-    """Same files byte for byte, same result apart from times and the runner's name; the driver and its JVM are gone.
+    """The files are the same byte for byte, and so is the result apart from times and the runner's name; the driver and its JVM
+    are gone.
 
     They have low priority, hide the configuration from other users, and leave nothing in the temporary directory.
     """

@@ -154,7 +154,9 @@ def spark_rows(spark: SparkSession, shop: Shop, **options: Any) -> list[Row]:
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_a_live_directory_gives_what_a_consumer_reads(spark: SparkSession, shop: Shop, isolation: str) -> None:
-    """The same records with the same fields, codec by codec, up to the last stable offset, with the gaps of compaction."""
+    """Records and fields are those that a consumer reads, in every codec, up to the last stable offset, with the gaps of
+    compaction.
+    """
     expected = shop.consume(isolation)
     assert {row[0] for row in expected} == set(shop.topics)
     assert spark_rows(spark, shop, isolation=isolation) == expected

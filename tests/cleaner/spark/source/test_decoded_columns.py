@@ -73,7 +73,7 @@ def test_values_are_decoded_by_the_schemas_of_the_directory(tmp_path: Path) -> N
 
 
 def test_a_registry_is_asked_once_for_each_schema(tmp_path: Path) -> None:
-    """By the process of an executor, for all records; files of a directory come before it."""
+    """The process of an executor asks once, for all records; files of a directory come before it."""
     log = directory(tmp_path / "logs", with_schemas=False)
     with schema_registry({7: CUSTOMER}) as registry:
         assert found(log, registry=registry.url) == EXPECTED

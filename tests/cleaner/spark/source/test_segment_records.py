@@ -142,7 +142,7 @@ def test_outcomes_do_not_need_indexes_or_snapshots(tmp_path: Path) -> None:
 
 
 def test_every_column_is_reported(tmp_path: Path) -> None:
-    """The columns without a counterpart in the record: its position, its topic, and its timestamp in Spark's type."""
+    """The columns that are no field of a record are its position, its topic, and its timestamp in Spark's type."""
     (tmp_path / "shop-7").mkdir()
     path = tmp_path / "shop-7" / f"{5:020d}.log"
     first = make_batch("a=1", base_offset=5)
