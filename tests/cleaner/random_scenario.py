@@ -32,7 +32,7 @@ VALUES = (None, None, b"", b"v", b"value" * 20, bytes(300))
 
 
 class Scenario:
-    """See the module. `log`: as far as it is written; `batches`: how many were."""
+    """`log`: as far as it is written; `batches`: how many were."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

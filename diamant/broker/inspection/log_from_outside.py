@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from diamant.broker.clusters.fetching import Stretch
-from diamant.cleaner.explain.log_snapshot import LogState, SegmentState
+from diamant.cleaner.explain.log_state import LogState, SegmentState
 from diamant.cleaner.explain.scans import MAX_RECORDS, FoundRecord, KeyScan
 from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem

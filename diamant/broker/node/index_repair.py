@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class IndexRepair:
-    """See the module. Everything is called on the loop thread."""
+    """Everything is called on the loop thread."""
 
     def __init__(
         self, rebuild: Callable[..., tuple[array[int], array[int]]] = offset_entries, *, most: int = 16
@@ -33,24 +33,24 @@ class IndexRepair:
         self._rebuild = rebuild
         self._most = most
         self._waiting: deque[tuple[Log, Segment]] = deque()
-        self._mended: list[Segment] = []
+        self._repaired: list[Segment] = []
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     def request(self, log: Log, segment: Segment) -> None:
         """Schedule the rebuild of a closed segment's offset index if the bound allows it."""
         segment.is_index_damaged = False
-        self._mended = [mended for mended in self._mended if not mended.is_deleted]
-        if self._is_stopping or len(self._mended) >= self._most or segment in self._mended:
+        self._repaired = [repaired for repaired in self._repaired if not repaired.is_deleted]
+        if self._is_stopping or len(self._repaired) >= self._most or segment in self._repaired:
             return
-        self._mended.append(segment)
+        self._repaired.append(segment)
         self._waiting.append((log, segment))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
         """The number of segments whose index was rebuilt, or will be."""
-        return len(self._mended)
+        return len(self._repaired)
 
     async def stop(self) -> None:
         """End the work in progress and discard it."""
@@ -74,7 +74,7 @@ class IndexRepair:
                         "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.file.path, error
                     )
                 except Exception as error:  # it stays slow, and the next read asks again
-                    self._mended = [mended for mended in self._mended if mended is not segment]
+                    self._repaired = [repaired for repaired in self._repaired if repaired is not segment]
                     logger.error("%s cannot be rebuilt: %s", segment.offset_index.file.path, error)
         finally:
             self._task = None

@@ -92,12 +92,12 @@ class Node:
             self.log_events.subscribe(lags.changed)
         self.topic_metrics = BrokerTopicMetrics(self.topics.by_name.__contains__)
         self.producer_ids = ProducerIds(lambda: metadata.image.next_producer_id, self._commit_producer_ids)
-        self.index_mender = IndexRepair()
+        self.index_repair = IndexRepair()
         self.fetch_sessions: Lazy[FetchSessions] = Lazy(self._make_fetch_sessions)
         self.log_events.subscribe(self.purgatory.wake)
         directory.validation.is_header_only = self.config.diamant_produce_validation == "header"
         directory.on_flush_due = self._flush_due
-        directory.on_index_damaged = self.index_mender.request
+        directory.on_index_damaged = self.index_repair.request
 
     @property
     def cluster_id(self) -> str:
@@ -169,7 +169,7 @@ class Node:
     async def stop(self) -> None:
         """End all background work. The scheduler must be stopped before."""
         await self.flusher.stop()
-        await self.index_mender.stop()
+        await self.index_repair.stop()
         self.batch_checkers.shutdown(wait=False)
 
     def close(self, *, is_kept: bool = True, is_settled: bool = True) -> None:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from diamant.broker.errors import BadArgument, TooMany, Unconfirmed
 from diamant.broker.node.node import Node
 from diamant.broker.operations.records.explain_operation import ExplainOperation
+from diamant.broker.operations.records.log_at_moment import LogAtMoment
 from diamant.broker.operations.records.log_files import LogFiles
-from diamant.broker.operations.records.log_snapshot import Taken
 from diamant.cleaner.person.identifiers import (
     Doubtful,
     IdentifierStep,
@@ -53,7 +53,7 @@ class SearchedPartition(NamedTuple):
 
     search: TopicSearch
     log: Log
-    taken: Taken
+    taken: LogAtMoment
     files: LogFiles
     matches: Matches
 
@@ -172,7 +172,7 @@ class Following:
         elif partition not in self._without_hits:
             self.hits[partition] = hits
 
-    def _reading(self, search: TopicSearch, log: Log, taken: Taken, files: LogFiles) -> Callable[[], Matches]:
+    def _reading(self, search: TopicSearch, log: Log, taken: LogAtMoment, files: LogFiles) -> Callable[[], Matches]:
         known, check = self.known, self._explaining.check
         values = self.values[search.topic]
         before = self._found.get((search.topic, log.partition), set())

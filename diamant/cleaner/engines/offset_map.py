@@ -68,7 +68,7 @@ _GIVE_BACK_BYTES = 1024 * 1024
 
 
 class OffsetMap:
-    """See the module. Owned by one thread."""
+    """Owned by one thread."""
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import Change, Gate
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import FoundRecord
 from diamant.cleaner.explain.upcoming_rounds import look, without_lags
 from diamant.cleaner.service.partition_view import CleanerView

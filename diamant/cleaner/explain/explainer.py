@@ -22,7 +22,7 @@ from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.changes import smallest_change
 from diamant.cleaner.explain.explanation import Change, Gate, PartitionExplanation, RecordExplanation
 from diamant.cleaner.explain.gates import add_hold_gate, cleaner_gates, retention_gates, retention_ms, round_gates
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import FoundRecord, KeyScan
 from diamant.cleaner.explain.upcoming_rounds import UpcomingRound, course, look, next_round_ms, without_lags
 from diamant.cleaner.rules import record_fate

@@ -25,7 +25,7 @@ from diamant.cleaner.explain.explanation import (
     UNCLEANABLE,
     Gate,
 )
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import FoundRecord
 from diamant.cleaner.explain.upcoming_rounds import look, moments, without_lags
 from diamant.cleaner.rules import time_based_roll

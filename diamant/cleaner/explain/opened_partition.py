@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from diamant.cleaner.explain.explainer import Explainer
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
@@ -32,7 +32,7 @@ from diamant.storage.uuid_text import ZERO_ID
 
 @dataclass(frozen=True, slots=True)
 class OpenedPartition(Iterable[OpenSegment]):
-    """See the module."""
+    """A partition of a directory, opened without changing it."""
 
     log: Log
     now_ms: int

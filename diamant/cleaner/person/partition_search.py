@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import RecordExplanation
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import MAX_OFFSETS, FoundRecord, KeyScan, OpenSegment, found_record
 from diamant.cleaner.person.identifiers import (
     IdentifierStep,

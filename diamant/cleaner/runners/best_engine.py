@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def best_engine() -> Engine:
-    """Return the engine for plans of any size; imports it."""
+    """Return the engine for plans of any size; imports it. `parallel_engine.processes_for` decides how many processes it uses."""
     if ARE_COMPILED:
-        from diamant.cleaner.parallel import parallel_engine as parallel_round
+        from diamant.cleaner.parallel import parallel_engine
 
-        return parallel_round.clean
+        return parallel_engine.clean
     from diamant.cleaner.engines import plain_round
 
     return plain_round.clean

@@ -73,7 +73,7 @@ async def no_swap(_output: OutputSegment) -> None:
 
 
 class ProcessRunner:
-    """See the module. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`: the Python
+    """`memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`: the Python
     source that the worker runs; `threads`: all of the cleaner's, by which a worker is placed (`_place`). None: anywhere.
     """
 

@@ -149,7 +149,7 @@ logger = logging.getLogger(__name__)
 
 
 class RepeatedErrors:
-    """See the module. Memory: one text for each failing log and matter."""
+    """Memory: one text for each failing log and matter."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[TopicPartition, str], str] = {}

@@ -41,7 +41,7 @@ UNKNOWN_DEADLINE = "the time of the next round is unknown"
 
 
 class LogPicker:
-    """See the module. Belongs to the loop thread; files are read in `blocking`. `prompt` is None in mode kafka."""
+    """Belongs to the loop thread; files are read in `blocking`. `prompt` is None in mode kafka."""
 
     def __init__(
         self,

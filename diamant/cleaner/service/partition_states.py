@@ -56,7 +56,7 @@ class Uncleanable:
 
 
 class PartitionStates:
-    """See the module. `checkpoints`: the end of the last round of each partition, as read from the file."""
+    """`checkpoints`: the end of the last round of each partition, as read from the file."""
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
         self._checkpoints = dict(checkpoints or {})

@@ -66,7 +66,7 @@ def nothing(_log: Log) -> None:
 
 
 class CleanerService:
-    """See the module. All methods run on the loop thread.
+    """All methods run on the loop thread.
 
     `logs` is the owner's live table. `new_process_runner`, `new_offload_runner` and the sizes are as in `CleanerSlot`.
     `on_cleaned` is called after each successful round, `on_retained` after retention deleted segments. `holds` returns

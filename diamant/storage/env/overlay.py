@@ -59,7 +59,7 @@ class _Entry:
 
 
 class OverlayEnv:
-    """See the module. `scratch` is an empty directory of `upper`."""
+    """`scratch` is an empty directory of `upper`."""
 
     def __init__(self, lower: Env, upper: Env, scratch: str, clock: Clock) -> None:
         self.clock = clock

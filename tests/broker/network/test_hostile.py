@@ -131,7 +131,7 @@ REQUESTS: list[tuple[int, int, dict[str, Any]]] = [
 
 
 async def test_requests_that_are_not_served_close_the_connection(target: Target) -> None:
-    """Unknown APIs, those between brokers, and versions out of range close the connection. Only ApiVersions responds (KIP-511)."""
+    """Unknown APIs, those between brokers, and wrong versions close the connection. Only ApiVersions responds (KIP-511)."""
     out_of_range = [
         (key, version) for key in (PRODUCE, METADATA) for version in (SERVED[key].max + 1, -(2**15), 2**15 - 1)
     ]

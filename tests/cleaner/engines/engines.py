@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from diamant.cleaner.engines import compiled, plain_round
-from diamant.cleaner.parallel import parallel_engine as parallel_round
+from diamant.cleaner.parallel import parallel_engine
 from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CleanResult, OnOutput, OutputOverflow, OutputSegment, never_done, no_output
@@ -121,7 +121,7 @@ def in_parts(
 
         try:
             real = RealEnv(SettableClock(plan.now_ms))
-            return parallel_round.engine_for(processes)(real, here, on_output=give, **options)
+            return parallel_engine.engine_for(processes)(real, here, on_output=give, **options)
         except (CorruptLog, OutputOverflow) as error:
             error.path = error.path.replace(here.directory, plan.directory)
             raise

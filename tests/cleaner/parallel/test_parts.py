@@ -16,7 +16,7 @@ from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.dirty_range import dirty_start, map_dirty_range
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.parallel import parallel_engine as parallel_round
+from diamant.cleaner.parallel import parallel_engine
 from diamant.cleaner.parallel.cuts import shares_of
 from diamant.cleaner.parallel.groups import GroupRewriters, costliest_first
 from diamant.cleaner.parallel.shares import map_shares
@@ -131,9 +131,9 @@ def test_a_map_that_might_be_full_is_filled_by_one_process(
 ) -> None:
     """One process fills the map, which ends at the same offset as without shares."""
     plan = plan_of(history, tmp_path, mode=KAFKA, map_max_entries=entries)
-    found = parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan)
+    found = parallel_engine.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan)
     remove_cleaned(plan)
-    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
+    expected = parallel_engine.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     assert found.end_offset == expected.end_offset
     assert found.outputs == expected.outputs
 
@@ -190,9 +190,9 @@ def test_this_process_does_the_work_of_failed_children(
 ) -> None:
     """When children fail, for whatever reason, this process does their work."""
     plan = plan_of(history, tmp_path, first_dirty_offset=first_dirty)
-    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
+    expected = parallel_engine.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)
-    found = parallel_round.engine_for(processes)(ParentsEnv(), plan)
+    found = parallel_engine.engine_for(processes)(ParentsEnv(), plan)
     assert found.outputs == expected.outputs
     assert remove_cleaned(plan) == files
     times = {"start_s": 0.0, "map_complete_s": 0.0, "end_s": 0.0}
@@ -208,32 +208,32 @@ def test_a_round_that_is_stopped_leaves_no_files(history: SegmentHistory, tmp_pa
             raise CleaningAborted("stop")
 
     with pytest.raises(CleaningAborted):
-        parallel_round.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan, check_done=check_done)
+        parallel_engine.engine_for(3)(RealEnv(SettableClock(NOW_MS)), plan, check_done=check_done)
     assert remove_cleaned(plan) == {}
 
 
 def test_small_and_throttled_rounds_are_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
     """Nor are rounds of plans with one CPU, or over files in memory."""
     plan = plan_of(history, tmp_path, mode=PROMPT)
-    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=2)
+    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_engine.WORTH_BYTES),), threads=2)
     cores = len(os.sched_getaffinity(0))
     env = RealEnv(SettableClock(NOW_MS))
-    assert parallel_round.processes_for(env, large) == min(2, cores)
-    assert parallel_round.processes_for(MemoryEnv(SettableClock(NOW_MS)), large) == 1
-    assert parallel_round.processes_for(env, replace(large, threads=1)) == 1
-    assert parallel_round.processes_for(env, replace(large, io_max_bytes_per_second=1e9)) == 1
-    assert parallel_round.processes_for(env, replace(plan, threads=2)) == 1
+    assert parallel_engine.processes_for(env, large) == min(2, cores)
+    assert parallel_engine.processes_for(MemoryEnv(SettableClock(NOW_MS)), large) == 1
+    assert parallel_engine.processes_for(env, replace(large, threads=1)) == 1
+    assert parallel_engine.processes_for(env, replace(large, io_max_bytes_per_second=1e9)) == 1
+    assert parallel_engine.processes_for(env, replace(plan, threads=2)) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to processors")
 def test_on_one_processor_a_round_is_not_divided(history: SegmentHistory, tmp_path: Path) -> None:
     """The CPUs available to this process count (taskset, cpusets of containers), not those of the machine."""
     plan = plan_of(history, tmp_path)
-    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_round.WORTH_BYTES),), threads=8)
+    large = replace(plan, segments=(replace(plan.segments[0], size=parallel_engine.WORTH_BYTES),), threads=8)
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        assert parallel_round.processes_for(RealEnv(SettableClock(NOW_MS)), large) == 1
+        assert parallel_engine.processes_for(RealEnv(SettableClock(NOW_MS)), large) == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -248,7 +248,7 @@ def test_a_round_without_memory_for_children_is_done_by_one_process(tmp_path: Pa
         if number % 4 == 3:
             history.roll()
     plan = plan_of(history, tmp_path)
-    expected = parallel_round.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
+    expected = parallel_engine.engine_for(1)(RealEnv(SettableClock(NOW_MS)), plan)
     files = remove_cleaned(plan)
     code = (
         "import resource, sys; from diamant.cleaner.parallel.parallel_engine import engine_for;"

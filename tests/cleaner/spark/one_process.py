@@ -14,7 +14,7 @@ Task = Callable[[int, Iterator[Any]], Iterable[Any]]
 
 
 class OneProcess:
-    """See the module. `seed` shuffles."""
+    """`seed` shuffles."""
 
     # Spark's names.
     defaultParallelism = 2

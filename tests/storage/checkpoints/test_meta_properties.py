@@ -65,7 +65,9 @@ def test_a_missing_directory_id_is_added(memory: MemoryEnv) -> None:
         ("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAg\n", CorruptLog, "reserved"),
     ],
 )
-def test_other_versions_and_malformed_ids_are_refused(memory: MemoryEnv, text: str, error: type[StorageError], message: str) -> None:
+def test_other_versions_and_malformed_ids_are_refused(
+    memory: MemoryEnv, text: str, error: type[StorageError], message: str
+) -> None:
     """Other versions, missing keys, reserved and malformed ids are refused with the reason."""
     write(memory, text)
     with pytest.raises(error, match=message):

@@ -87,7 +87,7 @@ class Cut(NamedTuple):
 
 
 class Machine:
-    """See the module. With `is_flushing`, due flushes run after each step, as in the broker's flusher."""
+    """With `is_flushing`, due flushes run after each step, as in the broker's flusher."""
 
     def __init__(self, on_cut: Callable[[Cut], None], **config: Any) -> None:
         self.clock = SettableClock(START_MS)

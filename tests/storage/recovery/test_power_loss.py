@@ -323,7 +323,7 @@ def different(
 
 @pytest.mark.parametrize("life", [*LIVES, *(pytest.param(life, marks=pytest.mark.slow) for life in TORN_LIVES)])
 def test_power_lost_after_any_operation(life: str) -> None:
-    """See the module. Besides, a random prefix survives per directory and file; of torn lives nothing else."""
+    """Besides, a random prefix survives per directory and file; of torn lives nothing else."""
     cuts = cuts_of(life)
     losses: dict[str, Loss | int] = {**(LOSSES if life in LIVES else {}), "a random part": 1}
     checked = 0

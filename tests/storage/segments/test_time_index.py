@@ -88,7 +88,9 @@ def test_one_slot_is_kept_for_the_final_entry() -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 @pytest.mark.parametrize(("relative", "kept"), [(0, 0), (10, 0), (11, 1), (55, 5), (100, 9), (101, 10)])
-def test_truncation_drops_entries_at_or_above_the_offset(memory: MemoryEnv, relative: int, kept: int, is_closed: bool) -> None:
+def test_truncation_drops_entries_at_or_above_the_offset(
+    memory: MemoryEnv, relative: int, kept: int, is_closed: bool
+) -> None:
     """Truncation drops entries at or above the offset, and the last entry is right afterwards."""
     index = filled(10, memory)
     if is_closed:

@@ -50,7 +50,9 @@ def test_bytes_of_an_entry() -> None:
         (51, 100, [], False),
     ],
 )
-def test_transactions_that_overlap_a_range_are_found(start: int, end: int, expected: list[AbortedTxn], is_complete: bool, is_closed: bool) -> None:
+def test_transactions_that_overlap_a_range_are_found(
+    start: int, end: int, expected: list[AbortedTxn], is_complete: bool, is_closed: bool
+) -> None:
     """The transactions that overlap a range are found, and whether later segments need be asked."""
     index = filled()
     if is_closed:

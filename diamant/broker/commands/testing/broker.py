@@ -131,8 +131,8 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
     """Let broker ID lead a partition without the batch of OFFSET and those after it, which are lost.
 
-    Whole batches are removed, as when Kafka truncates: earlier records of that batch are lost, too. Prints the new end of the
-    log and the number of lost records.
+    Whole batches are removed, as when Kafka truncates, so records before OFFSET in the same batch are lost, too. Prints the new
+    end of the log and the number of lost records.
     """
     _show(asked, asked.admin.brokers.unclean(*partition, broker, offset, timeout=asked.timeout_s))
 

@@ -35,7 +35,7 @@ class StartSearched(Exception):
 
 
 class ShareStarts:
-    """See the module. Belongs to the loop thread."""
+    """Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -113,7 +113,7 @@ def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_off
 
 
 class ShareState:
-    """See the module. Belongs to the loop thread."""
+    """Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

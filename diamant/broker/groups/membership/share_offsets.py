@@ -34,7 +34,7 @@ class StartOffset(NamedTuple):
 
 
 class ShareOffsets:
-    """See the module. Belongs to the loop thread."""
+    """Belongs to the loop thread."""
 
     def __init__(self, groups: ShareGroups, store: GroupStore) -> None:
         self._groups = groups

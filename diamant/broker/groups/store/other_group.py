@@ -25,7 +25,7 @@ SESSION_S = 45.0
 
 
 class OtherGroup:
-    """See the module. Belongs to the loop thread. Memory: the keys of its records."""
+    """Belongs to the loop thread. Memory: the keys of its records."""
 
     __slots__ = ("_epochs", "_has_members", "_keys", "group_type", "sessions_end_s")
 

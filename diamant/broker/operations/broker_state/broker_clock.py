@@ -117,7 +117,7 @@ class _Journey:
 
 
 class BrokerClock:
-    """See the module. Coroutines may be awaited from any event loop; moves wait for each other."""
+    """Coroutines may be awaited from any event loop; moves wait for each other."""
 
     def __init__(
         self,

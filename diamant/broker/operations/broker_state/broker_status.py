@@ -35,7 +35,7 @@ MAX_PARTITIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """See the module."""
+    """The answer."""
 
     version: str
     has_kernels: bool

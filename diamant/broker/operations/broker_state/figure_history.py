@@ -77,7 +77,7 @@ class Rings:
 
 
 class FigureHistory:
-    """See the module. Belongs to the loop thread."""
+    """Belongs to the loop thread."""
 
     def __init__(
         self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]

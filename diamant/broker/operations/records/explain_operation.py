@@ -27,14 +27,14 @@ from diamant.broker.errors import (
 )
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.groups.coordinator.share_figures import held_of
+from diamant.broker.operations.records.log_at_moment import LogAtMoment
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
-from diamant.broker.operations.records.log_snapshot import Taken
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.record_json import key_fields
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.explain.explainer import of_tombstone
 from diamant.cleaner.explain.explanation import Holder, PartitionExplanation
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import (
     KeyScan,
     scan_tombstones,
@@ -262,7 +262,7 @@ class ExplainOperation:
 
     # -- a moment ------------------------------------------------------------------------------------------------
 
-    async def open(self, log: Log, key: bytes | None = None) -> tuple[Taken, LogFiles]:
+    async def open(self, log: Log, key: bytes | None = None) -> tuple[LogAtMoment, LogFiles]:
         """Take the state of a log and open its files; for a key, skip files that cannot hold it."""
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
@@ -286,7 +286,7 @@ class ExplainOperation:
         aborted = await asyncio.to_thread(lambda: [one for segment in segments for one in segment.txn_index.all()])
         return TransactionOutcomes(aborted, {one: first for one, first in opened.items() if first >= 0})
 
-    async def _take(self, log: Log) -> Taken:
+    async def _take(self, log: Log) -> LogAtMoment:
         unknown = [segment for segment in log.segments if not segment.knows_first_timestamp]
         if unknown:
             await asyncio.to_thread(look_at_first_timestamps, unknown)
@@ -300,7 +300,7 @@ class ExplainOperation:
             config = node.config
             view = CleanerView(mode=config.diamant_cleaner_mode, is_enabled=config.log_cleaner_enable)
         opened = open_transactions(log, self._transactions)
-        return Taken(
+        return LogAtMoment(
             log.env,
             LogState.of(log, now_ms, view.checkpoint, opened),
             view,

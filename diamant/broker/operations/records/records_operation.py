@@ -24,8 +24,8 @@ from diamant.storage.errors import CorruptLog
 
 if TYPE_CHECKING:
     from diamant.broker.operations.records.explain_operation import ExplainOperation
+    from diamant.broker.operations.records.log_at_moment import LogAtMoment
     from diamant.broker.operations.records.log_files import LogFiles
-    from diamant.broker.operations.records.log_snapshot import Taken
     from diamant.cleaner.values.schemas import Values
 
 MAX_AT_ONCE = 2
@@ -43,18 +43,20 @@ class RecordPage:
 
 
 Check: TypeAlias = Callable[[], None]
-Query: TypeAlias = "Callable[[Taken, LogFiles, Check], Generator[Record]]"
+Query: TypeAlias = "Callable[[LogAtMoment, LogFiles, Check], Generator[Record]]"
 """Yields the wanted records of a partition's files. Runs in a thread and calls the check now and then."""
 
 
-def _all(taken: Taken, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
+def _all(taken: LogAtMoment, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
     state = taken.state
     return committed_records(
         files.present, taken.outcomes, state.log_start_offset, state.last_stable_offset, check_done=check_done
     )
 
 
-def _latest(taken: Taken, files: LogFiles, check_done: Callable[[], None], *, tombstones: bool) -> Generator[Record]:
+def _latest(
+    taken: LogAtMoment, files: LogFiles, check_done: Callable[[], None], *, tombstones: bool
+) -> Generator[Record]:
     from diamant.cleaner.queries.latest_records import latest_records
 
     state = taken.state

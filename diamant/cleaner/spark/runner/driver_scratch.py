@@ -34,7 +34,7 @@ _REMOVE_PAUSE_S = 0.05
 
 
 class DriverScratch:
-    """See the module. `conf` is Spark's configuration without these directories."""
+    """`conf` is Spark's configuration without these directories."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self.conf = dict(conf)

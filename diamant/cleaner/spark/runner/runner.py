@@ -86,7 +86,7 @@ DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
 class SparkRunner:
-    """See the module. `local` runs the rounds of failed jobs; without it they fail.
+    """`local` runs the rounds of failed jobs; without it they fail.
 
     `turns` is shared by all runners of a broker. A runner has one job and one driver at a time; the driver takes about 200 MB
     beside its JVM's heap. It also has its own thread, so that long copies and throttling do not delay others.

@@ -38,7 +38,7 @@ FORMAT = "kafka-log"
 
 
 class KafkaLogDataSource(DataSource):
-    """See the module. Read-only."""
+    """Read-only."""
 
     @classmethod
     def name(cls) -> str:

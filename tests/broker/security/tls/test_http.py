@@ -44,7 +44,9 @@ async def get(broker: Broker, context: ssl.SSLContext | None) -> bytes:
             writer.close()
 
 
-async def test_clients_connect_over_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_clients_connect_over_https(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Clients connect with its address and certificate. A plain HTTP client gets nothing, and the log has the reason."""
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     (tmp_path / "ca.pem").write_text(authority().certificate)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.operations.records.log_files import Changed, LogFiles
 from diamant.cleaner.explain.explainer import Explainer
 from diamant.cleaner.explain.explanation import PartitionExplanation
-from diamant.cleaner.explain.log_snapshot import LogState
+from diamant.cleaner.explain.log_state import LogState
 from diamant.cleaner.explain.scans import KeyScan, OpenSegment, scan_key
 from diamant.cleaner.facts.key_filter import cannot_hold
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Taken:
-    """See the module."""
+class LogAtMoment:
+    """The state of one log at one moment."""
 
     env: Env
     state: LogState

@@ -72,21 +72,21 @@ def headers_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-async def test_an_index_is_mended_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_index_is_repaired_once_a_read_has_met_it(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first read, a seek reads one header; the files do not change, not even at a clean stop."""
-    mender = IndexRepair()
-    log.on_index_damaged = mender.request
+    repair = IndexRepair()
+    log.on_index_damaged = repair.request
     files = [Path(segment.offset_index.file.path) for segment in log.segments[:-1]]
     before = [file.read_bytes() for file in files]
     seen = headers_of(monkeypatch)
     assert seek(log, 38) == b"19"
     assert len(seen) > 19  # from the beginning on
-    await mender.settled()
+    await repair.settled()
     seen.clear()
     assert seek(log, 38) == b"19"
     assert len(seen) < 6
     assert seek(log, 2 * 39) == b"39"
-    await mender.settled()
+    await repair.settled()
     check_reads(log, COUNT)
     log.close()
     assert [file.read_bytes() for file in files] == before
@@ -101,19 +101,19 @@ async def test_a_log_works_while_its_indexes_are_rebuilt(log: Log) -> None:
         assert opened.wait(PATIENCE_S)
         return segment_module.offset_entries(*arguments)
 
-    mender = IndexRepair(entries)
-    log.on_index_damaged = mender.request
+    repair = IndexRepair(entries)
+    log.on_index_damaged = repair.request
     first, second = log.segments[:2]
     for _ in range(3):
         assert (seek(log, 38), seek(log, 2 * 39)) == (b"19", b"39")
     await wait_until(begun.is_set)
-    assert len(mender._waiting) == 1
+    assert len(repair._waiting) == 1
     for number in range(COUNT, COUNT + 5):
         log.append_as_leader(batch(b"%d" % number, b"x" * 20, timestamp=START_MS + number))
     log.roll()
     delete_oldest(log, 1)
     opened.set()
-    await mender.settled()
+    await repair.settled()
     assert not first.offset_index.file.has_stand_in
     assert second.offset_index.file.has_stand_in
     for offset in range(40, 2 * COUNT + 10, 2):
@@ -122,14 +122,14 @@ async def test_a_log_works_while_its_indexes_are_rebuilt(log: Log) -> None:
 
 async def test_no_more_indexes_than_the_bound_are_rebuilt_at_once(log: Log) -> None:
     """At most as many indexes as the bound are rebuilt at once, and none after the stop; every segment is readable."""
-    mender = IndexRepair(most=1)
-    log.on_index_damaged = mender.request
+    repair = IndexRepair(most=1)
+    log.on_index_damaged = repair.request
     check_reads(log, COUNT)
-    await mender.settled()
+    await repair.settled()
     assert [segment.offset_index.file.has_stand_in for segment in log.segments] == [True, False, False, False]
     delete_oldest(log, 1)
     assert seek(log, 2 * 39) == b"39"
-    await mender.stop()
+    await repair.stop()
     assert not any(segment.offset_index.file.has_stand_in for segment in log.segments)
     assert seek(log, 2 * 39) == b"39"
 
@@ -143,15 +143,15 @@ async def test_a_file_that_cannot_be_read_is_tried_again(log: Log) -> None:
             raise errors.pop()
         return segment_module.offset_entries(*arguments)
 
-    mender = IndexRepair(entries)
-    log.on_index_damaged = mender.request
-    for is_mended in (False, True):
+    repair = IndexRepair(entries)
+    log.on_index_damaged = repair.request
+    for is_repaired in (False, True):
         assert seek(log, 38) == b"19"
-        await mender.settled()
-        assert log.segments[0].offset_index.file.has_stand_in is is_mended
+        await repair.settled()
+        assert log.segments[0].offset_index.file.has_stand_in is is_repaired
 
 
-async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
+async def test_a_broker_repairs_and_cleans_such_a_segment(tmp_path: Path) -> None:
     """A client's fetches trigger the rebuild; a round of the cleaner replaces the files by valid ones."""
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
         await wire.create("t", **{**SMALL, "cleanup_policy": "delete"}, index_interval_bytes="0")
@@ -160,12 +160,12 @@ async def test_a_broker_mends_and_cleans_what_it_mends(tmp_path: Path) -> None:
     for file in sorted((tmp_path / "t-0").glob("*.index"))[:-1]:
         spoil(file)
     async with Broker(config(tmp_path)) as broker, WireClient(broker.bootstrap_servers) as wire:
-        assert len(broker.node.index_mender) == 0
+        assert len(broker.node.index_repair) == 0
         log = broker.node.topics.log("t", 0)
         for offset in (3, 95, 50, 51, 7):
             assert (await read(wire, "t", offset)) == expected[offset:]
-        assert len(broker.node.index_mender) > 0
-        await broker.node.index_mender.settled()
+        assert len(broker.node.index_repair) > 0
+        await broker.node.index_repair.settled()
         assert sum(segment.offset_index.file.has_stand_in for segment in log.segments) > 2
         assert await read(wire, "t") == expected
         await alter(wire, TOPIC, "t", ("cleanup.policy", SET, "compact"))
@@ -194,12 +194,12 @@ async def test_a_damaged_batch_is_not_taken_for_a_damaged_index(
     unharmed = [one for one in range(0, 2 * COUNT, 2) if not offset - 1 <= one <= offset + 2]
     before = {one: seek(log, one) for one in unharmed}
     assert all(value == b"%d" % (one // 2) for one, value in before.items() if one > offset)
-    mender = IndexRepair()
-    log.on_index_damaged = mender.request
+    repair = IndexRepair()
+    log.on_index_damaged = repair.request
     for _ in range(3):
         for one in range(offset - 1, offset + 3):
             seek(log, one)
-        await mender.settled()
+        await repair.settled()
     assert {one: seek(log, one) for one in unharmed} == before
     assert not segment.offset_index.file.has_stand_in
     assert caplog.text.count(f"stays as it is, since the .log file is damaged: {segment.path} at") == 1
