@@ -28,7 +28,7 @@ OLD_PROCESSOR = "Nehalem"
 
 
 def pinned() -> list[str]:
-    """The versions of the tools."""
+    """Return the versions of the tools."""
     lines = [line for name in ("dev", "spark") for line in (ROOT / f"requirements-{name}.txt").read_text().splitlines()]
     return [line for line in lines if line.partition("==")[0] in TOOLS]
 

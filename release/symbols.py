@@ -56,7 +56,7 @@ def modules_in(wheel: Path) -> Iterator[Module]:
 
 
 def names_of_musl() -> set[str] | None:
-    """The symbols of musl; None where it is not at hand."""
+    """Return the symbols of musl; None where it is not at hand."""
     if not MUSL.exists():
         return None
     with MUSL.open("rb") as file:

@@ -34,7 +34,7 @@ def is_quick() -> bool:
 
 
 def examples(full: int) -> int:
-    """The number of random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
+    """Return the number of random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
     full *= FACTOR
     return max(FEWEST, full // QUICK_SHARE) if is_quick() and full > FEWEST else full
 

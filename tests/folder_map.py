@@ -13,7 +13,7 @@ _BLOCK = re.compile(r"(?<=<!-- folders -->\n\n```\n).*?(?=```\n)", re.DOTALL)
 
 
 def purpose(folder: Path) -> str:
-    """The purpose of a folder: the first paragraph of its docstring."""
+    """Return the purpose of a folder: the first paragraph of its docstring."""
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
     return " ".join(text.split("\n\n")[0].split())
 
@@ -32,12 +32,12 @@ def folder_map() -> str:
 
 
 def inner(folder: Path) -> list[Path]:
-    """The folders in a folder, by name."""
+    """Return the folders in a folder, by name."""
     return sorted(path.parent for path in folder.glob("*/__init__.py"))
 
 
 def shown() -> str:
-    """The map as the page has it."""
+    """Return the map as the page has it."""
     found = _BLOCK.search(PAGE.read_text())
     assert found is not None, "ARCHITECTURE.md has no block after <!-- folders -->"
     return found[0]

@@ -9,5 +9,5 @@ _PATH = Path(__file__).parent / "golden" / "groups" / "consumer_offsets_kafka_4.
 
 
 def consumer_offsets_log() -> bytes:
-    """The log of the one partition."""
+    """Return the log of the one partition."""
     return bytes.fromhex("".join(json.loads(_PATH.read_text(encoding="utf-8"))["log"]))

@@ -86,7 +86,7 @@ def naive_round(
 
 
 def _newest(batches: Iterable[NaiveBatch]) -> dict[bytes, int]:
-    """The greatest offset of each key."""
+    """Return the greatest offset of each key."""
     records = [record for batch in batches if not batch.is_control for record in batch.records]
     return {
         key: max(record.offset for record in records if record.key == key)
@@ -100,7 +100,7 @@ def _markers(log: Sequence[NaiveBatch], producer: int) -> list[NaiveBatch]:
 
 
 def _fate(log: Sequence[NaiveBatch], batch: NaiveBatch) -> str:
-    """The end of a data batch's transaction: "commit", "abort", or "" for none or one that is open."""
+    """Return the end of a data batch's transaction: "commit", "abort", or "" for none or one that is open."""
     if not batch.is_transactional or batch.is_control:
         return ""
     later = [marker for marker in _markers(log, batch.producer) if marker.base > batch.base]

@@ -22,7 +22,7 @@ def write_program(path: Path, text: str) -> str:
 
 
 def run_ci(tmp_path: Path, path: str) -> list[list[str]]:
-    """The lines that each call of make prints: its arguments, then its environment."""
+    """Return the lines that each call of make prints: its arguments, then its environment."""
     make = write_program(
         tmp_path / "make", '#!/bin/sh\necho "arguments=$*"\nenv\n[ -z "$(ls -A "$HOME")" ] || echo a file at home\n'
     )

@@ -64,7 +64,7 @@ def text_files() -> Iterator[Path]:
 
 @cache
 def parsed(text: str) -> ast.Module:
-    """A module's syntax, for all tests that look at it."""
+    """Return a module's syntax, for all tests that look at it."""
     return ast.parse(text)
 
 
@@ -91,7 +91,7 @@ MARKDOWN = sorted(path for path in text_files() if path.suffix == ".md")
 
 
 def shown(path: Path) -> str:
-    """A path as the test's id."""
+    """Return a path as the test's id."""
     return str(path.relative_to(ROOT))
 
 
@@ -180,7 +180,7 @@ def test_the_map_of_the_folders_is_what_they_say() -> None:
 
 
 def folders() -> list[Path]:
-    """All folders of the product."""
+    """Return all folders of the product."""
     return sorted(path.parent for path in (ROOT / "diamant").rglob("__init__.py"))
 
 
@@ -248,7 +248,7 @@ def test_every_package_is_installed() -> None:
 
 
 def requirements(file: str) -> list[str]:
-    """The lines of a requirements file that are not comments."""
+    """Return the lines of a requirements file that are not comments."""
     lines = (ROOT / file).read_text().splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 

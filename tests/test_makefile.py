@@ -80,7 +80,7 @@ def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typ
 
 
 def make_java(tmp_path: Path, *arguments: str, user: int, has_java: bool, apt_code: int = 0) -> tuple[str, str, str]:
-    """The output and the errors of `make java`, and its calls of apt-get."""
+    """Return the output and the errors of `make java`, and its calls of apt-get."""
     write_program(tmp_path / "venv/bin/python", f"exit {0 if has_java else 1}")
     write_program(tmp_path / "bin/id", f"echo {user}")
     write_program(tmp_path / "bin/apt-get", f'echo "$@" >> {tmp_path}/asked; exit {apt_code}')

@@ -35,13 +35,13 @@ AVOIDED = {
 
 @cache
 def texts(folder: str) -> dict[Path, str]:
-    """The modules below a folder. To look for a pattern takes a tenth of parsing them."""
+    """Return the modules below a folder. To look for a pattern takes a tenth of parsing them."""
     return {path: path.read_text() for path in sorted((ROOT / folder).rglob("*.py"))}
 
 
 @cache
 def modules() -> list[ast.Module]:
-    """The modules of the package, parsed."""
+    """Return the modules of the package, parsed."""
     return [ast.parse(text) for text in texts("diamant").values()]
 
 

@@ -31,7 +31,7 @@ LOOPBACK = {"listen": "127.0.0.1:0", "http": "127.0.0.1:0"}
 
 
 def step_of(workflow: str, job: str, name: str) -> dict[str, Any]:
-    """A step of a workflow."""
+    """Return a step of a workflow."""
     (found,) = [step for step in WORKFLOWS[workflow]["jobs"][job]["steps"] if step.get("name") == name]
     return dict(found)
 
@@ -64,7 +64,7 @@ class Runner:
         return int(json.loads(self.started.read_text())["pid"])
 
     def variables(self) -> dict[str, str]:
-        """The environment of the next step."""
+        """Return the environment of the next step."""
         path = [*reversed(self.files["GITHUB_PATH"].read_text().splitlines()), os.environ["PATH"]]
         exported = dict(line.split("=", 1) for line in self.files["GITHUB_ENV"].read_text().splitlines())
         own = {"PATH": os.pathsep.join(path), "HOME": str(self.place), "RUNNER_TEMP": str(self.place)}

@@ -75,13 +75,13 @@ def sources(tmp_path_factory: pytest.TempPathFactory, build_tools: Path) -> Sour
 
 
 def kernels_in(wheel: Path) -> set[str]:
-    """The names of the extension modules in a wheel."""
+    """Return the names of the extension modules in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return {Path(name).name.partition(".")[0] for name in archive.namelist() if name.endswith(".so")}
 
 
 def install(wheel: Path, place: Path) -> Path:
-    """The interpreter of a new environment that has the wheel, and links to all packages of this one but its Diamant."""
+    """Return the interpreter of a new environment that has the wheel, and links to all packages of this one but its Diamant."""
     venv.create(place, symlinks=True)
     (packages,) = place.glob("lib/python*/site-packages")
     for path in map(Path, sys.path):
@@ -97,7 +97,7 @@ def install(wheel: Path, place: Path) -> Path:
 
 
 def examples(page: str) -> list[str]:
-    """The Python blocks of a page."""
+    """Return the Python blocks of a page."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
@@ -110,7 +110,7 @@ NEWEST = max(
 
 
 def find_python(version: str) -> str:
-    """The interpreter of a version of CPython; skip the test where there is none."""
+    """Return the interpreter of a version of CPython; skip the test where there is none."""
     found = find([version])
     if not found:
         pytest.skip(f"no CPython {version} on PATH or among those of pyenv")
@@ -118,7 +118,7 @@ def find_python(version: str) -> str:
 
 
 def install_anew(wheel: Path, place: Path, version: str) -> Path:
-    """The interpreter of a clean environment of a version of CPython, with the wheel, what it requires, and the tools."""
+    """Return the interpreter of a clean environment of a version of CPython, with the wheel, what it requires, and the tools."""
     subprocess.run([find_python(version), "-m", "venv", "--without-pip", place], check=True, timeout=60)
     pins = (ROOT / "requirements-dev.txt").read_text().splitlines()
     tools = [pin for pin in pins if pin.partition("==")[0] in TEST_TOOLS]
@@ -193,7 +193,7 @@ def test_the_examples_pass_on_other_versions_of_python(wheel: Path, tmp_path: Pa
 
 
 def with_two_kernels(sources: Sources, place: Path) -> Sources:
-    """A copy that is built quickly."""
+    """Return a copy that is built quickly."""
     copied = sources._replace(place=shutil.copytree(sources.place, place))
     for kernel in (copied.place / "diamant" / "kernels").glob("[!_]*.py"):
         if kernel.stem not in ("record_walk", "sizing"):

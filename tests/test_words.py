@@ -24,7 +24,7 @@ SECTIONS = ("Look into a topic", "Compact", "Erase and certify", "For tests")
 
 
 def python_words() -> Iterator[tuple[str, str]]:
-    """The parameters of each public method, with the method."""
+    """Yield the parameters of each public method, with the method."""
     for of in PUBLIC:
         for name, method in inspect.getmembers(of, inspect.isfunction):
             is_constructor = name == "__init__" and of in MADE_BY_USERS
@@ -35,7 +35,7 @@ def python_words() -> Iterator[tuple[str, str]]:
 
 
 def http_words() -> Iterator[tuple[str, str]]:
-    """The parameters of each route: in its path, its query and its body."""
+    """Yield the parameters of each route: in its path, its query and its body."""
     for route in routes():
         for step in route.path.split("/"):
             if step.startswith("{"):
@@ -45,7 +45,7 @@ def http_words() -> Iterator[tuple[str, str]]:
 
 
 def command_words() -> Iterator[tuple[str, str]]:
-    """The arguments and options of commands for a running broker, with underscores and without `no`."""
+    """Yield the arguments and options of commands for a running broker, with underscores and without `no`."""
     own = {name for section in SECTIONS for name in COMMANDS[section]} - {"exec"} | {"status"}
     for path, command in commands():
         if path.split()[1] in own:

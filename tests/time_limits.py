@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def limit_s(item: pytest.Item) -> int:
-    """The limit of a test with all that it sets up and takes down."""
+    """Return the limit of a test with all that it sets up and takes down."""
     if item.get_closest_marker("long") or effort.FACTOR > 1:
         return LONG_LIMIT_S
     return INSTALLING_LIMIT_S if re.search("spark|docker|wheel", item.nodeid) else LIMIT_S

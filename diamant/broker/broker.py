@@ -139,7 +139,7 @@ class Broker(Operations):
         mechanism: str | None = None,
         certificate: str | None = None,
     ) -> ClientConfig:
-        """The configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
+        """Return the configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
 
         `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
         certificate that is made for the client. Raises ValueError if no listener suits, or the password is not known.
@@ -377,7 +377,7 @@ class BlockingBroker(BlockingOperations):
         mechanism: str | None = None,
         certificate: str | None = None,
     ) -> ClientConfig:
-        """The configuration of a client; see `Broker.client_config`."""
+        """Return the configuration of a client; see `Broker.client_config`."""
         return self.awaited.client_config(user, password=password, mechanism=mechanism, certificate=certificate)
 
     @property

@@ -413,14 +413,14 @@ def _tidy_up(directory: LogDirectory) -> None:
 
 
 def _place(config: BrokerConfig, listener: Listener) -> str:
-    """An address in an error; of several brokers with the configuration that chooses its port."""
+    """Return an address in an error; of several brokers with the configuration that chooses its port."""
     if config.diamant_brokers == 1:
         return listener.address
     return f"{listener.address}, for broker {config.node_id + listener.broker} (diamant.brokers.ports, --ports)"
 
 
 def open_sasl(config: BrokerConfig) -> SaslListeners | None:
-    """The listeners with SASL, if there are any. Raises CannotStart; reads a file."""
+    """Return the listeners with SASL, if there are any. Raises CannotStart; reads a file."""
     if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
         return None
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners

@@ -51,7 +51,7 @@ for each topic of the request.
 
 
 def access_page() -> str:
-    """The page."""
+    """Return the page."""
     lines = [_PAGE]
     for key, row in sorted(TABLE.items()):
         for needed, denial in _rows(row):

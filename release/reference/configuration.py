@@ -69,7 +69,7 @@ properties at the start, the default.
 
 
 def configuration_page() -> str:
-    """The text of docs/reference/configuration.md."""
+    """Return the text of docs/reference/configuration.md."""
     topics = (_row(key, with_synonyms=True) for key in TOPIC_CONFIGS.values())
     brokers = (_row(key, with_synonyms=False) for key in BROKER_CONFIGS.values())
     return "".join(

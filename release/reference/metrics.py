@@ -90,7 +90,7 @@ Requests for `/metrics` that arrive during a collection wait and get the same re
 
 
 def metrics_page() -> str:
-    """The text of docs/reference/metrics.md."""
+    """Return the text of docs/reference/metrics.md."""
     rows = []
     for metric in METRICS.values():
         mbean = "none" if metric.mbean is None else f"`{metric.mbean}`"

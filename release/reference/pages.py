@@ -206,7 +206,7 @@ ASKING_OPTIONS = [param for param in _any_asking.params if isinstance(param, cli
 
 
 def reference_pages() -> dict[str, str]:
-    """The text of each generated page in docs/reference, by file name."""
+    """Return the text of each generated page in docs/reference, by file name."""
     sections: dict[str, list[str]] = {page: [] for page in ("", *FAMILIES.values())}
     for path, command in commands():
         sections[FAMILIES.get(path.split()[1], "")].append(_command(path, command))
@@ -269,7 +269,7 @@ def _command(path: str, command: click.Command) -> str:
 
 
 def help_text(command: click.Command) -> str:
-    """The help text of a command, with its paragraphs joined as in Markdown."""
+    """Return the help text of a command, with its paragraphs joined as in Markdown."""
     text = inspect.cleandoc(command.help or "").replace("\f", "")
     paragraphs = (paragraph.replace("\n", " ") for paragraph in text.split("\n\n") if paragraph.strip() != "\b")
     return "\n".join(f"{_escaped(paragraph)}\n" for paragraph in paragraphs)

@@ -29,10 +29,10 @@ def certifying_broker(
 
 
 def run(command: Any, *arguments: str) -> Result:
-    """A command, in this process."""
+    """Run a command in this process; return its result."""
     return CliRunner().invoke(command, [*arguments])
 
 
 def on(broker: BlockingBroker) -> list[str]:
-    """The arguments that have a command ask this broker."""
+    """Return the arguments that have a command ask this broker."""
     return ["--bootstrap-server", broker.bootstrap_servers]

@@ -20,12 +20,12 @@ SMALL = {"cleanup_policy": "compact", "internal_segment_bytes": "1000", "min_cle
 
 
 def config(path: Path, **kafka_names: object) -> BrokerConfig:
-    """A broker's configuration with a free port."""
+    """Return a broker's configuration with a free port."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=path, **kafka_names)
 
 
 def keyed(words: Sequence[str], timestamp: int) -> bytes:
-    """A batch of records from "key=value"."""
+    """Return a batch of records from "key=value"."""
     records = []
     for offset, word in enumerate(words):
         key, _, value = word.partition("=")

@@ -10,13 +10,13 @@ from tests.broker.wire import FETCH, WireClient, fetch_fields
 
 
 def values_of(records: Any) -> list[bytes | None]:
-    """The values in a blob of whole batches."""
+    """Return the values in a blob of whole batches."""
     blob = bytes(records)
     return [record.value for position, _ in iter_headers(blob) for record in iter_records(blob, position)]
 
 
 def partition_of(response: Any) -> Any:
-    """The only partition of a Fetch answer."""
+    """Return the only partition of a Fetch answer."""
     return response.responses[0].partitions[0]
 
 

@@ -10,7 +10,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def acl(resource_type: int, name: str, principal: str, operation: int, *, permission_type: int = 3) -> dict[str, Any]:
-    """An ACL of CreateAcls: one literal name, every host, allowed unless told otherwise (2)."""
+    """Return an ACL of CreateAcls: one literal name, every host, allowed unless told otherwise (2)."""
     return {
         "resource_type": resource_type,
         "resource_name": name,
@@ -25,7 +25,7 @@ def acl(resource_type: int, name: str, principal: str, operation: int, *, permis
 def acl_filter(
     resource_type: int = 1, name: str | None = None, *, pattern: int = 1, operation: int = 1, permission_type: int = 1
 ) -> dict[str, Any]:
-    """A filter of DescribeAcls and DeleteAcls, which lets everything through unless told otherwise."""
+    """Return a filter of DescribeAcls and DeleteAcls, which lets everything through unless told otherwise."""
     return {
         "resource_type_filter": resource_type,
         "resource_name_filter": name,
@@ -40,14 +40,14 @@ def acl_filter(
 def alteration(
     resource_type: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False
 ) -> dict[str, Any]:
-    """An IncrementalAlterConfigs request of one resource; changes as key, operation and value."""
+    """Return an IncrementalAlterConfigs request of one resource; changes as key, operation and value."""
     configs = [{"name": key, "config_operation": operation, "value": value} for key, operation, value in changes]
     resource = {"resource_type": resource_type, "resource_name": name, "configs": configs}
     return {"resources": [resource], "validate_only": validate_only}
 
 
 def join_group(group_id: str, metadata: bytes = b"", **fields: Any) -> dict[str, Any]:
-    """A JoinGroup request of a member without an id, with one protocol."""
+    """Return a JoinGroup request of a member without an id, with one protocol."""
     return {
         "group_id": group_id,
         "session_timeout_ms": 30_000,
@@ -66,7 +66,7 @@ def offset_commit(
     epoch: int = -1,
     leader_epoch: int = -1,
 ) -> dict[str, Any]:
-    """An OffsetCommit request by names or ids; rows of a topic as partition, offset and metadata."""
+    """Return an OffsetCommit request by names or ids; rows of a topic as partition, offset and metadata."""
     return {
         "group_id": group_id,
         "generation_id_or_member_epoch": epoch,
@@ -93,7 +93,7 @@ def offset_commit(
 def list_offsets(
     topic: str, partition: int = 0, timestamp: int = -1, *, isolation_level: int = 0, leader_epoch: int = -1
 ) -> dict[str, Any]:
-    """A ListOffsets request for one partition, by default for its end."""
+    """Return a ListOffsets request for one partition, by default for its end."""
     entry = {"partition_index": partition, "current_leader_epoch": leader_epoch, "timestamp": timestamp}
     topics = [{"name": topic, "partitions": [entry]}]
     return {"replica_id": -1, "isolation_level": isolation_level, "topics": topics}

@@ -29,7 +29,7 @@ from tests.waiting import wait_until
 
 
 def config(path: Path, **kafka_names: object) -> BrokerConfig:
-    """A broker's configuration on a free port."""
+    """Return a broker's configuration on a free port."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=path, **kafka_names)
 
 

@@ -52,7 +52,7 @@ class WireClient:
             pass
 
     def frame(self, api_key: int, version: int, body: bytes, *, client_id: bytes | None = b"wire") -> bytes:
-        """A request's bytes; its correlation id is one more than the last."""
+        """Return a request's bytes; its correlation id is one more than the last."""
         self._correlation_id += 1
         header = struct.pack(">hhi", api_key, version, self._correlation_id)
         header += struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
@@ -73,7 +73,7 @@ class WireClient:
         return struct.unpack(">i", frame[:4])[0], frame[4:]
 
     async def receive(self, api_key: int, version: int, correlation_id: int | None = None) -> Any:
-        """The next answer, decoded; it must be of the expected request and hold nothing else."""
+        """Return the next answer, decoded; it must be of the expected request and hold nothing else."""
         found, body = await self.receive_frame()
         assert found == (self._correlation_id if correlation_id is None else correlation_id)
         if response_header_version(api_key, version):
@@ -135,7 +135,7 @@ class WireClient:
 
 
 def batch_of(values: Sequence[bytes], *, timestamp: int | None = None, **batch: Any) -> bytes:
-    """A batch as a producer sends it, stamped now unless told otherwise: an old producer is forgotten by a restart."""
+    """Return a batch as a producer sends it, stamped now unless told otherwise: an old producer is forgotten by a restart."""
     now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
     return bytes(
         build_batch([Record(offset, now, None, value) for offset, value in enumerate(values)], base_offset=0, **batch)
@@ -143,7 +143,7 @@ def batch_of(values: Sequence[bytes], *, timestamp: int | None = None, **batch: 
 
 
 def produce_fields(topic: str, partition: int, records: bytes | None, *, acks: int = -1) -> dict[str, Any]:
-    """A Produce request for one partition."""
+    """Return a Produce request for one partition."""
     return {
         "transactional_id": None,
         "acks": acks,
@@ -163,7 +163,7 @@ def fetch_fields(
     partition_max_bytes: int = 1 << 20,
     leader_epoch: int = -1,
 ) -> dict[str, Any]:
-    """A Fetch request for one partition, up to version 12."""
+    """Return a Fetch request for one partition, up to version 12."""
     return {
         "replica_id": -1,
         "max_wait_ms": max_wait_ms,

@@ -128,7 +128,7 @@ class CleanerLog:
         return self.log.roll().base_offset
 
     def in_another_machine(self) -> CleanerLog:
-        """A copy of its files, opened there; a cached log stays as it is."""
+        """Return a copy of its files, opened there; a cached log stays as it is."""
         log = copy.copy(self)
         log.clock = SettableClock(self.now_ms)
         log.env = self.env.copy(log.clock)
@@ -158,7 +158,7 @@ class CleanerLog:
         max_keys: int = 1_000_000,
         **fields: Any,
     ) -> CleanPlan:
-        """The plan of a round up to the active segment, or to `end`."""
+        """Return the plan of a round up to the active segment, or to `end`."""
         plan = make_plan(
             self.log,
             self.first_dirty if first_dirty is None else first_dirty,
@@ -191,7 +191,7 @@ class CleanerLog:
         return found
 
     def batch(self, base_offset: int) -> StoredBatch:
-        """The batch that begins at `base_offset`."""
+        """Return the batch that begins at `base_offset`."""
         return next(batch for batch in self.stored() if batch.header.base_offset == base_offset)
 
     def bases(self) -> list[int]:

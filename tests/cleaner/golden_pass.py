@@ -61,7 +61,7 @@ class Case:
         self.steps: list[dict[str, Any]] = self.fields["steps"]
 
     def directory(self, top: str) -> dict[str, StoredFile]:
-        """The files of one log directory by their paths in it."""
+        """Return the files of one log directory by their paths in it."""
         return {path.removeprefix(f"{top}/"): file for path, file in self.files.items() if path.startswith(f"{top}/")}
 
 
@@ -81,7 +81,7 @@ def read_cases(archive: Path) -> dict[str, Case]:
 
 
 def as_in(version: str, case: Case) -> Case:
-    """A case of Kafka 4.3 as `version` has it: the same inputs, and its own outputs and figures where they differ."""
+    """Return a case of Kafka 4.3 as `version` has it: the same inputs, and its own outputs and figures where they differ."""
     if version == KAFKA_4_3:
         return case
     newer = read_cases(DIFFERS_IN_4_4).get(case.name)
@@ -150,7 +150,7 @@ def segment_files(files: dict[str, StoredFile]) -> dict[str, bytes]:
 
 
 def offsets(files: dict[str, StoredFile], name: str) -> list[bytes]:
-    """The lines of a checkpoint file, none if it is missing."""
+    """Return the lines of a checkpoint file, none if it is missing."""
     return sorted(files.get(name, StoredFile()).splitlines()[2:])
 
 
@@ -180,7 +180,7 @@ def check_pass(
 
 
 def above_log_start(files: dict[str, StoredFile], log_start_offset: int) -> dict[str, StoredFile]:
-    """All but the producer snapshots up to the log start: nobody reads them, and Kafka removes them a bit sooner."""
+    """Return all but the producer snapshots up to the log start: nobody reads them, and Kafka removes them a bit sooner."""
     return {
         path: content
         for path, content in files.items()

@@ -13,7 +13,7 @@ from tests.naive_cleaner import NaiveBatch, NaiveRecord, Protected, naive_round
 
 
 def naive_bytes(log: CleanerLog, plan: CleanPlan) -> bytes:
-    """All batches that the round of `plan` over `log` leaves, in a row. The plan begins and ends at bases of segments."""
+    """Return all batches that the round of `plan` over `log` leaves, in a row. The plan begins and ends at bases of segments."""
     stored = {batch.header.base_offset: batch for batch in log.stored()}
     left = naive_round(
         [naive(batch) for batch in stored.values()],
@@ -31,7 +31,7 @@ def naive_bytes(log: CleanerLog, plan: CleanPlan) -> bytes:
 
 
 def naive(batch: StoredBatch) -> NaiveBatch:
-    """A stored batch in the model's words."""
+    """Return a stored batch in the model's words."""
     header = batch.header
     return NaiveBatch(
         header.base_offset,

@@ -35,7 +35,7 @@ class Missing(Exception):
 
 
 def python(program: str) -> Callable[[Path], list[str]]:
-    """A program in Python, with the interpreter of the tests."""
+    """Return a program in Python, with the interpreter of the tests."""
     return lambda _: [sys.executable, str(CLIENTS / program)]
 
 
@@ -58,7 +58,7 @@ def kafkajs(_: Path) -> list[str]:
 
 
 def go(directory: str, place: Path = CLIENTS) -> Callable[[Path], list[str]]:
-    """A program in Go, built from modules that are on the machine."""
+    """Return a program in Go, built from modules that are on the machine."""
 
     def build(scratch: Path) -> list[str]:
         program = scratch / directory
@@ -81,7 +81,7 @@ def go(directory: str, place: Path = CLIENTS) -> Callable[[Path], list[str]]:
 
 
 def kafka_jars() -> str:
-    """The class path of KAFKA_HOME. Raises Missing."""
+    """Return the class path of KAFKA_HOME. Raises Missing."""
     home = os.environ.get("KAFKA_HOME")
     if not home or not list(Path(home, "libs").glob("kafka-clients-*.jar")):
         raise Missing("KAFKA_HOME names no directory with libs/kafka-clients-*.jar")
@@ -89,7 +89,7 @@ def kafka_jars() -> str:
 
 
 def java(_: Path) -> list[str]:
-    """The program in Java, compiled as it is started."""
+    """Return the program in Java, compiled as it is started."""
     return [found("java"), "-XX:TieredStopAtLevel=1", "-cp", kafka_jars(), str(CLIENTS / "JavaClient.java")]
 
 
@@ -101,7 +101,7 @@ def kafka_tools(_: Path) -> list[str]:
 
 
 def kcat(_: Path) -> list[str]:
-    """The program around kcat."""
+    """Return the program around kcat."""
     found("kcat")
     return [sys.executable, str(CLIENTS / "kcat_client.py")]
 

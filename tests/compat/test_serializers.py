@@ -64,7 +64,7 @@ def broker(registries: RegistryServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 def java(scratch: Path) -> list[str]:
-    """The program in Java, with the libraries of Maven's repository. Raises Missing."""
+    """Return the program in Java, with the libraries of Maven's repository. Raises Missing."""
     place = scratch / "classpath"
     done = subprocess.run(
         [found("mvn"), "-q", "-o", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={place}"],
@@ -76,7 +76,7 @@ def java(scratch: Path) -> list[str]:
 
 
 def python(_: Path) -> list[str]:
-    """The program in Python. Raises Missing."""
+    """Return the program in Python. Raises Missing."""
     program = [sys.executable, str(HERE / "confluent_serializers.py")]
     imports = "import confluent_kafka.schema_registry.avro, confluent_kafka.schema_registry.json_schema"
     done = subprocess.run([sys.executable, "-c", imports], capture_output=True, text=True, check=False)

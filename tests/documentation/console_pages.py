@@ -53,12 +53,12 @@ class Step(NamedTuple):
 
 
 def steps(page: Path) -> list[Step]:
-    """The commands of a page."""
+    """Return the commands of a page."""
     return [step for block in BLOCK.findall(page.read_text()) for step in steps_of(block)]
 
 
 def steps_of(block: str) -> list[Step]:
-    """The commands of one block."""
+    """Return the commands of one block."""
     found: list[Step] = []
     is_open = False
     for line in block.splitlines():
@@ -77,7 +77,7 @@ def steps_of(block: str) -> list[Step]:
 
 
 def commands_of(block: str) -> list[list[str]]:
-    """The lines of each command of a block, without what they print."""
+    """Return the lines of each command of a block, without what they print."""
     found: list[list[str]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -103,7 +103,7 @@ VARIABLE = (
 
 
 def plain(text: str) -> str:
-    """A text without what differs from run to run, and without its lines' ends, since wrapped ones may end elsewhere."""
+    """Return a text without what differs from run to run, and without its lines' ends, since wrapped ones may end elsewhere."""
     text = " ".join(text.split())
     for pattern, word in VARIABLE:
         text = pattern.sub(word, text)

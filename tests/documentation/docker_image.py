@@ -35,14 +35,14 @@ class Step(NamedTuple):
     arguments: str
 
     def words(self) -> list[str]:
-        """The arguments of the exec form, `["a", "b"]`."""
+        """Return the arguments of the exec form, `["a", "b"]`."""
         words = json.loads(self.arguments)
         assert isinstance(words, list)
         return words
 
 
 def read_stages(dockerfile: Path) -> list[list[Step]]:
-    """The instructions of a Dockerfile in order, for each of its stages; what is before the first is left out."""
+    """Return the instructions of a Dockerfile in order, for each of its stages; what is before the first is left out."""
     lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     stages: list[list[Step]] = []
@@ -97,7 +97,7 @@ class Image:
         assert self.metadata["ENV"] == f"HOME={self._home}"
 
     def in_place(self, text: str) -> str:
-        """A text of the image, such as a word of a command, with paths of the image replaced by ours."""
+        """Return a text of the image, such as a word of a command, with paths of the image replaced by ours."""
         for path, ours in self.places.items():
             text = re.sub(rf"(?<![\w.-]){re.escape(path)}(?![\w.-])", str(ours), text)
         return text

@@ -66,7 +66,7 @@ class Witness(Teller):
 
 
 def customers_in(copy: Path) -> set[str]:
-    """The customers in one of the SQLite copies."""
+    """Return the customers in one of the SQLite copies."""
     with closing(sqlite3.connect(copy)) as database:
         return {number for (number,) in database.execute("SELECT number FROM customers")}
 
@@ -82,7 +82,7 @@ def waited_for_processors_s() -> float:
 
 
 def excerpt_of_readme() -> list[str]:
-    """The claims that the README shows."""
+    """Return the claims that the README shows."""
     lines = [line.removeprefix("    ") for line in (ROOT / "README.md").read_text().splitlines()]
     claims = [line for line in lines if line.startswith("   ✓ ")]
     assert len(claims) > 5

@@ -23,12 +23,12 @@ ADDRESS = "127.0.0.1:9092"
 
 
 def examples(page: str) -> list[str]:
-    """The Python blocks of a page."""
+    """Return the Python blocks of a page."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def client(example: str) -> str:
-    """The client library that an example imports, as its id."""
+    """Return the client library that an example imports, as its id."""
     found = re.search(r"^from (\w+)", example, re.MULTILINE)
     assert found
     return found[1]
@@ -42,7 +42,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def tour() -> list[str]:
-    """The clients of the README, and those of the page that it links to."""
+    """Return the clients of the README, and those of the page that it links to."""
     blocks = examples("README.md") + examples("docs/how-to/connect-a-client.md")
     return [block for block in blocks if ADDRESS in block]
 

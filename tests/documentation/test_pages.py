@@ -30,7 +30,7 @@ def pages() -> list[Path]:
 
 @cache
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as the repository's web view makes them."""
+    """Return the anchors of a page's headings, as the repository's web view makes them."""
     text = re.sub(r"^(`{3,})[^\n]*\n.*?^\1$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     found: list[str] = []
     for heading in HEADING.findall(text):
@@ -58,7 +58,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def shown(path: Path) -> str:
-    """A page as the test's id."""
+    """Return a page as the test's id."""
     return str(path.relative_to(ROOT))
 
 

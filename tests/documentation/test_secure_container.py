@@ -18,7 +18,7 @@ PASSWORD, TOKEN = "correct-horse-battery", "t" * 40
 
 
 def settings(directory: Path) -> dict[str, str]:
-    """The file's settings, with its places in a directory of the test's and free ports on loopback."""
+    """Return the file's settings, with its places in a directory of the test's and free ports on loopback."""
     for name in ("secrets", "keys"):
         (directory / name).mkdir()
     (directory / "secrets" / "broker.pem").write_text(of_broker().certificate + of_broker().key)

@@ -35,7 +35,7 @@ LOOK_AGAIN_S = 0.05
 
 
 def services() -> dict[str, dict[str, Any]]:
-    """The services of compose.yaml by their names."""
+    """Return the services of compose.yaml by their names."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
     return found
 
@@ -105,7 +105,7 @@ class Services:
         self.bootstrap = f"localhost:{ports['9092'].number}"
 
     def words(self, command: list[str]) -> list[str]:
-        """A command as it is run here."""
+        """Return a command as it is run here."""
         return [self._word(word) for word in command]
 
     def _word(self, word: str) -> str:

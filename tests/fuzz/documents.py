@@ -52,7 +52,7 @@ ODD: tuple[Any, ...] = (None, True, -1, 0, 2**70, 1.5, "", "x" * 5000, "\ud800",
 
 
 def spoiled(rng: random.Random, tree: Any) -> Any:
-    """A tree one to three of whose nodes are replaced, removed or doubled."""
+    """Return a tree one to three of whose nodes are replaced, removed or doubled."""
     tree = copy.deepcopy(tree)
     for _ in range(rng.randint(1, 3)):
         node = tree
@@ -78,7 +78,7 @@ def spoiled(rng: random.Random, tree: Any) -> Any:
 
 
 def as_json(rng: random.Random, tree: Any) -> bytes:
-    """A damaged document of JSON."""
+    """Return a damaged document of JSON."""
     if rng.random() < 0.6:
         return json.dumps(spoiled(rng, tree)).encode()
     return damage(rng, json.dumps(tree).encode())

@@ -74,7 +74,7 @@ async def until_zero(ask: Callable[[], Awaitable[object]]) -> None:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """The files by their paths."""
+    """Return the files by their paths."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -100,7 +100,7 @@ def damaged_log(rng: random.Random, data: bytes) -> bytes:
 
 
 def damaged(rng: random.Random, name: str, data: bytes) -> bytes:
-    """A damaged file."""
+    """Return a damaged file."""
     if name.endswith(".log") and rng.random() < 0.7:
         return damaged_log(rng, data)
     return damage(rng, data)

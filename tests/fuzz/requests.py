@@ -112,7 +112,7 @@ def bodies(key: int, version: int) -> list[bytes]:
 
 
 def _known(rng: random.Random, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields, most of which name what exists, in small numbers."""
+    """Return the fields, most of which name what exists, in small numbers."""
     for name, value in fields.items():
         if isinstance(value, dict):
             _known(rng, value)
@@ -139,7 +139,7 @@ def _value(rng: random.Random, name: str, value: Any) -> Any:
 
 
 def frame_of(rng: random.Random) -> bytes:
-    """A frame of any API and version, valid or damaged."""
+    """Return a frame of any API and version, valid or damaged."""
     key = rng.choice(_KEYS)
     version = rng.randint(SERVED[key].min, SERVED[key].max)
     body = rng.choice(bodies(key, version))

@@ -53,5 +53,5 @@ def watched(context: str) -> Iterator[None]:
 
 
 def resident_bytes() -> int:
-    """The memory of this process."""
+    """Return the memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -161,7 +161,7 @@ async def tls_stalled(target: Target, size: int) -> str:
 
 
 async def tls_garbage(target: Target, size: int) -> str:
-    """A ClientHello with garbage in it, or after it."""
+    """Return a ClientHello with garbage in it, or after it."""
     hello = client_hello(target)
     for number in range(size):
         spoiled = bytearray(hello)
@@ -172,7 +172,7 @@ async def tls_garbage(target: Target, size: int) -> str:
 
 
 def client_hello(target: Target) -> bytes:
-    """The first message of a client."""
+    """Return the first message of a client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     session = target.context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with suppress(ssl.SSLWantReadError):

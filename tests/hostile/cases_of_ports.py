@@ -51,7 +51,7 @@ async def guesses(target: Target, size: int) -> str:
 
 
 async def client_ids(target: Target, size: int) -> str:
-    """A client id for each request, against a quota for client ids."""
+    """Return a client id for each request, against a quota for client ids."""
     async with WireClient(target.plain) as wire:
         entity = {"entity": [{"entity_type": "client-id", "entity_name": None}]}
         ops = {"ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}]}
@@ -131,7 +131,7 @@ async def http_bombs(target: Target, size: int) -> str:
 
 
 async def renegotiations(target: Target, size: int) -> str:
-    """A client of TLS 1.2 that asks for a new handshake again and again."""
+    """Return a client of TLS 1.2 that asks for a new handshake again and again."""
     host, _, port = target.tls.rpartition(":")
     process = await asyncio.create_subprocess_exec(
         "openssl", "s_client", "-connect", f"{host}:{port}", "-tls1_2", "-legacy_renegotiation",

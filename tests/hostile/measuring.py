@@ -57,7 +57,7 @@ class Figures:
     detail: str
 
     def broken(self) -> list[str]:
-        """The bounds that it breaks."""
+        """Return the bounds that it breaks."""
         found = []
         if self.computed_ms > MAX_P99_MS:
             found.append("p99")
@@ -164,7 +164,7 @@ async def second_client(target: Target, *, is_new: bool) -> AsyncIterator[dict[s
 
 
 def p99(ordered: list[float]) -> float:
-    """The 99th percentile."""
+    """Return the 99th percentile."""
     return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 

@@ -48,7 +48,7 @@ def end(connections: Iterable[socket.socket]) -> None:
 
 
 def request(key: int, version: int, fields: dict[str, Any], client_id: bytes = b"hostile") -> bytes:
-    """A request's frame."""
+    """Return a request's frame."""
     return WireClient(":0").frame(key, version, encode_request_fields(key, version, fields), client_id=client_id)
 
 
@@ -79,7 +79,7 @@ async def push(connection: socket.socket, data: bytes, seconds: float) -> int:
 async def pipelined(
     target: Target, frame: bytes, count: int, seconds: float = 3.0, *, address: str | None = None
 ) -> str:
-    """The same request over and over on some connections whose answers are read."""
+    """Return the same request over and over on some connections whose answers are read."""
     connections = await opened(address or target.plain, count)
     chunk = frame * max(1, (256 << 10) // len(frame))
     read = await asyncio.gather(

@@ -159,13 +159,13 @@ def apart(look: Callable[[kinds.Running], _Found], broker: kinds.Running) -> _Fo
 
 
 def levels(broker: kinds.Running) -> dict[str, int]:
-    """The finalized levels that a broker tells its clients."""
+    """Return the finalized levels that a broker tells its clients."""
     answer = broker.wire(API_VERSIONS, 4, {"client_software_name": "check", "client_software_version": "1"})
     return {one.name: int(one.max_version_level) for one in answer.finalized_features}
 
 
 def state(broker: kinds.Running) -> dict[str, Any]:
-    """All that has to be the same in every broker; None is what a broker does not have."""
+    """Return all that has to be the same in every broker; None is what a broker does not have."""
     admin = AdminClient(broker.servers)
     anything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
@@ -370,7 +370,7 @@ def _opened_by(
 
 
 def kafka_node(release: str, programs: Programs, level: int) -> Node:
-    """A Kafka."""
+    """Yield a Kafka."""
 
     @contextmanager
     def run(path: Path) -> Iterator[kinds.Running]:
@@ -386,7 +386,7 @@ def kafka_node(release: str, programs: Programs, level: int) -> Node:
 def diamant_node(
     name: str, programs: Programs, settings: Sequence[str], level: int, makes: int, **formats: Any
 ) -> Node:
-    """A Diamant: the present one has HTTP beside its port, and a clock that can be moved."""
+    """Yield a Diamant: the present one has HTTP beside its port, and a clock that can be moved."""
 
     @contextmanager
     def run(path: Path) -> Iterator[kinds.Running]:

@@ -97,7 +97,7 @@ def clean(programs: Programs, directory: Path, master: str) -> None:
 
 
 def latest(rows: list[Row]) -> dict[bytes | None, Row]:
-    """The last record of each key."""
+    """Return the last record of each key."""
     return {row.key: row for row in rows}
 
 

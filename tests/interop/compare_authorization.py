@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 def kafka_settings(port: int, controller_port: int) -> list[str]:
-    """A node whose clients authenticate, and whose controller does not ask them to."""
+    """Return a node whose clients authenticate, and whose controller does not ask them to."""
     listeners = f"CLIENTS://127.0.0.1:{port},INNER://127.0.0.1:{controller_port + 1}"
     return [
         f"listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}",
@@ -170,7 +170,7 @@ def check_directories(launcher: list[str], work: Path) -> list[str]:
 
 
 def differences(kafkas: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """A line for each question that is not answered alike."""
+    """Return a line for each question that is not answered alike."""
     return [
         f"{name}\n    Kafka   {json.dumps(kafkas[name])}\n    Diamant {json.dumps(ours.get(name))}"
         for name in kafkas

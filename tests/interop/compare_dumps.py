@@ -89,7 +89,7 @@ def in_kafkas_words(item: Item) -> str:
 
 
 def batch_line(item: BatchItem) -> str:
-    """A batch; those of magic 0 and 1 have fewer fields."""
+    """Return a batch; those of magic 0 and 1 have fewer fields."""
     kind = "NoTimestampType" if item.magic == 0 else item.timestamp_type
     end = f"{kind}: {item.max_timestamp} size: {item.size} magic: {item.magic} compresscodec: {item.codec} crc: {item.crc}"
     end += f" isvalid: {str(item.crc_is_valid).lower()}"
@@ -106,7 +106,7 @@ def batch_line(item: BatchItem) -> str:
 
 
 def record_line(item: RecordItem) -> str:
-    """A record, as `normal` leaves it."""
+    """Return a record, as `normal` leaves it."""
     line = (
         f"| offset: {item.offset} timestamp: {item.timestamp} keySize: {size(item.key)} valueSize: {size(item.value)}"
     )
@@ -127,7 +127,7 @@ def size(data: bytes | None) -> int:
 
 
 def camel(name: str) -> str:
-    """A field's name as Kafka writes it."""
+    """Return a field's name as Kafka writes it."""
     first, *rest = name.split("_")
     return first + "".join(map(str.title, rest))
 

@@ -60,7 +60,7 @@ class Load:
         self._producer.flush(10)
 
     def check(self, seen: Contents) -> tuple[list[str], str]:
-        """All that was acknowledged is there, and at every offset the number that was sent for it; faults and a remark."""
+        """Return all that was acknowledged is there, and at every offset the number that was sent for it; faults and a remark."""
         rows = seen.records[self.topic, 0]
         faults = list(self.faults)
         if len(rows) < self.acknowledged:
@@ -142,7 +142,7 @@ def check_killed(programs: Programs, seed: int, who: str) -> None:
 
 
 def without_load(seen: Contents) -> Contents:
-    """The same without what the load moved: the bounds and records of its topics."""
+    """Return the same without what the load moved: the bounds and records of its topics."""
     return seen._replace(
         bounds={partition: row for partition, row in seen.bounds.items() if partition[0] not in LOAD_TOPICS},
         by_time={partition: row for partition, row in seen.by_time.items() if partition[0] not in LOAD_TOPICS},

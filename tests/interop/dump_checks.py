@@ -16,7 +16,7 @@ COMPLAINT = re.compile(
 
 
 def complaints(output: str) -> list[str]:
-    """The lines of a tool's output that speak of a fault.
+    """Return the lines of a tool's output that speak of a fault.
 
     dump-log finds the first record of every segment but the first non-consecutive ("-1 is followed by 1080"): it compares with
     a start of -1, whoever wrote the file.

@@ -75,7 +75,7 @@ class Running(NamedTuple):
         return {"bootstrap.servers": self.kafka, "log_level": 0}
 
     def call(self, method: str, path: str, fields: dict[str, Any] | None = None) -> Any:
-        """A request over HTTP; HTTPError."""
+        """Return a request over HTTP; HTTPError."""
         body = None if fields is None else json.dumps(fields).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.http}{path}", method=method, data=body, headers=headers)
@@ -83,7 +83,7 @@ class Running(NamedTuple):
             return json.loads(answer.read())
 
     def wire(self, api_key: int, version: int, fields: dict[str, Any]) -> Any:
-        """A request of Kafka's that no client library of Python has."""
+        """Return a request of Kafka's that no client library of Python has."""
 
         async def ask() -> Any:
             async with WireClient(self.kafka) as client:
@@ -150,7 +150,7 @@ def compact(broker: Running, topic: str) -> None:
 
 
 def transact(broker: Running, transactional_id: str, topic: str, end: str, group: Consumer | None = None) -> Producer:
-    """A transaction that commits, aborts, or stays open as long as the producer."""
+    """Return a transaction that commits, aborts, or stays open as long as the producer."""
     producer = Producer({**broker.servers, "transactional.id": transactional_id, "transaction.timeout.ms": 900_000})
     producer.init_transactions(DONE_S)
     producer.begin_transaction()
@@ -168,7 +168,7 @@ def transact(broker: Running, transactional_id: str, topic: str, end: str, group
 
 
 def read_in_group(broker: Running, topic: str, count: int, **conf: Any) -> Consumer:
-    """A member of a group that has read and committed so many records."""
+    """Return a member of a group that has read and committed so many records."""
     defaults = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
     member = Consumer({**broker.servers, **defaults, **{name.replace("_", "."): value for name, value in conf.items()}})
     member.subscribe([topic])
@@ -250,7 +250,7 @@ def redact(broker: Running, topic: str, wait_ms: int) -> None:
 
 
 def write_erasures(broker: Running, *, is_redacting: bool) -> list[Consumer | Producer]:
-    """An erasure and a redaction that are over, an erasure that waits for its tombstone, and what a transaction holds up.
+    """Return an erasure and a redaction that are over, an erasure that waits for its tombstone, and what a transaction holds up.
 
     That is an erasure or a redaction, as one waits for the other.
     """
@@ -326,7 +326,7 @@ def look(broker: Running) -> dict[str, Any]:
 
 
 def acls(admin: AdminClient) -> list[str]:
-    """All ACLs as text; none where there is no authorizer."""
+    """Return all ACLs as text; none where there is no authorizer."""
     anything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
@@ -339,7 +339,7 @@ def acls(admin: AdminClient) -> list[str]:
 
 
 def changed_configs(admin: AdminClient, kind: ConfigResource.Type, name: str) -> dict[str, str]:
-    """The configurations that were set while the broker ran."""
+    """Return the configurations that were set while the broker ran."""
     dynamic = {
         source.value
         for source in (

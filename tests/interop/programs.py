@@ -197,7 +197,7 @@ def is_listening(port: int) -> bool:
 
 
 def free_port(first: int) -> int:
-    """The first port from `first` on that is free now together with the next one."""
+    """Return the first port from `first` on that is free now together with the next one."""
     for port in range(first, first + 90, 2):
         with socket.socket() as one, socket.socket() as two:
             for number, each in enumerate((one, two)):
@@ -212,7 +212,7 @@ def free_port(first: int) -> int:
 
 
 def command_line(document: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """The options that the checks with both brokers have in common."""
+    """Return the options that the checks with both brokers have in common."""
     parser = argparse.ArgumentParser(
         description=(document or "").split("\n\n")[0],
         epilog=epilog,

@@ -27,7 +27,7 @@ AUTHORIZER = {"authorizer_class_name": "StandardAuthorizer", "super_users": "Use
 
 
 def name(archive: Path) -> str:
-    """The id of a test."""
+    """Return the id of a test."""
     return archive.name.removesuffix(".tar.xz")
 
 
@@ -56,18 +56,18 @@ class Golden:
             yield broker
 
     def certificates(self, state: str) -> list[dict[str, Any]]:
-        """The certificates with a state."""
+        """Return the certificates with a state."""
         return [json.loads(path.read_bytes()) for path in (self.place / "data").glob(f"*.{state}.json")]
 
 
 def outcome(admin: Admin, certificate: dict[str, Any], **subject: str) -> str:
-    """The answer to a verification with the right public key."""
+    """Return the answer to a verification with the right public key."""
     answer = admin.verify(certificate, public_key=certificate["signature"]["public_key"], **subject)
     return str(answer["outcome"])
 
 
 def running(broker: BlockingBroker) -> Running:
-    """The addresses for `look`."""
+    """Return the addresses for `look`."""
     assert broker.http_url
     return Running(broker.bootstrap_servers, broker.http_url)
 

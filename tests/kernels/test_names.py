@@ -10,7 +10,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "diamant" / "kernels"
 
 
 def meanings(source: Path) -> dict[str, str]:
-    """The names that a kernel defines or imports at its top, and what each stands for there."""
+    """Return the names that a kernel defines or imports at its top, and what each stands for there."""
     found: dict[str, str] = {}
     for node in ast.parse(source.read_text()).body:
         if isinstance(node, ast.FunctionDef):

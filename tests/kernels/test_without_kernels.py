@@ -159,7 +159,7 @@ def test_a_command_that_needs_kernels_is_refused_in_one_line(
 
 
 def make_log(tmp_path: Path) -> Path:
-    """A partition of one segment, with two records of a key."""
+    """Return a partition of one segment, with two records of a key."""
     log = tmp_path / "logs" / "users-0"
     log.mkdir(parents=True)
     batches = [bytearray(build_batch([Record(0, 1, b"k", b"v")])) for _ in range(2)]

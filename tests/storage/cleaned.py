@@ -11,7 +11,7 @@ from diamant.storage.segments.segment import Segment
 
 
 def batches(log: Log, segment: Segment) -> list[bytes]:
-    """The batches of a segment, one by one."""
+    """Return the batches of a segment, one by one."""
     data = log.env.read_bytes(segment.path)
     found = []
     position = 0

@@ -21,7 +21,7 @@ EXPIRATION_MS = 86_400_000
 def create_one(
     env: Env, config: LogConfig | None = None, *, path: str = PATH, expiration_ms: int = EXPIRATION_MS
 ) -> Log:
-    """A new, empty log; partition and topic are those of the path."""
+    """Return a new, empty log; partition and topic are those of the path."""
     topic, _, partition = path.rpartition("/")[2].rpartition("-")
     return create_log(
         env, path, topic, int(partition), TOPIC_ID, config or LogConfig(), Validation(), producer_expiration_ms=expiration_ms

@@ -20,7 +20,7 @@ _KNOWN = ("", STANDARD_AUTHORIZER, STANDARD_AUTHORIZER.rpartition(".")[2])
 
 
 def super_users_of(text: str) -> frozenset[str]:
-    """The principals in `User:alice;User:bob`. Raises ValueError if an entry is not a principal."""
+    """Return the principals in `User:alice;User:bob`. Raises ValueError if an entry is not a principal."""
     names = frozenset(one.strip() for one in text.split(";")) - {""}
     for name in names:
         kind, _, rest = name.partition(":")

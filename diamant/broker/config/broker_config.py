@@ -141,7 +141,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return changed
 
     def elsewhere(self, data_dir: str, **kafka_names: Any) -> BrokerConfig:
-        """The static part of this configuration, for another broker in another directory, on free ports."""
+        """Return the static part of this configuration, for another broker in another directory, on free ports."""
         given = self._given()
         for name in ("log.dir", "metadata.log.dir", "advertised.listeners"):
             given.pop(name, None)
@@ -151,7 +151,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
 
     def of_broker(self, broker: int) -> BrokerConfig:
-        """The static part of this configuration as one of several brokers has it: its id, rack and addresses."""
+        """Return the static part of this configuration as one of several brokers has it: its id, rack and addresses."""
         given = self._given()
         given.pop("broker.id", None)
         given["node.id"], given["broker.rack"] = str(self.node_id + broker), self.racks[broker] or ""
@@ -165,7 +165,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return changed
 
     def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
-        """The full name and the value of a setting of a listener, or of one of its mechanisms.
+        """Return the full name and the value of a setting of a listener, or of one of its mechanisms.
 
         The most specific wins: listener and mechanism, then listener, then broker. Raises ConfigError if the value is not
         allowed.
@@ -181,12 +181,12 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return is_of_listener or any(setting in layer for layer in self._layers.values())
 
     def _given(self) -> dict[str, str]:
-        """The texts given at the start that have an effect."""
+        """Return the texts given at the start that have an effect."""
         passed_on = {SPARK_CONF_PREFIX + name: text for name, text in self.spark_conf.items()}
         return {**self._layers[ConfigSource.STATIC_BROKER_CONFIG], **passed_on, **self.static_others}
 
     def __getitem__(self, name: str) -> Value:
-        """The value of a row of `BROKER_CONFIGS`; KeyError for other names."""
+        """Return the value of a row of `BROKER_CONFIGS`; KeyError for other names."""
         return self._values[name]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -253,11 +253,11 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return found
 
     def topic_default(self, name: str) -> Value:
-        """The value of a topic configuration for topics that do not set it. Raises KeyError for other names."""
+        """Return the value of a topic configuration for topics that do not set it. Raises KeyError for other names."""
         return self._topic_defaults[name]
 
     def sources(self, name: str) -> list[ConfigSynonym]:
-        """All sources of a broker configuration's value, the winner first. Raises KeyError for other names."""
+        """Return all sources of a broker configuration's value, the winner first. Raises KeyError for other names."""
         key = BROKER_CONFIGS[name]
         found = []
         for source, layer in self._layers.items():
@@ -323,7 +323,7 @@ def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) 
 
 
 def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """The settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case;
+    """Return the settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case;
     Raises ConfigError for an invalid value.
     """
     found = {}
@@ -388,7 +388,7 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
 
 
 def _usable(texts: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic texts that have an effect. Another broker may have checked them when they were set."""
+    """Return the dynamic texts that have an effect. Another broker may have checked them when they were set."""
     usable = {}
     for name, text in texts.items():
         try:
@@ -414,7 +414,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _name_of(keyword: str) -> str:
-    """The configuration of a keyword; TypeError for an unknown one. Only properties may have names of other programs."""
+    """Return the configuration of a keyword; TypeError for an unknown one. Only properties may have names of other programs."""
     name = {"tls": TLS, "brokers": BROKERS}.get(keyword) or keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
@@ -439,7 +439,7 @@ def _without_effect(setting: tuple[str, str]) -> str:
 
 
 def _hint(name: str) -> str:
-    """The known name that was probably meant, unless the name is one of Kafka's."""
+    """Return the known name that was probably meant, unless the name is one of Kafka's."""
     setting = setting_of_listener(name) or name
     similar = [] if setting in KAFKA_ONLY else difflib.get_close_matches(setting, BROKER_CONFIGS, n=1, cutoff=0.85)
     return f" Did you mean {name[: -len(setting)]}{similar[0]}?" if similar else ""
@@ -496,7 +496,7 @@ def _data_dir(values: Mapping[str, Value]) -> str:
 
 
 def _listeners(values: Mapping[str, Value], *, is_map_set: bool) -> tuple[list[Listener], list[Listener]]:
-    """The listeners to bind and the advertised listeners, in the same order."""
+    """Return the listeners to bind and the advertised listeners, in the same order."""
     if "broker" not in _strings(values["process.roles"]):
         raise ConfigError("process.roles: broker must be among them")
     controllers = {name.upper() for name in _strings(values["controller.listener.names"])}
@@ -554,7 +554,7 @@ def check_cleaner_memory(values: Mapping[str, Value]) -> None:
 
 
 def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
-    """The broker's default of each topic configuration, with Kafka's precedence of ms, minutes and hours
+    """Return the broker's default of each topic configuration, with Kafka's precedence of ms, minutes and hours
     (``AbstractKafkaConfig``).
     """
     defaults = {key.name: values[key.synonyms[0]] if key.synonyms else key.default for key in TOPIC_CONFIGS.values()}
@@ -599,7 +599,7 @@ def _retention_ms(values: Mapping[str, Value]) -> int:
 
 
 def _first_ms(values: Mapping[str, Value], *candidates: tuple[str, int]) -> int:
-    """The first of (name, milliseconds per unit) that is set, in milliseconds, capped at the range of a long."""
+    """Return the first of (name, milliseconds per unit) that is set, in milliseconds, capped at the range of a long."""
     for name, unit_ms in candidates:
         value = values[name]
         if isinstance(value, int):

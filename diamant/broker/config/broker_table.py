@@ -64,7 +64,7 @@ def _check_retention(name: str, value: Value) -> None:
 
 
 def ip_overrides_of(text: str) -> dict[str, int]:
-    """The connection limits by host in `max.connections.per.ip.overrides`. Raises ValueError for an invalid text."""
+    """Return the connection limits by host in `max.connections.per.ip.overrides`. Raises ValueError for an invalid text."""
     found = {}
     for entry in filter(None, (one.strip() for one in text.split(","))):
         host, _, count = entry.rpartition(":")
@@ -545,7 +545,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _topic_defaults(explained: Iterable[str]) -> list[ConfigKey]:
-    """The rows derived from the table of topics: each synonym with the type, limits and default of its topic config."""
+    """Return the rows derived from the table of topics: each synonym with the type, limits and default of its topic config."""
     keys = []
     for topic_key in TOPIC_CONFIGS.values():
         for synonym in topic_key.synonyms:

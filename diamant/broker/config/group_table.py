@@ -258,7 +258,7 @@ def _of_the_broker(config: BrokerConfig, name: str) -> Value:
 
 
 def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
-    """A group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's."""
+    """Return a group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's."""
     text = overrides.get(name)
     if text is None:
         return _OF_THE_BROKER[name](config)
@@ -267,12 +267,12 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
 
 
 def text_of_group(name: str, overrides: Mapping[str, str]) -> str:
-    """A group's own value of a configuration that the broker has no value of, or the default."""
+    """Return a group's own value of a configuration that the broker has no value of, or the default."""
     return overrides.get(name, str(GROUP_CONFIGS[name].default).lower())
 
 
 def duration_ms(start: str) -> int | None:
-    """The milliseconds of a valid value `by_duration:...` of `share.auto.offset.reset`; None for its other values."""
+    """Return the milliseconds of a valid value `by_duration:...` of `share.auto.offset.reset`; None for its other values."""
     match = _DURATION.fullmatch(start)
     if match is None:
         return None
@@ -303,7 +303,7 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
 
 
 def _synonyms(key: ConfigKey, config: BrokerConfig) -> list[ConfigSynonym]:
-    """The sources of the value of a group that has none of its own: the broker's configuration, or the default."""
+    """Return the sources of the value of a group that has none of its own: the broker's configuration, or the default."""
     name = key.synonyms[0] if key.synonyms else key.name
     if key.synonyms and name not in KAFKA_ONLY:
         return list(config.sources(name))

@@ -105,7 +105,7 @@ def _is_for_tls(name: str, value: str, with_tls: Collection[str]) -> bool:
 
 
 def setting_of_listener(name: str) -> str:
-    """The setting in `listener.name.NAME.SETTING` or `listener.name.NAME.MECHANISM.SETTING`; empty for other names."""
+    """Return the setting in `listener.name.NAME.SETTING` or `listener.name.NAME.MECHANISM.SETTING`; empty for other names."""
     of_listener = _OF_A_LISTENER.fullmatch(name)
     if of_listener is None:
         return ""
@@ -114,7 +114,7 @@ def setting_of_listener(name: str) -> str:
 
 
 def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterable[str]:
-    """The names of a listener's own setting, most specific first; without the broker's name of it."""
+    """Yield the names of a listener's own setting, most specific first; without the broker's name of it."""
     prefix = f"listener.name.{listener.lower()}."
     if mechanism:
         yield f"{prefix}{mechanism.lower()}.{setting}"
@@ -122,7 +122,7 @@ def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterab
 
 
 def security_settings(properties: Mapping[str, str], listeners: Sequence[Listener]) -> list[str]:
-    """The names in `properties` that request security which none of these listeners provides."""
+    """Return the names in `properties` that request security which none of these listeners provides."""
     names = [listener.name for listener in listeners]
     with_sasl = {listener.name for listener in listeners if listener.security_protocol in SASL_PROTOCOLS}
     with_tls = {listener.name for listener in listeners if listener.security_protocol in TLS_PROTOCOLS}
@@ -138,7 +138,7 @@ def security_settings(properties: Mapping[str, str], listeners: Sequence[Listene
 def kept_for_kafka(
     image: MetadataImage, node_id: int, listeners: Sequence[Listener], *, has_authorizer: bool
 ) -> list[str]:
-    """The log line about a metadata log's security settings and ACLs that have no effect here; empty if there are none."""
+    """Return the log line about a metadata log's security settings and ACLs that have no effect here; empty if there are none."""
     kept = []
     for resource in ("", str(node_id)):
         kept += security_settings(image.configs.get((BROKER_RESOURCE, resource), {}), listeners)
@@ -156,7 +156,7 @@ def without_effect(names: Iterable[str]) -> str:
 
 
 def unprotected_ports(listeners: Sequence[Listener], http: Listener | None, *, has_token: bool) -> list[str]:
-    """The log lines about unprotected ports that other machines can reach, one per port."""
+    """Return the log lines about unprotected ports that other machines can reach, one per port."""
     told = [
         f"{listener} is open to any client: it has neither TLS nor SASL. Make it SASL_SSL or SSL, or listen on "
         "127.0.0.1: docs/how-to/secure-a-broker.md"

@@ -51,7 +51,7 @@ def validate_topic_configs(overrides: Mapping[str, str | None], broker: BrokerCo
 
 
 def append_to_list(name: str, current: str | None, addition: str) -> str:
-    """The value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no value of its own, so the default
+    """Return the value after IncrementalAlterConfigs APPEND. ``current`` None: the topic has no value of its own, so the default
     is extended.
     """
     entries = _list_entries("APPEND", name, current)
@@ -59,7 +59,7 @@ def append_to_list(name: str, current: str | None, addition: str) -> str:
 
 
 def subtract_from_list(name: str, current: str | None, removal: str) -> str:
-    """The value after IncrementalAlterConfigs SUBTRACT; missing entries are ignored."""
+    """Return the value after IncrementalAlterConfigs SUBTRACT; missing entries are ignored."""
     entries = _list_entries("SUBTRACT", name, current)
     for entry in _split(removal):
         if entry in entries:
@@ -68,7 +68,7 @@ def subtract_from_list(name: str, current: str | None, removal: str) -> str:
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """The configuration of a topic's logs: its own over the broker's defaults.
+    """Return the configuration of a topic's logs: its own over the broker's defaults.
 
     An override that does not parse is ignored: it was valid for the broker that wrote it, and its log directory must
     open here.

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
-    """The creation of each internal topic, by name."""
+    """Return the creation of each internal topic, by name."""
 
     async def create_offsets() -> None:
         await (await services.groups.loaded()).log.topic.ensure()

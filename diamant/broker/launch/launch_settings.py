@@ -64,7 +64,7 @@ def make_config(
 
 
 def _users(logins: Sequence[str]) -> dict[str, str] | None:
-    """The users of --user; None without the option."""
+    """Return the users of --user; None without the option."""
     try:
         return {login.user: login.password for login in map(read_login, logins)} or None
     except BadArgument as error:
@@ -87,5 +87,5 @@ def raise_file_limit() -> None:
 
 
 def one_line(error: StorageError | OSError) -> str:
-    """The message of an error for a user, in one line."""
+    """Return the message of an error for a user, in one line."""
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)

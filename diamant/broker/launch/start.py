@@ -219,7 +219,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
 
 
 def ready_line(broker: Broker) -> str:
-    """The addresses of a broker as a line of JSON."""
+    """Return the addresses of a broker as a line of JSON."""
     where = {
         "kafka": broker.bootstrap_servers,
         "http": broker.http_url,

@@ -57,7 +57,7 @@ class TopicDeadline:
     """For each partition with tombstones, the number of groups whose committed offset has not passed them; None: unknown."""
 
     def to_fields(self) -> dict[str, object]:
-        """The fields of the JSON object."""
+        """Return the fields of the JSON object."""
         return asdict(self)
 
 
@@ -140,7 +140,7 @@ async def _looks(
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
-    """The known horizons in the clean part, and the end of the last segment with one; None if there is none."""
+    """Return the known horizons in the clean part, and the end of the last segment with one; None if there is none."""
     horizons: list[int] = []
     end: int | None = None
     bases = [segment.base_offset for segment in log.segments]
@@ -155,7 +155,7 @@ def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[li
 
 
 async def _committed(node: Node, groups: Lazy[GroupCoordinator]) -> tuple[dict[tuple[str, int], list[int]], bool]:
-    """The committed offsets of all groups by topic and partition, and whether all groups are loaded. Does not wait."""
+    """Return the committed offsets of all groups by topic and partition, and whether all groups are loaded. Does not wait."""
     if groups.made is None:
         return {}, True
     from diamant.broker.groups.coordinator.committed_offsets import all_offsets, groups_not_known

@@ -63,7 +63,7 @@ class QuotaFigure(NamedTuple):
 
 
 def take_quotas(quotas: Quotas | None) -> tuple[QuotaFigure, ...]:
-    """The figures of the `MAX_COUNTS_SHOWN` most recently used counts of each kind; empty without quotas."""
+    """Return the figures of the `MAX_COUNTS_SHOWN` most recently used counts of each kind; empty without quotas."""
     if quotas is None:
         return ()
     now_ms = quotas.now_s() * 1000
@@ -90,7 +90,7 @@ def _latest(counts: Iterable[ClientCount[M]]) -> list[ClientCount[M]]:
 
 
 def offline_partitions(node: Node) -> int:
-    """The number of partitions that could not be opened or can no longer be written."""
+    """Return the number of partitions that could not be opened or can no longer be written."""
     topics = node.topics.image.topics
     failed = sum(failure.topic in topics for failure in node.directory.failures)
     return failed + sum(log.write_failure is not None for log in node.directory.logs.values())
@@ -254,7 +254,7 @@ NETWORK_PROCESSOR = "0"
 def take_authentications(
     listeners: Iterable[Listener], tls: TlsListeners | None, sasl: SaslListeners | None
 ) -> Authentications:
-    """The counts of all listeners."""
+    """Return the counts of all listeners."""
     found = []
     for listener in listeners:
         by_tls = None if tls is None else tls.by_name.get(listener.name)

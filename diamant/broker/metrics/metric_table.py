@@ -243,7 +243,7 @@ def _trouble(status: PartitionStatus) -> Iterable[tuple[str, int]]:
 
 
 def _by_reason(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """All reasons: rate() would miss the first step of a counter that appears with it."""
+    """Return all reasons: rate() would miss the first step of a counter that appears with it."""
     return [(reason, counts.get(reason, 0)) for reason in REASONS]
 
 

@@ -60,7 +60,7 @@ class ConnectionSlots:
         self._wake()
 
     def why_full(self, listener: str) -> str:
-        """The limit that blocks a listener; empty if it may have another connection."""
+        """Return the limit that blocks a listener; empty if it may have another connection."""
         own, of_all = self._limits.max_connections_of.get(listener), self._limits.max_connections
         if own is not None and self.taken[listener] >= own:
             return f"listener.name.{listener.lower()}.max.connections={own}"
@@ -93,7 +93,7 @@ class ConnectionAdmission:
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
-        """The delay of an accepted connection and of later ones. None: it is refused, and this object owns the socket."""
+        """Return the delay of an accepted connection and of later ones. None: it is refused, and this object owns the socket."""
         wait_ms, refused_ms = self.quotas.ask(host, listener)
         if not refused_ms:
             return wait_ms / 1000

@@ -56,7 +56,7 @@ _HEADER_1 = struct.Struct(">iib")
 
 
 def frame_header(api_key: int, api_version: int, correlation_id: int, body_size: int) -> bytes:
-    """The bytes before a response body: the size, and response header v0 or v1 (with an empty tag section)."""
+    """Return the bytes before a response body: the size, and response header v0 or v1 (with an empty tag section)."""
     if apis.response_header_version(api_key, api_version) == 0:
         return _HEADER_0.pack(body_size + 4, correlation_id)
     return _HEADER_1.pack(body_size + 5, correlation_id, 0)

@@ -80,10 +80,10 @@ class KafkaPort(Protocol):
         """The open connections."""
 
     def outbox(self) -> Outbox:
-        """The responses to write at the end of a turn of the loop."""
+        """Return the responses to write at the end of a turn of the loop."""
 
     def turns(self) -> Turns:
-        """The turns of all connections."""
+        """Return the turns of all connections."""
 
     def connected(self, connection: Connection) -> None:
         """Register an open connection, once its `info` is known."""
@@ -92,7 +92,7 @@ class KafkaPort(Protocol):
         """Unregister a connection."""
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """A future for a response. Its coroutine runs to its end even if the future is cancelled."""
+        """Return a future for a response. Its coroutine runs to its end even if the future is cancelled."""
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -127,12 +127,12 @@ class CopyingWriter:
 
 
 def answer_writer(transport: asyncio.Transport) -> AnswerWriter | CopyingWriter:
-    """The writer for a transport: the direct one, unless the transport encrypts."""
+    """Return the writer for a transport: the direct one, unless the transport encrypts."""
     is_encrypted = transport.get_extra_info("sslcontext") is not None
     return CopyingWriter(transport) if is_encrypted else AnswerWriter(transport.get_extra_info("socket"))
 
 
 def _warm(part: FileSlice, count: int) -> bytes | None:
-    """The first `count` bytes, or None if they are not in the page cache."""
+    """Return the first `count` bytes, or None if they are not in the page cache."""
     data = part.file.try_pread(count, part.position)
     return data if data is not None and len(data) == count else None

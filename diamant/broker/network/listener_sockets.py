@@ -29,7 +29,7 @@ def bound_socket(listener: Listener) -> socket.socket:
 
 
 def reachable(listener: Listener, sock: socket.socket) -> Listener:
-    """The socket's address for clients on this machine: the actual port, and loopback for "every interface"."""
+    """Return the socket's address for clients on this machine: the actual port, and loopback for "every interface"."""
     host = listener.host
     if host in META_ADDRESSES:
         host = "::1" if host == "::" else "127.0.0.1"
@@ -37,7 +37,7 @@ def reachable(listener: Listener, sock: socket.socket) -> Listener:
 
 
 def plain_host(address: str) -> str:
-    """The address of a peer without the prefix of IPv4 addresses on a socket of both families."""
+    """Return the address of a peer without the prefix of IPv4 addresses on a socket of both families."""
     return address.removeprefix("::ffff:")
 
 
@@ -51,7 +51,7 @@ class ListenerEndpoint(NamedTuple):
     broker_id: int
 
     def connection_info(self, transport: asyncio.BaseTransport) -> ConnectionInfo:
-        """The information about a new connection."""
+        """Return the information about a new connection."""
         peer = transport.get_extra_info("peername")
         local = transport.get_extra_info("sockname")
         return ConnectionInfo(

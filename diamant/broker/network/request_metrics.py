@@ -79,7 +79,7 @@ class RequestMetrics:
         return sum(row.sent_bytes for row in self._rows.values())
 
     def rows(self) -> list[VersionCounts]:
-        """All counts, by API key and version, with every error code."""
+        """Return all counts, by API key and version, with every error code."""
         for row in self._rows.values():
             if row.codes is not None:
                 row.codes.settle()

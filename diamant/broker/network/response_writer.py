@@ -40,7 +40,7 @@ TURN_MAX_BYTES = 1024 * 1024
 
 
 def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
-    """All parts as buffers if every file slice is small and in the page cache, else None."""
+    """Return all parts as buffers if every file slice is small and in the page cache, else None."""
     buffers: list[Buffer] = []
     for part in parts:
         if type(part) is not FileSlice:

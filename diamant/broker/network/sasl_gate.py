@@ -110,7 +110,7 @@ class SaslGate:
         return self._end_later(header + body)
 
     def _end_later(self, last_bytes: bytes) -> asyncio.Future[bytes]:
-        """A future that closes the connection after these bytes. It is dropped with the connection."""
+        """Return a future that closes the connection after these bytes. It is dropped with the connection."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         error = CloseConnection(self.session.failure, last_bytes)

@@ -143,7 +143,7 @@ class Server:
         return task
 
     def kept(self, answer: Awaitable[Any]) -> asyncio.Future[Any]:
-        """A future for a response. Its coroutine runs to its end even if the future is cancelled."""
+        """Return a future for a response. Its coroutine runs to its end even if the future is cancelled."""
         return asyncio.shield(self.keep(_as_coroutine(answer)))
 
     def abort_all(self) -> None:
@@ -161,13 +161,13 @@ class Server:
                 await asyncio.wait(late)
 
     def outbox(self) -> Outbox:
-        """The responses of all connections to write at the end of a turn of the loop."""
+        """Return the responses of all connections to write at the end of a turn of the loop."""
         if self._outbox is None:
             self._outbox = Outbox(asyncio.get_running_loop())
         return self._outbox
 
     def turns(self) -> Turns:
-        """The turns of all connections in the time of the loop's thread."""
+        """Return the turns of all connections in the time of the loop's thread."""
         if self._turns is None:
             self._turns = Turns(asyncio.get_running_loop())
         return self._turns

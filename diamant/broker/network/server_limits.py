@@ -40,7 +40,7 @@ class ServerLimits(NamedTuple):
 
 
 def limits_of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
-    """The values of `listener.name.NAME.SETTING`, for the listeners that set it."""
+    """Return the values of `listener.name.NAME.SETTING`, for the listeners that set it."""
     limits = {}
     for listener in config.listeners:
         name, limit = config.of_listener(listener.name, setting)

@@ -144,7 +144,7 @@ class Purgatory:
         self.is_closed = False
 
     def __len__(self) -> int:
-        """The number of waiters."""
+        """Return the number of waiters."""
         return sum(len(watches) for watches, _ in self._expiring.values())
 
     def wait(self, waiter: DelayedOperation, logs: Iterable[Log], max_wait_ms: int) -> Answer:

@@ -147,7 +147,7 @@ class SchedulePlay:
         self.history.add(Compacted(_name(log), end, passed_ms, removed, error))
 
     def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
-        """The end of the part to clean: the base offset of a segment."""
+        """Return the end of the part to clean: the base offset of a segment."""
         if share == ALL:
             if play.marked_offset != log.log_end_offset and self._is_transactional(log):
                 self._mark_end(log)
@@ -235,7 +235,7 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 
 
 def _records(log: Log, end: int) -> list[StoredRecord]:
-    """The records in the segments below `end`; none if the segments are large or of an old format."""
+    """Return the records in the segments below `end`; none if the segments are large or of an old format."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
     records: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 
 def _short(value: Compaction | Schedule) -> str:
-    """The call that creates a value, with only those arguments that differ from their default."""
+    """Return the call that creates a value, with only those arguments that differ from their default."""
     values = ((field, getattr(value, field.name)) for field in fields(value))
     named = (f"{field.name}={found!r}" for field, found in values if found != field.default)
     return f"{type(value).__name__}({', '.join(named)})"

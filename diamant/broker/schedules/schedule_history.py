@@ -165,7 +165,7 @@ def _missed(events: Sequence[Event]) -> Iterator[str]:
 
 
 def key_text(key: bytes | None) -> str:
-    """A key as text, truncated if it is long."""
+    """Return a key as text, truncated if it is long."""
     if key is None:
         return "no key"
     try:

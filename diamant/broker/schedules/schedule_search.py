@@ -95,7 +95,7 @@ class _Search:
             yield random_schedule(source, self._fetches)
 
     def shrunk(self, schedule: Schedule, is_over: Callable[[], bool]) -> Schedule:
-        """A smaller schedule that also fails, or the same one."""
+        """Return a smaller schedule that also fails, or the same one."""
         most = len(self.tried) + MAX_SHRINKS
         is_smaller = True
         while is_smaller and len(self.tried) < most:
@@ -108,7 +108,7 @@ class _Search:
 
 
 def random_schedule(source: random.Random, fetches: int) -> Schedule:
-    """A random schedule for a consumer with this number of fetches."""
+    """Return a random schedule for a consumer with this number of fetches."""
     count = source.randint(1, MAX_COMPACTIONS)
     return Schedule(
         tuple(

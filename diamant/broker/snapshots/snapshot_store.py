@@ -44,12 +44,12 @@ class BrokerSnapshot(NamedTuple):
     size_bytes: int
 
     def to_fields(self) -> dict[str, object]:
-        """The fields of the JSON object."""
+        """Return the fields of the JSON object."""
         return self._asdict()
 
 
 def snapshots_of(data_dir: str) -> str:
-    """The directory of a data directory's snapshots."""
+    """Return the directory of a data directory's snapshots."""
     return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # "." and a link have no sibling, or another one
 
 
@@ -63,7 +63,7 @@ class SnapshotFiles:
         self.mark = f"{self.path}/{_MARK}"
 
     def ids(self) -> list[str]:
-        """The ids of the complete snapshots."""
+        """Return the ids of the complete snapshots."""
         return [name for name in self._names() if name != _MARK and not name.endswith((_MAKING, _TRASH, ".tmp"))]
 
     def _names(self) -> list[str]:
@@ -78,7 +78,7 @@ class SnapshotFiles:
         self.env.write_atomically(f"{self.data_dir}/{names.SNAPSHOTS_NOTE}", os.fsencode(place))
 
     def places(self) -> list[str]:
-        """The directories that may hold snapshots of the data directory, its own first."""
+        """Return the directories that may hold snapshots of the data directory, its own first."""
         env, found = self.env, [self.path, f"{os.path.abspath(self.data_dir)}{_SUFFIX}"]
         note = f"{self.data_dir}/{names.SNAPSHOTS_NOTE}"
         if env.exists(note):
@@ -89,19 +89,19 @@ class SnapshotFiles:
         return [*dict.fromkeys(found)]
 
     def there(self) -> list[str]:
-        """The paths of everything in these directories."""
+        """Return the paths of everything in these directories."""
         return [f"{place}/{name}" for place in self.places() for name in self._names_in(place)]
 
     def making(self, snapshot_id: str) -> str:
-        """The path of a snapshot before it is complete."""
+        """Return the path of a snapshot before it is complete."""
         return f"{self.path}/{snapshot_id}{_MAKING}"
 
     def new_trash(self) -> str:
-        """A free path for data that is about to be removed."""
+        """Return a free path for data that is about to be removed."""
         return f"{self.path}/{os.urandom(6).hex()}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
-        """The description of a snapshot."""
+        """Return the description of a snapshot."""
         return BrokerSnapshot(
             snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
         )
@@ -165,7 +165,7 @@ class Snapshots:
         return await asyncio.to_thread(self.files.describe, snapshot_id)
 
     async def list(self) -> list[BrokerSnapshot]:
-        """The snapshots, oldest first."""
+        """Return the snapshots, oldest first."""
         return await asyncio.to_thread(lambda: [self.files.describe(one) for one in sorted(self.files.ids())])
 
     async def delete(self, snapshot_id: str) -> None:
@@ -180,7 +180,7 @@ class Snapshots:
         await self.files.discard(trash)
 
     def find(self, snapshot_id: str) -> str:
-        """The path of a snapshot. Raises NotFound."""
+        """Return the path of a snapshot. Raises NotFound."""
         if snapshot_id not in self.files.ids():
             raise NotFound(f"there is no snapshot {snapshot_id!r} in {self.files.path}")
         return f"{self.files.path}/{snapshot_id}"

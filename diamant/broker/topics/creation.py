@@ -43,7 +43,7 @@ async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "
 
 
 def _records(topics: Topics, new: NewTopic) -> list[TopicRecord | ConfigRecord | PartitionRecord]:
-    """The records in the order of Kafka's controller: the topic, its configurations, its partitions."""
+    """Return the records in the order of Kafka's controller: the topic, its configurations, its partitions."""
     return [
         TopicRecord(name=new.name, topic_id=new.topic_id),
         *(

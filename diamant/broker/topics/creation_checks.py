@@ -36,7 +36,7 @@ def check_new_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> NewTopic:
-    """The topic that CreateTopics would create; -1 stands for the broker's default. Raises KafkaError."""
+    """Return the topic that CreateTopics would create; -1 stands for the broker's default. Raises KafkaError."""
     check_name(name)
     known, config = topics.image.topics, topics.config
     if name in known:

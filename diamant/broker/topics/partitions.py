@@ -22,7 +22,7 @@ LOGS_AT_ONCE = 32
 def partition_records(
     topics: Topics, topic_id: UUID, partitions: range, replicas: Sequence[Sequence[int]]
 ) -> list[PartitionRecord]:
-    """The metadata records of new partitions with these replicas, of which the first that is up leads."""
+    """Return the metadata records of new partitions with these replicas, of which the first that is up leads."""
     is_up = (lambda _broker_id: True) if topics.brokers is None else topics.brokers.is_up
     records = []
     for partition, broker_ids in zip(partitions, replicas, strict=True):

@@ -75,7 +75,7 @@ class Topics:
     # -- start ---------------------------------------------------------------------------------------------------
 
     def expected_partitions(self) -> dict[TopicPartition, PartitionSource]:
-        """The partitions that the log directory should hold."""
+        """Return the partitions that the log directory should hold."""
         expected = {}
         for topic in self.image.topics.values():
             source = PartitionSource(topic.topic_id, self.log_config_of(topic.name))
@@ -96,7 +96,7 @@ class Topics:
     # -- lookups -------------------------------------------------------------------------------------------------
 
     def log(self, name: str | None, partition: int) -> Log:
-        """The log of a partition; raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it could not be
+        """Return the log of a partition; raises UNKNOWN_TOPIC_OR_PARTITION, or KAFKA_STORAGE_ERROR if it could not be
         opened.
         """
         topic = self.by_name.get(name) if name is not None else None
@@ -112,11 +112,11 @@ class Topics:
         return self._log_of(topic, partition)
 
     def configs_of(self, name: str) -> Mapping[str, str]:
-        """The topic's own configurations."""
+        """Return the topic's own configurations."""
         return self.image.configs.get((TOPIC_RESOURCE, name), {})
 
     def log_config_of(self, name: str) -> LogConfig:
-        """The configuration of the topic's logs: its own values, else the broker's."""
+        """Return the configuration of the topic's logs: its own values, else the broker's."""
         return log_config(self.configs_of(name), self.config)
 
     def is_unclean(self, name: str) -> bool:

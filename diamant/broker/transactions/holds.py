@@ -30,7 +30,7 @@ class TransactionHold:
         return self.transaction.abort_command(self.topic, self.partition)
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         txn = self.transaction
         return {
             "topic": self.topic,

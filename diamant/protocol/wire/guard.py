@@ -193,7 +193,7 @@ def _walk_duration(buffer: bytes, position: int, _end: int, walk: _Walk) -> int:
 
 
 def _sized_step(name: str, is_nullable: bool, length: Struct) -> _Step:
-    """The step over a text or bytes after their number of bytes."""
+    """Return the step over a text or bytes after their number of bytes."""
     unpack, length_bytes = length.unpack_from, length.size
 
     def walk_sized(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:

@@ -332,7 +332,7 @@ def _one_down() -> Iterator[Step]:
 
 
 def at(ask: Ask, broker: int) -> Ask:
-    """The same request at another broker."""
+    """Return the same request at another broker."""
     return Ask(ask.name, broker, ask.api_key, ask.version, ask.fields, ask.is_pending, ask.keeps)
 
 

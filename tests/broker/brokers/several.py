@@ -16,7 +16,7 @@ from tests.memory_env import MemoryEnv
 
 
 def table(broker: Broker) -> BrokerTable:
-    """The table of the brokers."""
+    """Return the table of the brokers."""
     brokers = broker.node.topics.brokers
     assert brokers is not None
     return brokers
@@ -68,11 +68,11 @@ async def create(
 
 
 async def metadata(wire: WireClient, name: str = "t") -> Any:
-    """A topic's metadata, and the cluster's."""
+    """Return a topic's metadata, and the cluster's."""
     return await wire.call(METADATA, 12, {"topics": [{"name": name}], "allow_auto_topic_creation": False})
 
 
 async def leaders(wire: WireClient, name: str = "t") -> list[tuple[int, int, list[int]]]:
-    """The leader, its epoch and the in-sync replicas of each partition."""
+    """Return the leader, its epoch and the in-sync replicas of each partition."""
     topic = (await metadata(wire, name)).topics[0]
     return [(one.leader_id, one.leader_epoch, list(one.isr_nodes)) for one in topic.partitions]

@@ -38,7 +38,7 @@ async def test_a_topic_has_as_many_replicas_as_there_are_brokers() -> None:
 
 
 async def produce_code(wire: WireClient, partition: int = 0, acks: int = -1) -> int:
-    """The error code of a produce request."""
+    """Return the error code of a produce request."""
     return int((await wire.produce("t", [b"v"], partition=partition, acks=acks)).error_code)
 
 
@@ -106,7 +106,7 @@ async def test_a_partition_without_a_live_replica_heals() -> None:
 
 
 async def find(wire: WireClient, key: str, kind: int = 0) -> Any:
-    """The coordinator of a group (0) or a transactional id (1)."""
+    """Return the coordinator of a group (0) or a transactional id (1)."""
     return (await wire.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [key]})).coordinators[0]
 
 

@@ -33,7 +33,7 @@ THREE: dict[str, Any] = {"diamant.brokers": "3", "default.replication.factor": "
 
 
 async def coordinator(wire: WireClient, key: str = "id", kind: int = 1) -> int:
-    """The coordinator of a transactional id, or of a group (0)."""
+    """Return the coordinator of a transactional id, or of a group (0)."""
     answer = await wire.call(FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [key]})
     assert not answer.coordinators[0].error_code
     return int(answer.coordinators[0].node_id)

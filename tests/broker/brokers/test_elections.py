@@ -25,7 +25,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def partition(isr: tuple[int, ...], leader: int, elr: tuple[int, ...] = ()) -> PartitionImage:
-    """A partition with replicas 1, 2 and 3."""
+    """Return a partition with replicas 1, 2 and 3."""
     return PartitionImage(0, (1, 2, 3), isr, leader, 5, 9, eligible_leader_replicas=elr)
 
 

@@ -30,7 +30,7 @@ TOPIC = 2
 
 
 def produce_fields(acks: int = -1) -> dict[str, Any]:
-    """A request with one record for t-0."""
+    """Return a request with one record for t-0."""
     data = {"index": 0, "records": bytes(batch_of([b"v"]))}
     return {"acks": acks, "timeout_ms": 1000, "topic_data": [{"name": "t", "partition_data": [data]}]}
 

@@ -30,12 +30,12 @@ async def three() -> AsyncIterator[tuple[Broker, list[WireClient]]]:
 
 
 def address(broker: Broker, broker_id: int) -> str:
-    """The address of one of the brokers."""
+    """Return the address of one of the brokers."""
     return next(one.address for one in broker.addresses.kafka if one.broker + 1 == broker_id)
 
 
 async def fetched(wire: WireClient, offset: int = 0, **fields: Any) -> tuple[int, int, bool]:
-    """The error, the high watermark and whether there are records, of partition 0."""
+    """Return the error, the high watermark and whether there are records, of partition 0."""
     response = await wire.call(FETCH, 11, fetch_fields("t", offset, **fields))
     partition = response.responses[0].partitions[0]
     return partition.error_code, partition.high_watermark, bool(partition.records)

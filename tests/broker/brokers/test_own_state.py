@@ -28,7 +28,7 @@ DESCRIBE_QUORUM, UNREGISTER = 55, 64
 
 
 async def configs(wire: WireClient, broker_id: int) -> tuple[int, dict[str, str | None]]:
-    """The configurations of a broker: the error code and the values."""
+    """Return the configurations of a broker: the error code and the values."""
     resource = {"resource_type": BROKER, "resource_name": str(broker_id), "configuration_keys": None}
     fields = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     (result,) = (await wire.call(DESCRIBE_CONFIGS, 4, fields)).results
@@ -175,7 +175,7 @@ async def test_free_ports_are_kept_for_the_next_start() -> None:
 
 
 def samples(broker: Broker, name: str) -> list[tuple[Any, float]]:
-    """The samples of a metric."""
+    """Return the samples of a metric."""
     take = METRICS[name].now
     assert take is not None
     return list(take(broker.services))

@@ -21,12 +21,12 @@ from tests.waiting import wait_until
 
 
 def leader_of(broker: Broker) -> int:
-    """The broker that leads t-0."""
+    """Return the broker that leads t-0."""
     return table(broker).partition("t", 0).leader
 
 
 async def coordinator_of(wire: WireClient, group_id: str) -> int:
-    """The broker that coordinates a group."""
+    """Return the broker that coordinates a group."""
     answer = await wire.call(FIND_COORDINATOR, 6, {"key_type": 0, "coordinator_keys": [group_id]})
     return int(answer.coordinators[0].node_id)
 

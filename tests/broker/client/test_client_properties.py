@@ -23,7 +23,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 def written(path: Path, *lines: str) -> str:
-    """A file of these lines."""
+    """Return a file of these lines."""
     file = path / "client.properties"
     file.write_text("\n".join(lines))
     return str(file)

@@ -115,12 +115,12 @@ class AnyCluster:
                 time.sleep(0.01)
 
     def configs(self, topic: str) -> Mapping[str, ConfigValue]:
-        """The topic's configurations, and whether each is set on it; without the figures that Diamant shows among them."""
+        """Return the topic's configurations, and whether each is set on it; without the figures that Diamant shows among them."""
         found = configs_of(self.client, topic)
         return {name: value for name, value in found.items() if not name.startswith("diamant.")}
 
     def held(self, topic: str, partition: int = 0, broker: int | None = None) -> list[Record]:
-        """All records that one replica answers, by a walk of its own over what it sends. Default: the leader."""
+        """Return all records that one replica answers, by a walk of its own over what it sends. Default: the leader."""
         (led,) = [one for one in self.client.topic(topic).partitions if one.number == partition]
         start = self.client.offsets(topic, [partition], EARLIEST)[partition]
         end = self.client.offsets(topic, [partition], LATEST)[partition]
@@ -138,7 +138,7 @@ class AnyCluster:
 
 
 def open_works(register: Register) -> list[ClusterWork]:
-    """The works of a register that are not closed; others wait for the horizon of their tombstones."""
+    """Return the works of a register that are not closed; others wait for the horizon of their tombstones."""
     return [work for work in register.all() if work.is_open]
 
 

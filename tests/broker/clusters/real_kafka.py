@@ -32,7 +32,7 @@ LOGGING = (
 
 
 def class_path() -> str:
-    """The class path of KAFKA_HOME; the test is skipped without it, or without Java."""
+    """Return the class path of KAFKA_HOME; the test is skipped without it, or without Java."""
     home = os.environ.get("KAFKA_HOME")
     if not home or not list(Path(home, "libs").glob("kafka-clients-*.jar")):
         pytest.skip("KAFKA_HOME names no directory with libs/kafka-clients-*.jar")
@@ -79,7 +79,7 @@ class RealKafka(AnyCluster):
             time.sleep(0.1)
 
     def data(self, node: int) -> Path:
-        """The log directory of a broker."""
+        """Return the log directory of a broker."""
         return self._path / f"data{node}"
 
     def start(self, node: int) -> None:

@@ -206,7 +206,7 @@ def test_later_tombstone_names_the_key_as_well(tmp_path: Path) -> None:
 
 
 def log_directory(directory: Path, records: list[Record]) -> str:
-    """The log directory of broker 2 with one partition of the topic."""
+    """Return the log directory of broker 2 with one partition of the topic."""
     (directory / "users-0").mkdir(parents=True)
     (directory / "meta.properties").write_text("version=1\nnode.id=2\ncluster.id=cluster-1\n")
     (directory / "users-0" / "partition.metadata").write_text("version: 0\ntopic_id: EREREREREREREREREREREQ\n")

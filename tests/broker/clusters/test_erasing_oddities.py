@@ -27,7 +27,7 @@ KEY = b"customer-42"
 
 
 def at_stage(stage: str, do: Callable[[], object]) -> Callable[[JsonObject], None]:
-    """A listener that does something once, when a stage begins."""
+    """Return a listener that does something once, when a stage begins."""
     done: list[str] = []
 
     def listen(progress: JsonObject) -> None:
@@ -56,7 +56,7 @@ def run(
 
 
 def left(cluster: AnyCluster, name: str, key: bytes = KEY) -> list[bytes]:
-    """The values of a key that a topic's first partition still answers."""
+    """Return the values of a key that a topic's first partition still answers."""
     return [record.value for record in cluster.held(name) if record.key == key and record.value is not None]
 
 
@@ -209,7 +209,7 @@ def test_topics_that_no_erasure_is_possible_on(cluster: AnyCluster, register: Re
 
 
 def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:
-    """A topic with lowered configurations, and the saved file of a run that was killed then."""
+    """Return a topic with lowered configurations, and the saved file of a run that was killed then."""
     seen = look(cluster.client, [name])
     work = ClusterWork(register.new_id(), "erase", seen.cluster_id, cluster.bootstrap, [name], 0)
     topic = seen.topics[name]

@@ -26,7 +26,7 @@ def now_ms() -> int:
 
 
 def gates(found: JsonObject, partition: int = 0) -> dict[str, str]:
-    """The gates of all records of a partition, or of the partition, with what is visible of them."""
+    """Return the gates of all records of a partition, or of the partition, with what is visible of them."""
     one = found["partitions"][partition]
     told = [gate for record in one["records"] for gate in record["gates"]] or one["gates"]
     return {gate["kind"]: gate["visibility"] for gate in told}
@@ -97,13 +97,13 @@ def test_partitions_and_offsets_are_explained(cluster: AnyCluster) -> None:
 
 
 def batch(base_offset: int, offsets: Sequence[int]) -> bytes:
-    """A batch with records at some of its offsets."""
+    """Return a batch with records at some of its offsets."""
     records = [Record(base_offset + offset, 1_000, b"k%d" % offset, b"value") for offset in offsets]
     return build_batch(records, base_offset=base_offset)
 
 
 def outside(*segments: Sequence[bytes], end: int) -> OutsideLog:
-    """The log that these segments show."""
+    """Return the log that these segments show."""
     log = OutsideLog(Stretch("t", 0, 1, 0, end, log_start=0))
     for segment in segments:
         data = memoryview(b"".join(segment))

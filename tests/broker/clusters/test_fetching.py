@@ -14,14 +14,14 @@ from diamant.protocol.primitives import encode_string
 
 
 def response(records: bytes = b"", *, preferred: int = -1, code: int = 0, high_watermark: int = 10) -> memoryview:
-    """A response to Fetch, version 11, about one partition."""
+    """Return a response to Fetch, version 11, about one partition."""
     partition = pack(">ihqqqii", 0, code, high_watermark, high_watermark, 0, -1, preferred)
     head = pack(">ihii", 0, 0, 0, 1) + encode_string("t") + pack(">i", 1)
     return memoryview(head + partition + pack(">i", len(records)) + records)
 
 
 def accepted(body: memoryview) -> Stretch:
-    """A replica that is to be read up to offset 10, after this response and without patience."""
+    """Return a replica that is to be read up to offset 10, after this response and without patience."""
     one = Stretch("t", 0, 1, 0, 10)
     one.accept(body, timeout_s=-1)
     one.accept(body, timeout_s=-1)

@@ -29,7 +29,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 def diamant(kafka: RealKafka, state: Path, *words: str) -> subprocess.Popen[str]:
-    """A command on the cluster, with a register of its own."""
+    """Return a command on the cluster, with a register of its own."""
     command = [sys.executable, "-m", "diamant.broker.cli", *words, "-b", kafka.bootstrap]
     environment = {**os.environ, STATE_VARIABLE: str(state)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

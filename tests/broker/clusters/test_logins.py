@@ -49,7 +49,7 @@ TOKEN = "sasl.mechanism=OAUTHBEARER\nsasl.oauthbearer.token.endpoint.url=file://
 
 
 def login(mechanism: str, user: str = "alice", password: str = "secret") -> str:
-    """The lines of a login with a password."""
+    """Return the lines of a login with a password."""
     module = PLAIN if mechanism == "PLAIN" else SCRAM
     return f'sasl.mechanism={mechanism}\nsasl.jaas.config={module} username="{user}" password="{password}";\n'
 

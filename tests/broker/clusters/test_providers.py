@@ -77,7 +77,7 @@ def run(client: KafkaClient, register: Register, name: str) -> JsonObject:
 
 
 def values(cluster: AnyCluster, name: str) -> list[bytes]:
-    """The values of the key that are left."""
+    """Return the values of the key that are left."""
     return [one.value for one in cluster.held(name) if one.key == KEY and one.value is not None]
 
 

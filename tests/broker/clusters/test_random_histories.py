@@ -53,7 +53,7 @@ def fill(cluster: RealKafka, name: str, chance: random.Random) -> list[bytes]:
 
 
 def on_disk(cluster: RealKafka, name: str, values: list[bytes], *, is_interrupted: bool) -> list[str]:
-    """The files of a topic that hold one of the values as they are; batches that are compressed are decoded by `held`.
+    """Return the files of a topic that hold one of the values as they are; batches that are compressed are decoded by `held`.
 
     After an interruption, segments may have been replaced while the configurations were put back: they wait for their deletion.
     """

@@ -39,7 +39,7 @@ def run(cluster: AnyCluster, path: Path, register: Register, *more: str, is_sign
 
 
 def topic_of(path: Path) -> str:
-    """The erased topic."""
+    """Return the erased topic."""
     (name,) = json.loads(path.read_text())["request"]["topics"]
     return str(name)
 

@@ -34,12 +34,12 @@ def create(cluster: AnyCluster, creations: list[dict[str, object]]) -> None:
 
 
 def logged_in(cluster: AnyCluster, user: str) -> KafkaClient:
-    """A client of one of the users."""
+    """Return a client of one of the users."""
     return KafkaClient(cluster.addresses["SASL_PLAINTEXT"], timeout_s=PATIENCE_S, login=Login(user, PASSWORD, "PLAIN"))
 
 
 def filled(cluster: AnyCluster, name: str) -> str:
-    """A topic with two values of the key."""
+    """Return a topic with two values of the key."""
     cluster.create(name)
     cluster.produce(name, [(b"k", b"1"), (b"k", b"2"), (b"other", b"3")], timestamp_ms=OLD_MS)
     return name

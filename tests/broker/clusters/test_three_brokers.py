@@ -25,7 +25,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 def fill(cluster: RealKafka, name: str, partitions: int = 1) -> str:
-    """A topic with three replicas and twenty values of the key in each partition."""
+    """Return a topic with three replicas and twenty values of the key in each partition."""
     cluster.create(name, partitions=partitions)
     for partition in range(partitions):
         pairs = [(b"customer-%d" % (40 + number % 10), b"value %d of someone" % number) for number in range(200)]

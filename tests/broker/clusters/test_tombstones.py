@@ -24,7 +24,7 @@ def with_transactions(cluster: AnyCluster) -> AnyCluster:
 
 
 def filled(cluster: AnyCluster, name: str, *, delete_retention_ms: str = "86400000") -> str:
-    """A topic with two values of the key."""
+    """Return a topic with two values of the key."""
     cluster.create(name, delete_retention_ms=delete_retention_ms)
     cluster.produce(name, [(b"k", b"1"), (b"other", b"2"), (b"k", b"3")], timestamp_ms=OLD_MS)
     return name

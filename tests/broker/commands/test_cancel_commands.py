@@ -44,7 +44,7 @@ def run(broker: Broker, *arguments: str) -> Result:
 
 
 def held(broker: Broker) -> str:
-    """The id of a redaction that waits for a transaction."""
+    """Return the id of a redaction that waits for a transaction."""
     found = Admin(broker.bootstrap_servers).redact("orders", WHERE, reason="GDPR Art. 17")
     assert found["state"] == "not-certified"
     return str(found["id"])

@@ -18,12 +18,12 @@ MS = 1_767_225_600_000
 
 
 def console(width: int = 80) -> Console:
-    """A console that writes to a text."""
+    """Return a console that writes to a text."""
     return Console(file=StringIO(), width=width)
 
 
 def text(of: Console) -> str:
-    """The printed text."""
+    """Return the printed text."""
     assert isinstance(of.file, StringIO)
     return of.file.getvalue()
 
@@ -52,7 +52,7 @@ def record(offset: int, **fields: Any) -> dict[str, Any]:
 
 
 def explanation(*records: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """An explanation of one partition."""
+    """Return an explanation of one partition."""
     partition = {
         "topic": "t",
         "partition": 0,
@@ -160,7 +160,7 @@ def test_the_rows_that_are_left_out_are_counted() -> None:
 
 
 def report(**fields: Any) -> dict[str, Any]:
-    """A report of `compact`."""
+    """Return a report of `compact`."""
     partition = {
         "partition": 0,
         "first_dirty_offset": 0,

@@ -57,7 +57,7 @@ def test_a_command_that_does_not_exist_suggests_others(words: list[str], said: s
 
 
 def commands_below(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """All commands with the words that run them."""
+    """Yield all commands with the words that run them."""
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)
         assert command is not None

@@ -20,7 +20,7 @@ from diamant.storage.config_key import ConfigError
 
 
 def drawn(partitions: list[DrawnPartition], *, width: int = 60) -> list[str]:
-    """The lines."""
+    """Return the lines."""
     file = StringIO()
     draw(Console(file=file, width=width), partitions)
     return [line.rstrip() for line in file.getvalue().splitlines()]

@@ -178,7 +178,7 @@ def test_the_command_names_all_of_them_in_one_line(tmp_path: Path) -> None:
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The warnings so far, which are then cleared."""
+    """Return the warnings so far, which are then cleared."""
     found = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     caplog.clear()
     return found

@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def golden(name: str) -> dict[str, Any]:
-    """A file recorded from a real Kafka."""
+    """Return a file recorded from a real Kafka."""
     content: dict[str, Any] = json.loads((GOLDEN / name).read_text())
     return content
 
@@ -130,7 +130,7 @@ def test_a_topic_sets_every_field_of_its_log() -> None:
 
 
 def other_value(key: ConfigKey) -> str:
-    """An allowed value that is not the default."""
+    """Return an allowed value that is not the default."""
     words = key.allowed.removeprefix("list of ").split(", ")
     for text in ("false", "true", "1", "2", "4194304", "0.25", *words):
         try:

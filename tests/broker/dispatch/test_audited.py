@@ -53,7 +53,7 @@ async def audited_broker(path: Path, **settings: str) -> AsyncIterator[Broker]:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of the log, without times."""
+    """Return the lines of the log, without times."""
     found = [json.loads(line) for line in (path / "audit.log").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name != "time"} for line in found]
 

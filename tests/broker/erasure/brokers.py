@@ -23,18 +23,18 @@ def env_at(now_ms: int = START_MS) -> FaultyEnv:
 
 
 def env_of(broker: Broker) -> FaultyEnv:
-    """The broker's files."""
+    """Return the broker's files."""
     assert isinstance(broker.env, FaultyEnv)
     return broker.env
 
 
 def broker_at(tmp_path: Path, now_ms: int = START_MS, **properties: str) -> Broker:
-    """A broker with data and keys below a directory, and a frozen clock."""
+    """Return a broker with data and keys below a directory, and a frozen clock."""
     return Broker(config(tmp_path, **properties), env=env_at(now_ms))
 
 
 def clock_of(broker: Broker) -> SettableClock:
-    """The broker's clock."""
+    """Return the broker's clock."""
     assert isinstance(broker.env.clock, SettableClock)
     return broker.env.clock
 
@@ -46,5 +46,5 @@ def move_to(broker: Broker, now_ms: int) -> None:
 
 
 def data_of(broker: Broker) -> Path:
-    """The broker's data directory."""
+    """Return the broker's data directory."""
     return Path(broker.config.data_dir)

@@ -19,12 +19,12 @@ async def erase(broker: Broker, key: bytes = KEY, topics: Sequence[str] = ("user
 
 
 def intents_of(broker: Broker) -> list[Path]:
-    """The intent files of unfinished jobs."""
+    """Return the intent files of unfinished jobs."""
     return list(data_of(broker).glob("*.intent"))
 
 
 def traces_of(broker: Broker) -> list[Path]:
-    """All files that erasures have in the data directory."""
+    """Return all files that erasures have in the data directory."""
     return list(data_of(broker).glob("diamant-erasure-*"))
 
 
@@ -34,5 +34,5 @@ async def wait_idle(broker: Broker) -> None:
 
 
 def unfinished(broker: Broker) -> list[dict[str, Any]]:
-    """The erasures that have not ended."""
+    """Return the erasures that have not ended."""
     return broker.services.erasures().queue.unfinished()

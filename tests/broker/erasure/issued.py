@@ -20,17 +20,17 @@ from tests.waiting import wait_until
 
 
 def certificates_in(directory: Path, state: str) -> list[Path]:
-    """The certificates with a state."""
+    """Return the certificates with a state."""
     return sorted(directory.glob(f"diamant-erasure-*.{state}.json"))
 
 
 def certificates_of(broker: Broker, state: str) -> list[Path]:
-    """The certificates with a state that a broker has issued."""
+    """Return the certificates with a state that a broker has issued."""
     return certificates_in(data_of(broker), state)
 
 
 def only_certificate(broker: Broker, state: str) -> dict[str, Any]:
-    """The content of the single certificate with a state."""
+    """Return the content of the single certificate with a state."""
     (path,) = certificates_of(broker, state)
     return parse_certificate(path.read_bytes())
 
@@ -48,7 +48,7 @@ async def certified_at(broker: Broker, now_ms: int, state: str) -> dict[str, Any
 
 
 def pinned(certificate: dict[str, Any]) -> bytes:
-    """The public key, as if pinned before."""
+    """Return the public key, as if pinned before."""
     return bytes.fromhex(certificate["signature"]["public_key"])
 
 
@@ -58,19 +58,19 @@ async def verify(broker: Broker, certificate: dict[str, Any], key: bytes | None 
 
 
 def key_of(broker: Broker) -> SigningKey:
-    """The key that the broker signs with."""
+    """Return the key that the broker signs with."""
     return SigningKey.load(str(broker.config["diamant.certificate.key.file"]))
 
 
 def intent_of(broker: Broker) -> Intent:
-    """The intent of the only unfinished erasure, decrypted."""
+    """Return the intent of the only unfinished erasure, decrypted."""
     (path,) = intents_of(broker)
     job_id = path.name.removeprefix(names.ERASURE_PREFIX).removesuffix(".intent")
     return intent_files(broker.env, str(data_of(broker))).read(job_id, key_of(broker))
 
 
 def signed(certificate: dict[str, Any], key: SigningKey, **changes: Any) -> dict[str, Any]:
-    """The certificate with other fields, signed by a key."""
+    """Return the certificate with other fields, signed by a key."""
     fields = {name: value for name, value in certificate.items() if name != "signature"}
     return sign_certificate({**fields, **changes}, key)
 

@@ -52,7 +52,7 @@ class TimeLimit:
 async def told_at_its_limit(
     call: Coroutine[Any, Any, object], held: Held, limit: TimeLimit, queue: JobQueue[Any, Any]
 ) -> str:
-    """The error of a call that times out while one of its steps is held; the step then continues."""
+    """Return the error of a call that times out while one of its steps is held; the step then continues."""
     waiting = asyncio.ensure_future(call)
     await wait_until(held.begun.is_set)
     limit.end()
@@ -80,7 +80,7 @@ async def erase_in_vain(broker: Broker, patched: pytest.MonkeyPatch, *arguments:
 
 
 def at_stage(stage: str, act: Callable[[], object]) -> Progress:
-    """The progress of a call, with an action at the beginning of each stage of that name."""
+    """Return the progress of a call, with an action at the beginning of each stage of that name."""
     seen = ""
 
     def look(progress: Progress) -> None:

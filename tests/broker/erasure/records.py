@@ -96,5 +96,5 @@ async def create_with_key(broker: Broker, partitions: int = 1, *, others: int = 
 
 
 def values_left(broker: Broker, key: bytes = KEY) -> list[bytes | None]:
-    """The values of a key in the files of `users`, None for a tombstone, as found by the tests' scanner."""
+    """Return the values of a key in the files of `users`, None for a tombstone, as found by the tests' scanner."""
     return [one.value for one in records_of_key(data_of(broker), "users", key)]

@@ -23,7 +23,7 @@ DENY_ALL = acl(4, "kafka-cluster", "User:*", 8, permission_type=2)
 
 
 def config(data_dir: Path, **settings: Any) -> BrokerConfig:
-    """A broker with an authorizer, whose unauthenticated clients may do everything unless `settings` differ."""
+    """Return a broker with an authorizer, whose unauthenticated clients may do everything unless `settings` differ."""
     settings = {"super_users": "User:ANONYMOUS"} | settings
     return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, authorizer_class_name="StandardAuthorizer", **settings)
 

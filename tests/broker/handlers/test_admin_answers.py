@@ -60,7 +60,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def shown(answer: Any) -> str:
-    """An answer as text. The entries of DescribeClientQuotas are in no order: Kafka's is that of a hash table."""
+    """Return an answer as text. The entries of DescribeClientQuotas are in no order: Kafka's is that of a hash table."""
     if isinstance(answer, dict) and answer.get("entries"):
         answer = {**answer, "entries": sorted(answer["entries"], key=json.dumps)}
     return ADVICE.sub("", json.dumps(answer))

@@ -21,7 +21,7 @@ OWN, OF_ALL, STATIC, DEFAULT = 2, 3, 4, 5
 
 
 async def describe(wire: WireClient, *names: str, version: int = 4, resource: str = "1") -> dict[str, Any]:
-    """The entries of DescribeConfigs, by name; all without names."""
+    """Return the entries of DescribeConfigs, by name; all without names."""
     asked = {"resource_type": BROKER, "resource_name": resource, "configuration_keys": list(names) or None}
     fields = {"resources": [asked], "include_synonyms": True, "include_documentation": version >= 3}
     (result,) = (await wire.call(DESCRIBE_CONFIGS, version, fields)).results

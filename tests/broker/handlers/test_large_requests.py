@@ -15,13 +15,13 @@ MANY = 20_000
 
 
 def list_offsets(count: int) -> dict[str, Any]:
-    """A request for partitions of `t`, of which there is one."""
+    """Return a request for partitions of `t`, of which there is one."""
     partitions = [{"partition_index": number, "timestamp": -1} for number in range(count)]
     return {"replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": partitions}]}
 
 
 def metadata(count: int) -> dict[str, Any]:
-    """A request for `t` and for topics that do not exist."""
+    """Return a request for `t` and for topics that do not exist."""
     names = ["t", *(f"missing-{number}" for number in range(count - 1))]
     return {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
 

@@ -35,7 +35,7 @@ MOST = 64
 
 
 def config(data_dir: Path, listen: str = "127.0.0.1:0") -> BrokerConfig:
-    """A broker with HTTP on a free port."""
+    """Return a broker with HTTP on a free port."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=data_dir, diamant_http_listen=listen)
 
 

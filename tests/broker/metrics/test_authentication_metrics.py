@@ -26,7 +26,7 @@ WRONG = b"\0alice\0guess"
 
 
 async def counted(broker: Broker) -> list[tuple[str, AuthenticationCounts]]:
-    """The counts of each listener."""
+    """Return the counts of each listener."""
     figures = await take_figures(broker.services)
     return [(listener, counts) for (listener, _), counts in figures.authentications]
 

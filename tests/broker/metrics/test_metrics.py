@@ -80,7 +80,7 @@ STATUS = CleanerStatus(
 
 
 def parse(text: bytes) -> Samples:
-    """The name, labels and value of each sample."""
+    """Return the name, labels and value of each sample."""
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -89,12 +89,12 @@ def parse(text: bytes) -> Samples:
 
 
 def value(found: Samples, name: str, **labels: str) -> float:
-    """The value of one sample."""
+    """Return the value of one sample."""
     return found[name, frozenset(labels.items())]
 
 
 def with_cleaner(broker: Broker, status: CleanerStatus = STATUS) -> Services:
-    """The services of a broker whose cleaner reports these figures."""
+    """Return the services of a broker whose cleaner reports these figures."""
     services = copy.copy(broker.services)
     says: Any = SimpleNamespace(status=lambda: status, is_loaded=True, service=services.cleaning.service)
     services.cleaning = says
@@ -102,12 +102,12 @@ def with_cleaner(broker: Broker, status: CleanerStatus = STATUS) -> Services:
 
 
 async def scrape(of: Broker | Services) -> Samples:
-    """All samples of a broker."""
+    """Return all samples of a broker."""
     return parse(metrics.render(await metrics.take(of if isinstance(of, Services) else of.services)))
 
 
 def jmx_exporter_name(metric: Metric) -> str:
-    """The name that the JMX exporter's example rules for Kafka derive from the MBean."""
+    """Return the name that the JMX exporter's example rules for Kafka derive from the MBean."""
     assert metric.mbean is not None
     found = re.fullmatch(r"kafka\.([\w.]+):type=([^,]+),name=([^,:]+)[^:]*:(Value|Count|Max)", metric.mbean)
     assert found is not None, metric.mbean

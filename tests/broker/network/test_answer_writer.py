@@ -36,7 +36,7 @@ class ColdFile:
         return self.content[position : position + count]
 
     def fileno(self) -> int | None:
-        """The descriptor for sendfile."""
+        """Return the descriptor for sendfile."""
         return self.descriptor
 
 

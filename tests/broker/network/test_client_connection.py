@@ -154,7 +154,7 @@ async def test_a_busy_connection_is_read_up_to_its_limit_only() -> None:
 
 
 def file_of(path: Path, content: bytes) -> Any:
-    """A file of the real Env with the given content."""
+    """Return a file of the real Env with the given content."""
     file = RealEnv().open(str(path), create=True)
     file.append(content)
     return file
@@ -211,7 +211,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_a_file_is_forgotten(tmp_path:
 
 
 def held_bytes(server: Server) -> list[int]:
-    """The bytes that each connection holds for an incomplete request, in ascending order."""
+    """Return the bytes that each connection holds for an incomplete request, in ascending order."""
     return sorted(len(connection.frames._frame or b"") for connection in server.connections)
 
 

@@ -102,7 +102,7 @@ class Written(list[str]):
     """The bytes written to transports, in order."""
 
     def transport(self, name: str) -> asyncio.Transport:
-        """A transport that records its writes."""
+        """Return a transport that records its writes."""
         written = self
 
         class Noting(asyncio.Transport):

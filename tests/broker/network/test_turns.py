@@ -77,7 +77,7 @@ async def test_a_request_that_a_busy_machine_delayed_does_not_put_its_connection
 
 
 def slowly(served: list[bytes]) -> Any:
-    """A dispatch whose requests take three milliseconds, unless they are of a polite client."""
+    """Return a dispatch whose requests take three milliseconds, unless they are of a polite client."""
 
     def dispatch(_: ConnectionInfo, request: Request) -> bytes | None:
         served.append(bytes(request.body))

@@ -214,7 +214,7 @@ async def handled(broker: Broker, api: str, request: Coroutine[Any, Any, Any]) -
 
 
 async def begun(broker: Broker, wire: WireClient, second: WireClient) -> tuple[TxnProducer, TxnProducer, Log]:
-    """A producer in a transaction, on two connections, and the log of its state, which is synced before each answer."""
+    """Return a producer in a transaction, on two connections, and the log of its state, which is synced before each answer."""
     txn, again = TxnProducer(wire, "id"), TxnProducer(second, "id")
     await txn.wait_for_coordinator()
     await wire.create("t", 2, flush_messages="1")

@@ -58,7 +58,7 @@ async def purgatory() -> Purgatory:
 
 
 def parked(purgatory: Purgatory, logs: list[Log], wait_ms: int = 60_000) -> CountingWaiter:
-    """A waiter for these logs."""
+    """Return a waiter for these logs."""
     waiter = CountingWaiter()
     waiter.expect(purgatory.wait(waiter, logs, wait_ms))
     return waiter

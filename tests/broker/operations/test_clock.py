@@ -46,7 +46,7 @@ async def frozen(**config: Any) -> AsyncIterator[tuple[Broker, WireClient]]:
 
 
 def manual(path: Path, **config: Any) -> Broker:
-    """A broker as with `--clock manual`."""
+    """Return a broker as with `--clock manual`."""
     return Broker(BrokerConfig(listen="127.0.0.1:0", data_dir=path, diamant_clock="manual", **config))
 
 

@@ -59,7 +59,7 @@ async def holding(path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 def one_record(key: bytes) -> memoryview:
-    """A batch."""
+    """Return a batch."""
     return memoryview(bytearray(build_batch([Record(0, 1, key, b"v" * 100)])))
 
 

@@ -37,7 +37,7 @@ def commit(broker: BlockingBroker, group: str, offset: int) -> None:
 
 
 def ghosts(broker: BlockingBroker, group: str | None = None) -> list[tuple[bytes, list[str]]]:
-    """The ghost keys, each with its groups."""
+    """Return the ghost keys, each with its groups."""
     return [(one.key, sorted(one.groups)) for _, one in broker.ghosts("users", group).ghosts]
 
 
@@ -133,7 +133,7 @@ TOPIC = UUID(int=1)
 
 
 def ghost(key: bytes) -> Ghost:
-    """A ghost of one key."""
+    """Return a ghost of one key."""
     return Ghost(key, 7, 0, {"slow": 3})
 
 

@@ -19,7 +19,7 @@ MAP: dict[str, Any] = {
 
 
 def order(customer: str, number: int) -> bytes:
-    """The value of an order."""
+    """Return the value of an order."""
     return json.dumps({"number": number, "customer": customer, "note": f"for {customer} only"}).encode()
 
 

@@ -29,7 +29,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def blanked(text: str) -> dict[str, Any]:
-    """The map, with notes of orders that become a text."""
+    """Return the map, with notes of orders that become a text."""
     orders = {"identity": {"customer_id": "value.customer"}, "do": {"blank": ["value.note"], "with": f"text:{text}"}}
     return {"version": 1, "topics": {**MAP["topics"], "orders": orders}}
 

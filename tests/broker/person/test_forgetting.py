@@ -22,7 +22,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def files_with(broker: Broker, text: str) -> list[str]:
-    """The files of topics that hold a text."""
+    """Return the files of topics that hold a text."""
     return [str(one) for one in data_of(broker).rglob("*.log") if text.encode() in one.read_bytes()]
 
 

@@ -33,7 +33,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def with_rule(topic: str, **changes: Any) -> dict[str, Any]:
-    """The map with another entry for a topic."""
+    """Return the map with another entry for a topic."""
     found = copy.deepcopy(MAP)
     found["topics"][topic] |= changes
     return found

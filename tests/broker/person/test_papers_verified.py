@@ -57,7 +57,7 @@ async def forgotten(shop: Broker) -> dict[str, Any]:
 
 
 async def checked(shop: Broker, paper: dict[str, Any], **identifiers: str) -> tuple[str, dict[str, str], list[str]]:
-    """The outcome, that of each topic's part, and the notes."""
+    """Return the outcome, that of each topic's part, and the notes."""
     found = await shop.verify(paper, public_key=paper["signature"]["public_key"], identifiers=identifiers)
     parts = {topic: part["outcome"] for part in found.parts for topic in part["topics"]}
     return found.outcome, parts, found.notes

@@ -23,7 +23,7 @@ KEPT_IN = {"orders", "payments", "transfers"}
 
 
 def read_all(bootstrap_servers: str) -> dict[Place, Stored]:
-    """All records of the shop, as librdkafka returns them."""
+    """Return all records of the shop, as librdkafka returns them."""
     found: dict[Place, Stored] = {}
     consumer = Consumer(
         {
@@ -50,7 +50,7 @@ def read_all(bootstrap_servers: str) -> dict[Place, Stored]:
 
 
 def said_in(stored: Stored) -> set[str]:
-    """All texts and numbers of a record, decoded by the reference libraries."""
+    """Return all texts and numbers of a record, decoded by the reference libraries."""
     key, value, headers, _ = stored
     found = {(one or b"").decode() for one in (key, *(value for _, value in headers))}
     return found | ({*texts_in(decoded(value))} if value else set())

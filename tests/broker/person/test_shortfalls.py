@@ -32,7 +32,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def orders_map(**entry: Any) -> dict[str, Any]:
-    """A map of the orders alone."""
+    """Return a map of the orders alone."""
     return {"version": 1, "topics": {"orders": {"identity": {"customer_id": "value.customer"}, **entry}}}
 
 

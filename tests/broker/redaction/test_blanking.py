@@ -33,7 +33,7 @@ async def blank(broker: Broker, *fields: str, where: str = WHERE, **options: Any
 
 
 def records(broker: Broker, topic: str = "orders", partition: int = 0) -> dict[int, Seen]:
-    """The records in the partition's files by offset."""
+    """Return the records in the partition's files by offset."""
     return {
         one.offset: one
         for path in log_files(data_of(broker), topic)

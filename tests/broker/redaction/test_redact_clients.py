@@ -54,7 +54,7 @@ def produce(producer: Any, first: int, last: int, flush_every: int = 10) -> None
 
 
 def filled(broker: BlockingBroker, **settings: Any) -> Any:
-    """A topic with all values, and the idempotent producer that wrote them."""
+    """Return a topic with all values, and the idempotent producer that wrote them."""
     from confluent_kafka import Producer
 
     broker.create_topic(TOPIC, 1, internal_segment_bytes=4000)

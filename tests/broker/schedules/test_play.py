@@ -48,7 +48,7 @@ def append(log: Log, *pairs: tuple[str, str | None], **fields: int) -> None:
 
 
 def fetch(log: Log, offset: int) -> tuple[list[Record], int]:
-    """A consumer's records from an offset on, without control records, and the next offset."""
+    """Return a consumer's records from an offset on, without control records, and the next offset."""
     read = log.read(offset, 1 << 20, isolation_level=0, min_one_message=True)
     data = b"".join(one.read() for one in read.slices)
     found, following = [], offset
@@ -60,7 +60,7 @@ def fetch(log: Log, offset: int) -> tuple[list[Record], int]:
 
 
 def read_all(log: Log, end: int) -> list[Record]:
-    """All records up to the log's end at an earlier time."""
+    """Return all records up to the log's end at an earlier time."""
     found: list[Record] = []
     offset = log.log_start_offset
     while offset < end:
@@ -72,12 +72,12 @@ def read_all(log: Log, end: int) -> list[Record]:
 
 
 def texts(records: Sequence[Record]) -> list[str]:
-    """The offset, key and value of each record."""
+    """Return the offset, key and value of each record."""
     return [f"{one.offset} {(one.key or b'').decode()}={one.value.decode() if one.value else '-'}" for one in records]
 
 
 def headers(log: Log) -> list[BatchHeader]:
-    """The headers of a log's batches."""
+    """Return the headers of a log's batches."""
     return [header for one in log.segments for _, header in iter_headers(one.file.pread(one.size, 0))]
 
 

@@ -73,7 +73,7 @@ async def log_in(address: str) -> None:
 
 
 async def answers(broker: Broker) -> list[str]:
-    """All that the HTTP port says: with the token, with a wrong one, without, and to bodies that are none."""
+    """Return all that the HTTP port says: with the token, with a wrong one, without, and to bodies that are none."""
     said = []
     for token in (PLANTED["http-token"], PLANTED["guess"], None):
         for path in PATHS:

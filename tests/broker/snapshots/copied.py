@@ -14,7 +14,7 @@ LARGE = b"x" * 100_000
 
 
 def config(path: Path, **settings: object) -> BrokerConfig:
-    """A broker's configuration on a free port, in a directory with space beside it."""
+    """Return a broker's configuration on a free port, in a directory with space beside it."""
     return BrokerConfig(listen="127.0.0.1:0", data_dir=path / "data", **settings)
 
 
@@ -28,7 +28,7 @@ async def fill(broker: Broker) -> None:
 
 
 async def values(broker: Broker, topic: str = "t") -> list[bytes | None]:
-    """All values of a topic."""
+    """Return all values of a topic."""
     found: list[bytes | None] = []
     async with WireClient(broker.bootstrap_servers) as wire:
         while len(found) < broker.node.topics.log(topic, 0).log_end_offset:
@@ -43,7 +43,7 @@ async def produce(broker: Broker, value: bytes) -> None:
 
 
 def beside(path: Path) -> list[str]:
-    """The directories beside the data directory."""
+    """Return the directories beside the data directory."""
     return sorted(one.name for one in path.iterdir() if one.name != "data")
 
 

@@ -19,39 +19,39 @@ from tests.broker.wire import WireClient
 
 
 def link(path: Path) -> str:
-    """A link to the data directory in another directory."""
+    """Return a link to the data directory in another directory."""
     (path / "elsewhere").mkdir()
     (path / "elsewhere/link").symlink_to(path / "data")
     return str(path / "elsewhere/link")
 
 
 def link_of_link(path: Path) -> str:
-    """A link to a link, relative."""
+    """Return a link to a link, relative."""
     link(path)
     (path / "second").symlink_to("elsewhere/link")
     return str(path / "second")
 
 
 def linked_parent(path: Path) -> str:
-    """A path through a link to the parent."""
+    """Return a path through a link to the parent."""
     (path / "up").symlink_to(".")
     return str(path / "up/data")
 
 
 def with_dots(path: Path) -> str:
-    """A path with `..` behind a link, where the text alone leads elsewhere."""
+    """Return a path with `..` behind a link, where the text alone leads elsewhere."""
     (path / "deep/er").mkdir(parents=True)
     (path / "short").symlink_to("deep/er")
     return str(path / "short/../../data")
 
 
 def relative(path: Path) -> str:
-    """A relative path."""
+    """Return a relative path."""
     return os.path.relpath(path / "data")
 
 
 def slashes(path: Path) -> str:
-    """A path with superfluous slashes and dots."""
+    """Return a path with superfluous slashes and dots."""
     return f"{path}//./data/"
 
 

@@ -22,7 +22,7 @@ def send(producer: Producer, value: str) -> None:
 
 
 def committed(broker: BlockingBroker) -> int:
-    """The committed offset of the group."""
+    """Return the committed offset of the group."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
     try:
         offset: int = consumer.committed([TopicPartition("t", 0)], TIMEOUT_S)[0].offset

@@ -24,7 +24,7 @@ def fill(broker: BlockingBroker) -> None:
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:
-    """The digest of every file below a directory."""
+    """Return the digest of every file below a directory."""
     return {str(path.relative_to(directory)): digest(path) for path in directory.rglob("*") if path.is_file()}
 
 

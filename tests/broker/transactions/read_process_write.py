@@ -71,7 +71,7 @@ class Application:
         self.is_finishing = True
 
     def describe(self) -> str:
-        """The progress, for messages."""
+        """Return the progress, for messages."""
         return f"{self.name}: {self.commits} commits, {self.aborts} aborts, input to {self.input_ends}"
 
     async def run(self) -> None:
@@ -95,7 +95,7 @@ class WireApplication(Application):
         self._sequences = [0] * OUTPUT_PARTITIONS
 
     def describe(self) -> str:
-        """The progress, for messages."""
+        """Return the progress, for messages."""
         return (
             f"{super().describe()}, at {self._position}, {len(self._steps)} steps left, last answer {self._last_code}"
         )
@@ -220,7 +220,7 @@ async def wait_a_moment() -> None:
 
 
 def partition_of(value: bytes) -> int:
-    """The output partition of a value."""
+    """Return the output partition of a value."""
     return int(value) % OUTPUT_PARTITIONS
 
 

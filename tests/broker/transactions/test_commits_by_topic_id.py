@@ -38,7 +38,7 @@ async def txn(wire: WireClient) -> TxnProducer:
 
 
 async def committed(wire: WireClient, group: str) -> list[tuple[str, int]]:
-    """The committed offsets of a group."""
+    """Return the committed offsets of a group."""
     groups = [{"group_id": group, "topics": None}]
     answer = await wire.call(OFFSET_FETCH, 8, {"groups": groups, "require_stable": True})
     return [(topic.name, one.committed_offset) for topic in answer.groups[0].topics for one in topic.partitions]

@@ -130,7 +130,7 @@ class Load:
 
 
 def read_committed(address: str, topic: str) -> list[list[bytes]]:
-    """The values of each partition as delivered to a real client."""
+    """Return the values of each partition as delivered to a real client."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
@@ -205,7 +205,7 @@ async def run(directory: Path, applications: str, kills: int, rng: random.Random
 
 
 def make_applications(kinds: str, address: str, rng: random.Random) -> list[Application]:
-    """The applications of one run."""
+    """Return the applications of one run."""
     if kinds == "wire":
         return [
             WireApplication(address, "tv1", rng, is_tv2=False),

@@ -47,13 +47,13 @@ VALID_PREVIOUS = {
 
 
 def in_state(state: TransactionState, *, epoch: int = 3) -> Transaction:
-    """A transaction of producer 10."""
+    """Return a transaction of producer 10."""
     partitions = PARTITIONS if state not in IDLE else frozenset()
     return Transaction("id", 10, epoch, 60_000, state, partitions, start_ms=100, last_update_ms=200)
 
 
 def code_of(call: object) -> str:
-    """The name of the error that a call raises; NONE if none."""
+    """Return the name of the error that a call raises; NONE if none."""
     try:
         call()  # type: ignore[operator]
     except KafkaError as error:

@@ -88,7 +88,7 @@ async def check(cut: Cut) -> None:
 
 
 async def committed_values(wire: WireClient) -> list[bytes]:
-    """The values of both partitions, which must be the same."""
+    """Return the values of both partitions, which must be the same."""
     values = await read_committed(wire, TOPIC, 0)
     assert await read_committed(wire, TOPIC, 1) == values
     return values

@@ -176,7 +176,7 @@ async def test_the_last_stable_offset_for_clients() -> None:
 
 
 async def latest(wire: WireClient, *, isolation_level: int) -> int:
-    """The end of t-0."""
+    """Return the end of t-0."""
     response = await wire.call(LIST_OFFSETS, 5, list_offsets("t", isolation_level=isolation_level))
     return int(response.topics[0].partitions[0].offset)
 

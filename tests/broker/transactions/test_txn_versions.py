@@ -19,7 +19,7 @@ from tests.memory_env import MemoryEnv
 
 
 def directory(level: int) -> MemoryEnv:
-    """A directory formatted with this `transaction.version`."""
+    """Return a directory formatted with this `transaction.version`."""
     env = MemoryEnv()
     features = {"metadata.version": 25, "group.version": 1, "transaction.version": level}
     format_directory(env, "/data", features=features)
@@ -27,7 +27,7 @@ def directory(level: int) -> MemoryEnv:
 
 
 async def finalized(wire: WireClient) -> dict[str, int]:
-    """The level that ApiVersions reports."""
+    """Return the level that ApiVersions reports."""
     response = await wire.call(API_VERSIONS, 3, {"client_software_name": "test", "client_software_version": "1"})
     assert response.finalized_features_epoch > 0
     return {feature.name: feature.max_version_level for feature in response.finalized_features}

@@ -34,7 +34,7 @@ async def produce(
 
 
 def batch(txn: TxnProducer, sequence: int = 0, *, epoch_shift: int = 0, **fields: Any) -> bytes:
-    """A transactional batch of one record."""
+    """Return a transactional batch of one record."""
     return batch_of(
         [b"x"],
         producer_id=fields.pop("producer_id", txn.producer_id),

@@ -300,7 +300,7 @@ class TxnProducer:
 async def started(
     wire: WireClient, *, topic: str = "t", partitions: int = 3, transactional_id: str = "id", **init: Any
 ) -> TxnProducer:
-    """An initialized producer, a topic, and the topics of both coordinators."""
+    """Return an initialized producer, a topic, and the topics of both coordinators."""
     txn = TxnProducer(wire, transactional_id)
     await txn.wait_for_coordinator("g")
     await wire.create(topic, partitions)

@@ -30,19 +30,19 @@ Outcome = tuple[dict[str, Any], dict[str, bytes]]
 
 
 def inline(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
-    """The plain engine."""
+    """Return the plain engine."""
     return plain_round.clean(env, plan, on_output=on_output, **options)
 
 
 def one_by_one(
     env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, limits: EngineLimits = ENGINE_LIMITS, **options: Any
 ) -> CleanResult:
-    """The plain engine without its fast path for plain batches: the reference."""
+    """Return the plain engine without its fast path for plain batches: the reference."""
     return plain_round.clean(env, plan, on_output=on_output, limits=replace(limits, parsed_bytes=0), **options)
 
 
 def compiled_(env: Env, plan: CleanPlan, on_output: OnOutput = no_output, **options: Any) -> CleanResult:
-    """The compiled engine."""
+    """Return the compiled engine."""
     return compiled.clean(env, plan, on_output=on_output, **options)
 
 
@@ -65,7 +65,7 @@ def on_spark(
 def whole_on_spark(
     env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, limits: EngineLimits = ENGINE_LIMITS, **_: Any
 ) -> CleanResult:
-    """A round on Spark that is one task, in the same way."""
+    """Return a round on Spark that is one task, in the same way."""
     from diamant.cleaner.spark.clean.whole_round import WholeRound
 
     return _by_job(WholeRound, env, plan, on_output, limits)
@@ -111,7 +111,7 @@ def _by_job(
 def in_parts(
     env: Env, plan: CleanPlan, on_output: OnOutput = no_output, *, processes: int = 2, **options: Any
 ) -> CleanResult:
-    """The compiled engine in several processes, over copies of the files on disk."""
+    """Return the compiled engine in several processes, over copies of the files on disk."""
     with tempfile.TemporaryDirectory() as place:
         here = copied(env, plan, Path(place, "t-0"))
 
@@ -143,7 +143,7 @@ LOCAL = ("inline", "one by one", "compiled")
 
 
 def copied(env: Env, plan: CleanPlan, directory: Path) -> CleanPlan:
-    """A plan over copies of its files on disk."""
+    """Return a plan over copies of its files on disk."""
     directory.mkdir(parents=True)
     for name in env.list_dir(plan.directory):
         (directory / name).write_bytes(env.read_bytes(f"{plan.directory}/{name}"))

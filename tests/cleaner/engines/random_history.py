@@ -75,7 +75,7 @@ mixed_histories = st.lists(
 
 
 def play(steps: list[Any]) -> SegmentHistory:
-    """The segments that a history writes."""
+    """Return the segments that a history writes."""
     history = SegmentHistory()
     for name, *arguments in steps:
         if name == "batch":

@@ -73,5 +73,5 @@ class Forgetful(TransactionTracker):
 
 
 def log_of(env: MemoryEnv, base_offset: int) -> bytes:
-    """The log file that a round has written."""
+    """Return the log file that a round has written."""
     return env.read_bytes(names.log_file(DIRECTORY, base_offset) + names.CLEANED_SUFFIX)

@@ -119,7 +119,7 @@ def test_any_round_over_any_history_gives_the_bytes_of_the_reference(
 
 
 def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
-    """The plan with another range, other limits and other settings."""
+    """Return the plan with another range, other limits and other settings."""
     plan = ended_before(plan, data.draw(st.sampled_from([0, 0, 0, 1]), "segments above"))
     end = plan.first_uncleanable_offset
     plan = replace(
@@ -153,7 +153,7 @@ def drawn_plan(plan: CleanPlan, data: st.DataObject) -> CleanPlan:
 
 
 def ended_before(plan: CleanPlan, count: int) -> CleanPlan:
-    """A round that ends that many segments earlier. Its plan has the transactions that abort later."""
+    """Return a round that ends that many segments earlier. Its plan has the transactions that abort later."""
     if not 0 < count < len(plan.segments):
         return plan
     taken, above = plan.segments[:-count], plan.segments[-count:]
@@ -369,7 +369,7 @@ def test_an_index_that_points_wrongly_takes_no_record_along(engine: Engine, more
 
 
 def damaged(position: int, batch: bytes) -> tuple[MemoryEnv, CleanPlan]:
-    """A log of three segments with `batch` at `position` of the second one."""
+    """Return a log of three segments with `batch` at `position` of the second one."""
     history = SegmentHistory()
     history.batch([(b"a", b"1"), (b"b", b"1")])
     history.roll()
@@ -501,7 +501,7 @@ ORDERS: dict[str, tuple[list[tuple[int, bytes, bytes | None]], bytes, list[int] 
 
 
 def disordered(deltas: list[tuple[int, bytes, bytes | None]], base: int, codec: int = 0) -> bytearray:
-    """A batch with these deltas, its last offset as if they ascended one by one."""
+    """Return a batch with these deltas, its last offset as if they ascended one by one."""
     records = [Record(base + delta, NOW_MS - 1000, key, value) for delta, key, value in deltas]
     return build_batch(records, base_offset=base, last_offset_delta=len(deltas) - 1, codec=codec)
 

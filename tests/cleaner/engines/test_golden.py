@@ -67,7 +67,7 @@ STEPS = [(name, number) for name, count in PASSES.items() for number in range(1,
 
 
 def case_of(name: str, version: str = KAFKA_4_4) -> Case:
-    """A case by its name."""
+    """Return a case by its name."""
     return as_in(version, read_cases(GOLDEN / f"{name}.tar.gz")[name])
 
 

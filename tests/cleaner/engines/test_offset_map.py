@@ -28,7 +28,7 @@ Pair = tuple[bytes, int]
 
 
 def tuples_of(pairs: list[Pair]) -> Any:
-    """The tuples of (key, offset)."""
+    """Return the tuples of (key, offset)."""
     words = np.empty((len(pairs), 3), np.uint64)
     for index, (key, offset) in enumerate(pairs):
         digest = naive.siphash128(HASH_KEY, key)
@@ -37,7 +37,7 @@ def tuples_of(pairs: list[Pair]) -> Any:
 
 
 def new_env() -> MemoryEnv:
-    """A file system with the partition's directory."""
+    """Return a file system with the partition's directory."""
     env = MemoryEnv(SettableClock(0))
     env.make_dirs(DIRECTORY)
     return env
@@ -46,7 +46,7 @@ def new_env() -> MemoryEnv:
 def new_map(
     memory_bytes: int = 1 << 20, max_entries: int | None = None, env: MemoryEnv | None = None, least_slots: int = 64
 ) -> Any:
-    """An empty map, which spills to `env`."""
+    """Return an empty map, which spills to `env`."""
     files = env or new_env()
     return offset_map.OffsetMap(
         HASH_KEY,
@@ -58,7 +58,7 @@ def new_map(
 
 
 def everything(latest: Any, end: int, step: int) -> list[int]:
-    """All kept offsets below `end`, read in windows."""
+    """Return all kept offsets below `end`, read in windows."""
     found: list[int] = []
     for start in range(0, end, step):
         found += [one for one in latest.window(start, start + step - 1) if start <= one < start + step]

@@ -31,7 +31,7 @@ class SlowEnv(MemoryEnv):
 
 
 def output(env: SlowEnv, base_offset: int) -> OutputSegment:
-    """A finished output whose files exist."""
+    """Return a finished output whose files exist."""
     if not env.exists("t-0"):
         env.make_dirs("t-0")
     for file in (names.log_file, names.index_file, names.time_index_file):

@@ -16,7 +16,7 @@ TP = ("t", 0)
 
 
 async def cleaned(logs: SeveralLogs, held: HeldRunner) -> tuple[Log, CleanerService]:
-    """A log with a round in progress, which does not stop before the test lets it go on."""
+    """Return a log with a round in progress, which does not stop before the test lets it go on."""
     held.is_stubborn = True
     log = logs.filthy("t", 20)
     service = await logs.start(new_process_runner=lambda: held)

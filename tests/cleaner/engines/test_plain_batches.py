@@ -44,7 +44,7 @@ records = st.lists(
 
 
 def at_offsets(steps: list[Record], base_offset: int) -> list[Record]:
-    """The records with ascending offsets."""
+    """Return the records with ascending offsets."""
     found = []
     for step in steps:
         base_offset += step.offset
@@ -53,7 +53,7 @@ def at_offsets(steps: list[Record], base_offset: int) -> list[Record]:
 
 
 def read(data: bytes | bytearray, room: int = ROOM) -> PlainRun:
-    """The plain batches at the beginning."""
+    """Return the plain batches at the beginning."""
     return read_run(bytes(data), 0, SmallPayloads(), room)
 
 

@@ -31,7 +31,7 @@ PAYLOADS = SmallPayloads()
 
 
 def parsed(data: bytes, room: int = 1 << 20) -> ParsedChunk:
-    """The parsed chunks of a segment's bytes."""
+    """Return the parsed chunks of a segment's bytes."""
     file = MemoryEnv().create_new("/x.log")
     file.append(data)
     return parse(file, 0, data, PAYLOADS, EngineLimits(parsed_bytes=room))
@@ -119,7 +119,7 @@ class CountingPayloads(SmallPayloads):
 
 
 def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = ParsedChunks) -> tuple[Outcome, Any]:
-    """The outcome of a round, and its chunks, with counted decompressions."""
+    """Return the outcome of a round, and its chunks, with counted decompressions."""
     work = RoundWork(env, plan)
     chunks = chunks_type(work)
     chunks.payloads = CountingPayloads()

@@ -25,7 +25,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def found_in(log: CleanerLog, now_ms: int | None = None) -> CleanableRange:
-    """The result of a scan by Kafka's rules."""
+    """Return the result of a scan by Kafka's rules."""
     return cleanable_range(log.log, log.first_dirty, log.now_ms if now_ms is None else now_ms)
 
 
@@ -127,7 +127,7 @@ def test_the_ratio_of_the_diagrams() -> None:
 
 
 def personal_data() -> CleanerLog:
-    """A phone number, changed and then deleted, and a record a week later."""
+    """Return a phone number, changed and then deleted, and a record a week later."""
     log = CleanerLog(max_compaction_lag_ms=WEEK_MS, min_cleanable_dirty_ratio=1.0)
     words = [
         '1={name: "John Doe", phone: "5555555"}',

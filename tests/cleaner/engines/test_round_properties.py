@@ -48,7 +48,7 @@ quickly = settings(max_examples=examples(60), deadline=None, suppress_health_che
 def play(
     history: list[Any], *, mode: str = KAFKA, segment_bytes: int = 1 << 30, with_rounds: bool = True
 ) -> CleanerLog:
-    """The log in which a history ends; transactions that are open then are committed, and the last segment is rolled."""
+    """Return the log in which a history ends; transactions that are open then are committed, and the last segment is rolled."""
     log = CleanerLog(delete_retention_ms=RETENTION_MS, index_interval_bytes=100, segment_bytes=segment_bytes)
     is_open = set()
     for name, *arguments in history:
@@ -85,7 +85,7 @@ def all_records(log: CleanerLog) -> dict[int, Record]:
 
 
 def committed_values(log: CleanerLog) -> dict[bytes, bytes | None]:
-    """The last committed value of each key, as a consumer sees it, without deleted keys."""
+    """Return the last committed value of each key, as a consumer sees it, without deleted keys."""
     aborted = log.aborted()
     values: dict[bytes, bytes | None] = {}
     for batch in log.stored():

@@ -196,7 +196,7 @@ def test_zstd_and_gzip_are_written_as_java_does() -> None:
 
 
 def with_old_messages(new_log: NewLog, *messages: bytes, end: int, **config: int) -> CleanerLog:
-    """A log whose first segment holds these entries of magic 0 or 1."""
+    """Return a log whose first segment holds these entries of magic 0 or 1."""
     log = new_log(**config)
     for message in messages:
         segment = log.log.active
@@ -330,7 +330,7 @@ def damaged(log: CleanerLog, change: Callable[[bytearray], bytes | bytearray]) -
 
 
 def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray]:
-    """A change of one byte."""
+    """Return a change of one byte."""
 
     def change(batch: bytearray) -> bytearray:
         batch[position] ^= value

@@ -174,7 +174,7 @@ class SegmentHistory:
 
 
 def odd_varint(value: int, size: int) -> bytes:
-    """A ZigZag integer with more bytes than needed."""
+    """Return a ZigZag integer with more bytes than needed."""
     raw = value << 1 if value >= 0 else (-value << 1) - 1
     return bytes((raw >> 7 * index & 0x7F) | (0x80 if index < size - 1 else 0) for index in range(size))
 

@@ -28,7 +28,7 @@ def add_segment(logs: SeveralLogs, log: Log, name: str) -> None:
 
 
 def large_log(logs: SeveralLogs, topic: str = "large") -> Log:
-    """A log whose closed segments no round may touch for an hour, just large enough for filters."""
+    """Return a log whose closed segments no round may touch for an hour, just large enough for filters."""
     log = logs.add(topic, min_compaction_lag_ms=HOUR_MS)
     for number in range(MIN_LOG_BYTES // SEGMENT_BYTES):
         add_segment(logs, log, f"k{number}")

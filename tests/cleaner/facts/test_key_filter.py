@@ -67,17 +67,17 @@ leave_alone = partial(key_filter.leave_alone, min_log_bytes=0)
 
 
 def hashes(values: list[int]) -> array[int]:
-    """An array of hashes."""
+    """Return an array of hashes."""
     return array("Q", values)
 
 
 def hash_of(key: bytes) -> int:
-    """The first half of a key's hash under HASH_KEY."""
+    """Return the first half of a key's hash under HASH_KEY."""
     return int.from_bytes(naive.siphash128(HASH_KEY, key)[:8], "little")
 
 
 def plan_of(log: CleanerLog, **fields: Any) -> CleanPlan:
-    """The plan of a round in mode prompt."""
+    """Return the plan of a round in mode prompt."""
     return replace(log.plan(mode=PROMPT), hash_key=HASH_KEY, **fields)
 
 
@@ -93,7 +93,7 @@ def learn(log: CleanerLog) -> dict[int, Any]:
 
 
 def dirty_hashes(log: CleanerLog, plan: CleanPlan) -> array[int]:
-    """The hashes of the keys in the map of a round."""
+    """Return the hashes of the keys in the map of a round."""
     work = RoundWork(log.env, plan)
     key_map = plain_round.PlainMap(work, ParsedChunks(work))
     map_dirty_range(work, key_map)
@@ -345,7 +345,7 @@ def test_the_compiled_reading_finds_what_the_plain_one_does(history: list[Any]) 
 
 
 def segment_facts_of(log: CleanerLog, base_offset: int, size: int) -> Any:
-    """The facts that the plain reading finds."""
+    """Return the facts that the plain reading finds."""
     from diamant.cleaner.facts.facts_file import read_facts
 
     return read_facts(log.env, DIRECTORY, base_offset, size)

@@ -54,7 +54,7 @@ class Damaged:
         self.log.env.set_mtime_ms(self.path, mtime_ms)
 
     def plan(self) -> CleanPlan:
-        """The plan of the next round."""
+        """Return the plan of the next round."""
         first_dirty = self.quarantine.first_dirty(self.checkpoint)
         return self.quarantine.plan_around(self.log.plan(first_dirty=first_dirty, mode=PROMPT))
 
@@ -74,13 +74,13 @@ class Damaged:
         return result
 
     def with_content(self) -> CleanerLog:
-        """The log with the right bytes restored; call `damage` afterwards."""
+        """Return the log with the right bytes restored; call `damage` afterwards."""
         self.write(self.content)
         return self.log
 
 
 def segments_of(*words: tuple[str, ...], **config: Any) -> CleanerLog:
-    """A log with a closed segment for each tuple of words."""
+    """Return a log with a closed segment for each tuple of words."""
     log = CleanerLog(**config)
     for batch in words:
         log.data(*batch)

@@ -64,7 +64,7 @@ class Watched:
         self.log.clean(mode=PROMPT)
 
     def due_ms(self) -> int | None:
-        """The time of the next round for a horizon."""
+        """Return the time of the next round for a horizon."""
         self.learn()
         return self.facts.next_horizon_ms(self.log.log, self.log.first_dirty)
 
@@ -91,7 +91,7 @@ class Watched:
 
 
 def facts_of(log: CleanerLog, base_offset: int = 0) -> SegmentFacts:
-    """The facts of a segment as filed."""
+    """Return the facts of a segment as filed."""
     segment = log.log.segments[log.log.floor_segment(base_offset)]
     return read_facts(log.env, DIRECTORY, base_offset, segment.size, min_filed_bytes=0)
 
@@ -301,7 +301,7 @@ def test_facts_of_segments_that_are_gone_are_forgotten() -> None:
 
 
 def filed() -> CleanerLog:
-    """A log with filed facts of all segments."""
+    """Return a log with filed facts of all segments."""
     log = CleanerLog("a= b | t1: t | commit 1 | p1: b | roll", delete_retention_ms=100)
     log.clean(mode=PROMPT)
     log.clean(first_dirty=0, mode=PROMPT)

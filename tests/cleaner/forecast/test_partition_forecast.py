@@ -91,7 +91,7 @@ def stamp_last_batch(history: History, timestamp: int) -> None:
 
 
 def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
-    """The history in a log directory; its files were written an hour after its last record."""
+    """Return the history in a log directory; its files were written an hour after its last record."""
     env = MemoryEnv(SettableClock(max(record.timestamp for record, _ in history.records) + HOUR_MS))
     history.write(env, DATA)
     for base, data in history.segments.items():
@@ -105,7 +105,7 @@ def written(history: History, *, checkpoint: int | None = None) -> MemoryEnv:
 
 
 def states_of(env: MemoryEnv, now_ms: int, *, scratch_bytes: int | None = None, **fields: Any) -> OverlayStates:
-    """The initial states of forecasts."""
+    """Return the initial states of forecasts."""
     scratch = MemoryEnv(SettableClock(0), capacity_bytes=scratch_bytes)
     scratch.make_dirs("/scratch")
     with open_log_directory(env, PARTITION) as opened:
@@ -115,14 +115,14 @@ def states_of(env: MemoryEnv, now_ms: int, *, scratch_bytes: int | None = None, 
 
 
 def scenario(mode: str = KAFKA, *, is_laid_out_anew: bool = False, max_keys: int = 1000, **config: Any) -> Scenario:
-    """A compacted topic with this configuration."""
+    """Return a compacted topic with this configuration."""
     config.setdefault("cleanup_policy", frozenset({"compact"}))
     cleaner = CleanerSettings(mode=mode, map_max_entries=max_keys)
     return Scenario({}, LogConfig(**config), cleaner, DAY_MS, is_laid_out_anew)
 
 
 def contents(env: MemoryEnv) -> Contents:
-    """The counts of `diamant log stats`."""
+    """Return the counts of `diamant log stats`."""
     with open_log_directory(env, PARTITION) as opened:
         (topic,) = read_stats(env, opened)
     (stats,) = topic.partitions
@@ -130,7 +130,7 @@ def contents(env: MemoryEnv) -> Contents:
 
 
 def files(env: MemoryEnv) -> dict[str, tuple[int, bytes]]:
-    """All files of the log directory with their times."""
+    """Return all files of the log directory with their times."""
     paths = [f"{PARTITION}/{name}" for name in env.list_dir(PARTITION)]
     return {path: (env.mtime_ms(path), env.read_bytes(path)) for path in paths}
 
@@ -511,7 +511,7 @@ def test_large_rounds_are_for_the_compiled_engine() -> None:
 
 
 def appended(seed: int, **config: Any) -> CleanerLog:
-    """A closed log that a broker wrote with this configuration."""
+    """Return a closed log that a broker wrote with this configuration."""
     chance = random.Random(seed)
     log = CleanerLog(**config)
     for _ in range(30):
@@ -526,7 +526,7 @@ def appended(seed: int, **config: Any) -> CleanerLog:
 
 
 def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, bytes]:
-    """The log's segments at the beginning of a forecast."""
+    """Return the log's segments at the beginning of a forecast."""
     states = topic_states(log, now_ms)
     beginning = states.beginning(tried)
     names = beginning.env.list_dir("/data/topic-0")
@@ -538,7 +538,7 @@ def segments_of(log: CleanerLog, tried: Scenario, now_ms: int) -> dict[str, byte
 
 
 def topic_states(log: CleanerLog, now_ms: int) -> OverlayStates:
-    """The initial states of forecasts for a CleanerLog."""
+    """Return the initial states of forecasts for a CleanerLog."""
     scratch = MemoryEnv(SettableClock(0))
     scratch.make_dirs("/scratch")
     with open_log_directory(log.env, "/data/topic-0") as opened:

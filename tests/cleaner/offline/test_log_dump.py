@@ -39,7 +39,7 @@ def dump(env: Env, path: str, *, with_records: bool = True) -> list[Item]:
 
 
 def dump_bytes(data: bytes, *, with_records: bool = True) -> list[Item]:
-    """The items of a segment with these bytes."""
+    """Return the items of a segment with these bytes."""
     env = MemoryEnv()
     env.make_dirs("/data/t-0")
     write_file(env, LOG, data)

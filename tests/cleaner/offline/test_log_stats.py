@@ -30,7 +30,7 @@ def all_stats(env: Env, path: str, *, max_bytes: int = 1 << 20) -> list[TopicSta
 
 
 def partition_stats(env: Env, path: str) -> PartitionStats:
-    """The only partition of a directory."""
+    """Return the only partition of a directory."""
     [topic] = all_stats(env, path)
     [partition] = topic.partitions
     return partition
@@ -82,7 +82,7 @@ def test_counts_are_the_same_without_kernels(pair: tuple[History, History], top:
 
 
 def segment_ends(history: History) -> list[int]:
-    """The offsets after each record and marker, and the bases of the segments."""
+    """Return the offsets after each record and marker, and the bases of the segments."""
     ends = [record.offset + 1 for record, _ in history.records] + [offset + 1 for offset, _, _ in history.markers]
     return [*ends, *history.segments]
 

@@ -20,7 +20,7 @@ KEY = ("topic", 0)
 
 
 def closed_log(*batches: str, **config: Any) -> CleanerLog:
-    """A log of one segment per batch of one-letter keys, and an empty active one, closed."""
+    """Return a log of one segment per batch of one-letter keys, and an empty active one, closed."""
     log = CleanerLog(**config)
     for batch in batches:
         log.data(*batch)

@@ -44,7 +44,7 @@ class Cleaner(NamedTuple):
 
 
 async def compactor(logs: SeveralLogs, **settings: Any) -> Cleaner:
-    """A cleaner that does nothing by itself."""
+    """Return a cleaner that does nothing by itself."""
     settings.setdefault("is_enabled", False)
     service = await logs.start(**settings)
     return Cleaner(service, CountedLogs(service.blocking))
@@ -68,7 +68,7 @@ async def begun(
 
 
 def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
-    """The numbers of records and of markers."""
+    """Return the numbers of records and of markers."""
     found = [0, 0]
     for segment in log.segments:
         for _, header in iter_headers(logs.env.read_bytes(segment.path)[: segment.size]):
@@ -77,7 +77,7 @@ def count(logs: SeveralLogs, log: Log) -> tuple[int, int]:
 
 
 def keys(logs: SeveralLogs, log: Log) -> list[str]:
-    """The keys of all records, in order."""
+    """Return the keys of all records, in order."""
     return [key for _, key in logs.values(log)]
 
 

@@ -34,12 +34,12 @@ def stored() -> tuple[MemoryEnv, CleanPlan]:
 
 
 def first(plan: CleanPlan, index: int = 0) -> DirtyStart:
-    """The beginning of a segment."""
+    """Return the beginning of a segment."""
     return DirtyStart(index, 0, plan.segments[index].base_offset)
 
 
 def bytes_of(plan: CleanPlan, share: Share) -> int:
-    """The size of a share."""
+    """Return the size of a share."""
     sizes = [segment.size for segment in plan.segments[share.start.segment : share.end]]
     if share.stop is not None:
         sizes[-1] = share.stop
@@ -47,7 +47,7 @@ def bytes_of(plan: CleanPlan, share: Share) -> int:
 
 
 def cut(env: MemoryEnv, plan: CleanPlan, start: DirtyStart, processes: int, piece_bytes: int = 1 << 20) -> list[Share]:
-    """All shares and pieces in order."""
+    """Return all shares and pieces in order."""
     shares = shares_of(env, plan, start, processes, piece_bytes)
     assert len(shares.others) <= processes - 1
     return [shares.first, *shares.pieces, *shares.others]

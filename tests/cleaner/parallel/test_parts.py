@@ -62,12 +62,12 @@ def history() -> SegmentHistory:
 
 
 def plan_of(history: SegmentHistory, tmp_path: Path, **fields: Any) -> CleanPlan:
-    """A plan over real files, with an output for each segment."""
+    """Return a plan over real files, with an output for each segment."""
     return copied(*history.stored(segment_bytes=1, **fields), tmp_path / "t-0")
 
 
 def work_of(plan: CleanPlan, charged: list[int]) -> RoundWork:
-    """The work of a round that records the throttled sizes, chunk by chunk."""
+    """Return the work of a round that records the throttled sizes, chunk by chunk."""
     return RoundWork(
         RealEnv(SettableClock(NOW_MS)), plan, throttle=charged.append, limits=EngineLimits(read_bytes=1000)
     )

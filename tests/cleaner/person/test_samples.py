@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def sample(topic: str, *records: tuple[str | None, Any], is_compacted: bool = False) -> TopicSample:
-    """A topic with these keys and values."""
+    """Return a topic with these keys and values."""
     found = TopicSample(topic, is_compacted)
     for key, value in records:
         data = None if value is None else json.dumps(value).encode()

@@ -30,7 +30,7 @@ def opened(env: MemoryEnv, history: History) -> list[OpenSegment]:
 
 
 def outcomes(history: History) -> TransactionOutcomes:
-    """The outcomes from the indexes and the producers' state."""
+    """Return the outcomes from the indexes and the producers' state."""
     statuses = replace(history, log_start_offset=0).statuses()
     open_since: dict[int, int] = {}
     for record, producer_id in history.records:

@@ -17,7 +17,7 @@ from diamant.storage.env.env import RealEnv
 
 
 def make_log(path: Path, records: list[tuple[str, str | None]]) -> list[OpenSegment]:
-    """The segments of a partition with these records, a few in each."""
+    """Return the segments of a partition with these records, a few in each."""
     with Broker(data_dir=str(path), listen="127.0.0.1:0", log_cleaner_enable=False) as broker:
         broker.create_topic("t", compact=True, internal_segment_bytes=1000)
         for key, value in records:

@@ -45,7 +45,7 @@ def redact(log: Log, where: str) -> LocatedRecords:
 
 
 def plan_of(log: Log, located: LocatedRecords) -> RedactionPlan:
-    """The plan for located records in closed segments."""
+    """Return the plan for located records in closed segments."""
     return RedactionPlan(
         directory=log.path,
         segments=tuple(

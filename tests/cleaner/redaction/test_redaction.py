@@ -158,7 +158,7 @@ def make_history(history_steps: list[Any], policy: str) -> History:
 
 
 def expected_removed(history: History, where: str, batches: dict[int, list[Batch]]) -> set[int]:
-    """The offsets to remove, found by a naive search."""
+    """Return the offsets to remove, found by a naive search."""
     below = history.log.log.last_stable_offset
     records = [
         one
@@ -178,7 +178,7 @@ def expected_removed(history: History, where: str, batches: dict[int, list[Batch
 
 
 def state_after_a_crash(log: CleanerLog, log_start_offset: int = 0) -> tuple[Any, ...]:
-    """The state that recovery derives from the batches alone, without snapshots."""
+    """Return the state that recovery derives from the batches alone, without snapshots."""
     env = log.env.copy(SettableClock(log.now_ms))
     for name in env.list_dir(DIRECTORY):
         if name.endswith((".snapshot", "leader-epoch-checkpoint")):
@@ -193,7 +193,7 @@ def recovered(env: MemoryEnv, log: CleanerLog, log_start_offset: int = 0) -> Log
 
 
 def state(log: Log) -> tuple[Any, ...]:
-    """The state that must not change: producers, transactions, epochs, ends."""
+    """Return the state that must not change: producers, transactions, epochs, ends."""
     return (
         sorted(log.producers.active_producers),
         log.last_stable_offset,

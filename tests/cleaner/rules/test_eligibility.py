@@ -40,7 +40,7 @@ class FakeLog:
 
 
 def make_log(*segments: FakeSegment | int, end: int = 45, start: int = 0, stable: int = -1, **config: Any) -> FakeLog:
-    """A compacted log of these segments (or of segments at these bases), the last one active."""
+    """Return a compacted log of these segments (or of segments at these bases), the last one active."""
     config.setdefault("cleanup_policy", frozenset({"compact"}))
     found = [FakeSegment(one) if isinstance(one, int) else one for one in segments]
     return FakeLog(found, end, start, stable, LogConfig(**config))

@@ -24,7 +24,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def found_in(log: CleanerLog, mode: str) -> CleanableRange:
-    """The result of a scan."""
+    """Return the result of a scan."""
     return cleanable_range(log.log, log.first_dirty, log.now_ms, ages=ages_in(mode))
 
 

@@ -21,7 +21,7 @@ SPAN = 2**31
 
 
 def make_plan(segments: list[SegmentPlan], **fields: Any) -> CleanPlan:
-    """A plan over these segments, all of them dirty."""
+    """Return a plan over these segments, all of them dirty."""
     end = segments[-1].next_base_offset if segments else 0
     plan = CleanPlan(
         directory="/data/topic-0",

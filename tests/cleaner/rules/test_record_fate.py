@@ -11,7 +11,7 @@ from diamant.kernels.constants.steps import COPY, DROP, HEADER_ONLY, REBUILD
 
 
 def fate(offset: int = 5, **fields: bool | int) -> int:
-    """The fate of a record with key and value whose key is not in a map that ends at 100."""
+    """Return the fate of a record with key and value whose key is not in a map that ends at 100."""
     facts = {
         "offset": offset,
         "map_end_offset": 100,

@@ -31,7 +31,7 @@ KEYS = 100
 
 
 def make_log(directory: Path, batches: int = 150, segment_bytes: int = CONFIG.segment_bytes) -> Log:
-    """A log of eleven segments. Each batch has one unique key, and nine of a hundred keys that recur."""
+    """Return a log of eleven segments. Each batch has one unique key, and nine of a hundred keys that recur."""
     env, config = RealEnv(SettableClock(START_MS)), replace(CONFIG, segment_bytes=segment_bytes)
     log = create_log(env, f"{directory}/t-0", "t", 0, TOPIC_ID, config, Validation(), producer_expiration_ms=86_400_000)
     log.on_files_removed = lambda paths, delay_ms: None
@@ -52,13 +52,13 @@ def load(log: Log) -> Log:
 
 
 def plan_of(log: Log, **fields: object) -> CleanPlan:
-    """A round over all segments but the active one; outputs are small, so that there are several."""
+    """Return a round over all segments but the active one; outputs are small, so that there are several."""
     plan = make_plan(log, 0, log.active.base_offset, START_MS, CleanerSettings(io_buffer_bytes=4096))
     return replace(plan, **({"segment_bytes": 45_000} | fields))  # type: ignore[arg-type]
 
 
 def latest(log: Log) -> dict[bytes | None, bytes | None]:
-    """The newest value of each key, which cleaning must not change."""
+    """Return the newest value of each key, which cleaning must not change."""
     found: dict[bytes | None, bytes | None] = {}
     for segment in log.segments:
         data = log.env.read_bytes(segment.path)

@@ -32,7 +32,7 @@ from tests.effort import some
 
 
 def failing(changes: int, how: str) -> str:
-    """The program of a worker that does what `how` says in place of the change that follows so many others."""
+    """Return the program of a worker that does what `how` says in place of the change that follows so many others."""
     return (
         WORKER_PROGRAM.replace(
             "from diamant.cleaner.runners.worker",

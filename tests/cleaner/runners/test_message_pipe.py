@@ -15,7 +15,7 @@ MAX_LINE_BYTES = 2 * READ_BYTES
 
 
 def pipe() -> tuple[MessagePipe, int]:
-    """A pipe, and the end that is written."""
+    """Return a pipe, and the end that is written."""
     descriptor, other_end = os.pipe()
     return MessagePipe(descriptor, MAX_LINE_BYTES), other_end
 

@@ -63,7 +63,7 @@ slowly = pytest.mark.parametrize("runner", [SLOW], indirect=True, ids=["slow"])
 
 
 def slow_plan(log: Log, bytes_per_second: float = 200_000.0) -> CleanPlan:
-    """A round that takes about 0.3 s per output, and little time before the first."""
+    """Return a round that takes about 0.3 s per output, and little time before the first."""
     plan = plan_of(log, io_max_bytes_per_second=bytes_per_second)
     return replace(plan, first_dirty_offset=plan.segments[-1].base_offset)
 

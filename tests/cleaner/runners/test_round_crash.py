@@ -60,7 +60,7 @@ def content(log: CleanerLog, start: int, end: int) -> tuple[tuple[int, ...], byt
 
 
 def newest(log: CleanerLog) -> dict[bytes | None, bytes | None]:
-    """The newest committed value of each key, as a consumer sees it."""
+    """Return the newest committed value of each key, as a consumer sees it."""
     aborted = log.aborted()
     found = {}
     for batch in log.stored():

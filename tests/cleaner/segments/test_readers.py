@@ -179,7 +179,7 @@ def seen_by(name: str, data: bytes | bytearray) -> Seen:
 
 
 def packed(base: int, codec: int = 0, **fields: Any) -> bytes:
-    """A batch of two records."""
+    """Return a batch of two records."""
     return bytes(make_batch("k=1", "l=", base_offset=base, codec=codec, **fields))
 
 
@@ -219,7 +219,7 @@ DAMAGES = {
 
 
 def joined(name: str) -> tuple[bytes, list[Batch]]:
-    """The bytes of a case, and its batches."""
+    """Return the bytes of a case, and its batches."""
     data, batches = b"", []
     for batch, first, last in SOUND[name]:
         batches.append((len(data), first, last))

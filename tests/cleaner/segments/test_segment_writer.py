@@ -28,7 +28,7 @@ def env() -> MemoryEnv:
 
 
 def make_writer(env: MemoryEnv, **fields: Any) -> SegmentWriter:
-    """A writer at base offset 100 with an index entry per 10 bytes."""
+    """Return a writer at base offset 100 with an index entry per 10 bytes."""
     fields = {"index_interval_bytes": 9, "segment_index_bytes": 1024, "is_strict": True} | fields
     return SegmentWriter(env, "/log", 100, **fields)
 

@@ -123,7 +123,7 @@ class SeveralLogs:
         return log
 
     def filthy(self, topic: str, batches: int, partition: int = 0, **config: Any) -> Log:
-        """A log with many segments and few keys."""
+        """Return a log with many segments and few keys."""
         config.setdefault("min_cleanable_dirty_ratio", 0.05)
         return self.fill(self.add(topic, partition=partition, **config), batches)
 

@@ -15,7 +15,7 @@ BOTH = frozenset({"compact", "delete"})
 
 
 def quarantined(logs: SeveralLogs) -> tuple[Segment, bytes]:
-    """A log `bad` with a corrupt segment in the middle, and the segment's original content."""
+    """Return a log `bad` with a corrupt segment in the middle, and the segment's original content."""
     log = logs.add("bad", min_cleanable_dirty_ratio=0.0)
     for _ in range(3):
         logs.fill(log, 10, keys=3)

@@ -25,12 +25,12 @@ MIB = 1 << 20
 
 
 def plan_of(*bases: int, **fields: Any) -> CleanPlan:
-    """A plan over segments at these bases; the last is the end."""
+    """Return a plan over segments at these bases; the last is the end."""
     return make_plan(segments(*bases), **fields)
 
 
 def result_of(end_offset: int = 3000, runner: str = "inline", outputs: int = 1, **stats: Any) -> CleanResult:
-    """A result with these figures, two sources for each output."""
+    """Return a result with these figures, two sources for each output."""
     output = OutputSegment(0, (0, 1), 10, 0, False, 0)
     return CleanResult(end_offset, (output,) * outputs, CleanStats(**stats), runner)
 

@@ -27,7 +27,7 @@ OTHER_PROCESSES = (
 
 
 def use_of(archive: Path) -> str:
-    """The options of a JVM that uses an archive, which is refused unless verification is turned off as for the archive."""
+    """Return the options of a JVM that uses an archive, which is refused unless verification is turned off as for the archive."""
     return f'{JAVA_OPTIONS} "-XX:SharedArchiveFile={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
 
 

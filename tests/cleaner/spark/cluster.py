@@ -88,12 +88,12 @@ class Cluster:
         return "".join(path.read_text(errors="replace") for path in self._directory.glob("*.log"))
 
     def executors(self) -> list[int]:
-        """The process ids of all executors that run."""
+        """Return the process ids of all executors that run."""
         workers = self.workers()
         return [pid for pid in pids() if parent_of(pid) in workers]
 
     def workers(self) -> list[int]:
-        """The process ids of the workers."""
+        """Return the process ids of the workers."""
         return [process.pid for process in self._processes[1:]]
 
     def stop_workers(self) -> None:
@@ -129,12 +129,12 @@ def answers(port: int) -> bool:
 
 
 def pids() -> list[int]:
-    """All processes."""
+    """Return all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process; 0 if the process has ended."""
+    """Return the parent of a process; 0 if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -27,7 +27,7 @@ CONF = {
 
 
 def java_home(environ: Mapping[str, str], jvm_directory: str = JVM_DIRECTORY) -> str:
-    """The home of a Java that Spark runs on; skips the test without, or fails it if CI is set."""
+    """Return the home of a Java that Spark runs on; skips the test without, or fails it if CI is set."""
     try:
         return find_java(environ, jvm_directory).home
     except JavaNotFound as error:

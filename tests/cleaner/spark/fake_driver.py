@@ -64,7 +64,7 @@ def no_session(_master: str, _name: str, conf: dict[str, str], **_: Any) -> Iter
 
 
 def mischief() -> str | None:
-    """The fault to inject."""
+    """Return the fault to inject."""
     return os.environ.get(MISCHIEF)
 
 

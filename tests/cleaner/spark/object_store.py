@@ -48,7 +48,7 @@ class ObjectStore:
         self._process.communicate()
 
     def uri(self, path: str, **options: str) -> str:
-        """The URI of `bucket/prefix`, with credentials and options."""
+        """Return the URI of `bucket/prefix`, with credentials and options."""
         given = {"scheme": "http", "endpoint_override": self.address, "region": "us-east-1", **options}
         return f"s3://tester:{SECRET}@{path}?" + "&".join(f"{name}={value}" for name, value in given.items())
 
@@ -67,7 +67,7 @@ class ObjectStore:
         self._filesystem.delete_dir(name)
 
     def keys(self, bucket: str) -> list[str]:
-        """The files in a bucket, without the bucket."""
+        """Return the files in a bucket, without the bucket."""
         from pyarrow import fs
 
         found = self._filesystem.get_file_info(fs.FileSelector(bucket, recursive=True))

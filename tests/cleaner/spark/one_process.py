@@ -100,5 +100,5 @@ class _Broadcast:
 
 
 def sent(value: Any) -> Any:
-    """A value as another process receives it."""
+    """Return a value as another process receives it."""
     return pickle.loads(pickle.dumps(value))

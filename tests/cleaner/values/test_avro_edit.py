@@ -69,7 +69,7 @@ def read(schema: Any, data: bytes) -> Any:
 
 
 def written(value: Any) -> bytes:
-    """A person in Avro, without logical types: numbers are as they are stored."""
+    """Return a person in Avro, without logical types: numbers are as they are stored."""
     plain = json.loads(json.dumps(PERSON).replace("logicalType", "was"))
     return encoded(plain, {**value, "paid": b"\x0c"})
 

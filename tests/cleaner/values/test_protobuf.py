@@ -252,7 +252,7 @@ def messages(draw: st.DrawFn) -> tuple[str, Any]:
 
 
 def by_the_library(message: Any) -> dict[str, Any]:
-    """The fields that readers see: those with a value, and defaults."""
+    """Return the fields that readers see: those with a value, and defaults."""
     found = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

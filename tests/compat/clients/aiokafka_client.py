@@ -42,7 +42,7 @@ def at(bootstrap: str) -> dict[str, Any]:
 
 
 async def make_topic(bootstrap: str, name: str) -> str:
-    """A topic with four partitions."""
+    """Return a topic with four partitions."""
     topic = steps.unique(name)
     client = AIOKafkaAdminClient(**at(bootstrap))
     await client.start()
@@ -204,7 +204,7 @@ async def transactions(bootstrap: str) -> None:
 
 
 async def topic_config(client: AIOKafkaAdminClient, topic: str) -> dict[str, str]:
-    """The configs of a topic."""
+    """Return the configs of a topic."""
     (described,) = await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     return {entry[0]: entry[1] for entry in described.resources[0][4]}
 

@@ -50,7 +50,7 @@ def results(futures: dict[Any, Any]) -> list[Any]:
 
 
 def new_topic(bootstrap: str, name: str, **config: str) -> str:
-    """A topic with four partitions."""
+    """Return a topic with four partitions."""
     topic = steps.unique(name)
     # The client must outlive its futures.
     client = admin_client(bootstrap)
@@ -228,7 +228,7 @@ def transactions(bootstrap: str) -> None:
 
 
 def topic_config(client: AdminClient, topic: str) -> dict[str, str]:
-    """The configs of a topic."""
+    """Return the configs of a topic."""
     (described,) = results(client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
     return {name: entry.value for name, entry in described.items()}
 

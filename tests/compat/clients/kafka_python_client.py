@@ -27,7 +27,7 @@ def at(bootstrap: str) -> dict[str, Any]:
 
 
 def new_topic(bootstrap: str, name: str) -> str:
-    """A topic with four partitions."""
+    """Return a topic with four partitions."""
     topic = steps.unique(name)
     client = KafkaAdminClient(**at(bootstrap))
     client.create_topics([NewTopic(topic, steps.PARTITIONS, 1)])
@@ -210,7 +210,7 @@ def transactions(bootstrap: str) -> None:
 
 
 def topic_config(client: KafkaAdminClient, topic: str) -> dict[str, str]:
-    """The configs of a topic."""
+    """Return the configs of a topic."""
     described = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     if MAJOR > 2:
         return {name: entry["value"] for name, entry in described["topic"][topic].items()}

@@ -41,7 +41,7 @@ OLDER_CLASSES = {"org.apache.kafka.tools.ConfigCommand": "kafka.admin.ConfigComm
 
 
 def class_of(name: str) -> str:
-    """The class of a tool in the distribution."""
+    """Return the class of a tool in the distribution."""
     found = re.search(r"kafka-clients-(\d+)\.(\d+)", " ".join(os.listdir(f"{os.environ['KAFKA_HOME']}/libs")))
     assert found is not None
     is_older = (int(found[1]), int(found[2])) < (4, 4)
@@ -222,7 +222,7 @@ def admin(bootstrap: str) -> None:
 
 
 def broker_id(bootstrap: str) -> str:
-    """The id of the only node."""
+    """Return the id of the only node."""
     versions = tool("kafka-broker-api-versions", "--bootstrap-server", bootstrap)
     found = re.search(r"\(id: (\d+) rack", versions)
     assert found, versions

@@ -44,7 +44,7 @@ class Unsupported(Exception):
 
 
 def unique(name: str) -> str:
-    """A name for a topic or group that nobody else has."""
+    """Return a name for a topic or group that nobody else has."""
     return f"compat-{name}-{uuid.uuid4().hex[:10]}"
 
 

@@ -48,12 +48,12 @@ FIRST_PRODUCE_WITH_LEADER, FIRST_FETCH_WITH_LEADER = 10, 16
 
 
 def node_fields(nodes: Nodes) -> list[dict[str, Any]]:
-    """The fields of the addresses of leaders."""
+    """Return the fields of the addresses of leaders."""
     return [dict(zip(("node_id", "host", "port", "rack"), node, strict=True)) for node in nodes]
 
 
 def with_leader(one: Any) -> dict[str, Any]:
-    """The fields of a partition, with those of its leader if it has one."""
+    """Return the fields of a partition, with those of its leader if it has one."""
     fields: dict[str, Any] = one._asdict()
     if fields.pop("current_leader") is not None:
         fields["current_leader"] = dict(zip(("leader_id", "leader_epoch"), one.current_leader, strict=True))

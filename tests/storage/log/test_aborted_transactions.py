@@ -47,7 +47,7 @@ CALLS: list[tuple[Operation, str, int]] = [
 
 
 def new_log(env: MemoryEnv) -> Log:
-    """An empty partition."""
+    """Return an empty partition."""
     env.make_dirs("/data")
     return create_one(env, CONFIG, expiration_ms=EXPIRATION_MS)
 

@@ -21,7 +21,7 @@ from tests.storage.logs import batch, make_log, read_all
 
 
 def started(env: Env, path: str) -> LogDirectory:
-    """A directory with the partition `t-0`."""
+    """Return a directory with the partition `t-0`."""
     directory = LogDirectory.open(env, path, producer_expiration_ms=86_400_000)
     directory.load_logs({("t", 0): PartitionSource(UUID(int=1), LogConfig())}, threads=1)
     return directory

@@ -21,7 +21,7 @@ CONFIG = LogConfig(
 
 
 def make_log(env: MemoryEnv, name: str = "t-0") -> Log:
-    """A log of small segments with many index entries."""
+    """Return a log of small segments with many index entries."""
     log = create_one(env, CONFIG, path=f"/{name}", expiration_ms=1 << 40)
     log.become_leader(0)
     return log
@@ -35,7 +35,7 @@ def make_batch(number: int, **fields: int) -> bytearray:
 
 
 def files(env: MemoryEnv, log: Log) -> dict[str, bytes]:
-    """All of the log's files; its indexes as after a close."""
+    """Return all of the log's files; its indexes as after a close."""
     log.close()
     return {name: env.read_bytes(f"{log.path}/{name}") for name in env.list_dir(log.path)}
 

@@ -32,7 +32,7 @@ def log(env: RealEnv, tmp_path: Path) -> Log:
 
 
 def prepared(log: Log, count: int = 3) -> Replacement:
-    """A replacement of the first segments, whose new one is written and waits to be swapped in."""
+    """Return a replacement of the first segments, whose new one is written and waits to be swapped in."""
     bases = bases_of(log)[:count]
     write_cleaned(log, bases, is_even)
     replacement = Replacement(log, 0, bases)
@@ -196,7 +196,7 @@ def test_a_plan_that_does_not_hold_any_more_is_refused(log: Log, change: Callabl
 
 
 def begun(log: Log) -> tuple[Replacement, Iterator[None]]:
-    """A swap of three sources that has renamed the first one."""
+    """Return a swap of three sources that has renamed the first one."""
     replacement = prepared(log)
     turns = replacement.swap_in_turns(sources_per_turn=1)
     next(turns)

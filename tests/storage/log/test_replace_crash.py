@@ -69,7 +69,7 @@ class Content(NamedTuple):
 
 @cache
 def filled() -> MemoryEnv:
-    """A machine with a flushed log of six segments, each with an aborted transaction."""
+    """Return a machine with a flushed log of six segments, each with an aborted transaction."""
     env = MemoryEnv(SettableClock(START_MS))
     env.make_dirs("/data")
     env.sync_dir("/")
@@ -89,7 +89,7 @@ def filled() -> MemoryEnv:
 
 
 def start() -> Log:
-    """The log of `filled` in another machine."""
+    """Return the log of `filled` in another machine."""
     return recover(copy_of(filled()), 1 << 40)
 
 

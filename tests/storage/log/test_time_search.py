@@ -52,7 +52,7 @@ def replace_all(log: Log, bases: list[int], change: Callable[[bytes], bytes] = b
 
 
 def filled(env: RealEnv, tmp_path: Path, timestamps: list[int]) -> Log:
-    """A log with one record for each timestamp, in segments of a few records with index entries in each."""
+    """Return a log with one record for each timestamp, in segments of a few records with index entries in each."""
     log = make_log(env, tmp_path, segment_bytes=600, index_interval_bytes=100)
     for number, timestamp in enumerate(timestamps):
         log.append_as_leader(batch(b"%d" % number, timestamp=timestamp))

@@ -20,13 +20,13 @@ Segments = Mapping[int, Sequence[bytes]]
 
 
 def at(base_offset: int, count: int = 3, value: str = "v", **fields: int) -> bytes:
-    """A whole batch of `count` records; `fields` replace those of its header."""
+    """Return a whole batch of `count` records; `fields` replace those of its header."""
     batch = make_batch(*(f"k{number}={value}" for number in range(count)))
     return bytes(with_header(batch, base_offset=base_offset, **fields))
 
 
 def old(offset: int) -> bytes:
-    """A message of magic 1."""
+    """Return a message of magic 1."""
     return make_message(1, offset, b"k%d" % offset, b"v")
 
 
@@ -78,7 +78,7 @@ UNSERVABLE: dict[str, tuple[Segments, int, int]] = {
 
 
 def control(key: bytes | None, value: bytes | None = b"\0\0\0\0\0\0", **fields: int) -> bytes:
-    """A control batch at offset 3 in the place of a marker of producer 7, with any key and value."""
+    """Return a control batch at offset 3 in the place of a marker of producer 7, with any key and value."""
     record = Record(3, TIMESTAMP, key, value)
     batch = build_batch(
         [record], base_offset=3, producer_id=7, producer_epoch=0, is_transactional=True, is_control=True

@@ -165,7 +165,7 @@ class Machine:
     # -- appends -------------------------------------------------------------------------------------------------
 
     def log(self, topic: str = "t") -> Log:
-        """The topic's only partition."""
+        """Return the topic's only partition."""
         return self.directory.logs[topic, 0]
 
     def append(self, count: int = 1, *, topic: str = "t", producer: int = -1, txn: bool = False) -> None:

@@ -19,7 +19,7 @@ COMMIT = _PACKAGE / "commit.txt"
 
 
 class BuildFacts(TypedDict):
-    """As JSON has it."""
+    """Return the fields of the JSON object."""
 
     version: str
     commit: str | None

@@ -222,7 +222,7 @@ def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate |
 
 
 def _issued_ms(certificate: Mapping[str, Any]) -> int:
-    """The time of issue in a certificate; 0 if it has none."""
+    """Return the time of issue in a certificate; 0 if it has none."""
     clock = certificate.get("clock")
     issued_ms = clock.get("issued_ms") if isinstance(clock, Mapping) else None
     return issued_ms if isinstance(issued_ms, int) else 0

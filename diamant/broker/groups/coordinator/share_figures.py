@@ -47,7 +47,7 @@ class SharePartitionFigures(NamedTuple):
     held: tuple[HeldRecords, ...]
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {**self._asdict(), "held": [one._asdict() for one in self.held]}
 
 

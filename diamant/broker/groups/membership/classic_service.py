@@ -240,7 +240,7 @@ class ClassicGroups:
         self.timers.close()
 
     def count_by_state(self) -> Counter[GroupState]:
-        """The number of classic groups in each state."""
+        """Return the number of classic groups in each state."""
         return Counter(group.classic.state for group in self._store.groups.values() if group.classic is not None)
 
     # -- parts of a join -----------------------------------------------------------------------------------------------

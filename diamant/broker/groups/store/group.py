@@ -101,7 +101,7 @@ class Group:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
-        """The records that erase the group from the log, without its offsets.
+        """Return the records that erase the group from the log, without its offsets.
 
         As in Kafka, a simple group has one, too: after a reload it is unknown whether it ever had members.
         """

@@ -75,5 +75,5 @@ class OtherGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 
     def tombstones(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
-        """The records that erase the group from the log, without its offsets, in Kafka's order."""
+        """Return the records that erase the group from the log, without its offsets, in Kafka's order."""
         return [(key, None) for key in tombstone_keys(self.group_type, group_id, self._keys)]

@@ -71,7 +71,7 @@ def handle(
 
 
 def _misrouted(here: tuple[str, int], cluster_id: str | None, node_id: int) -> ErrorCode:
-    """The error of a client that means another cluster or node, or names one without the other; NONE for others."""
+    """Return the error of a client that means another cluster or node, or names one without the other; NONE for others."""
     if (cluster_id is None) != (node_id == NO_NODE):
         return ErrorCode.INVALID_REQUEST
     is_here = cluster_id is None or (cluster_id, node_id) == here

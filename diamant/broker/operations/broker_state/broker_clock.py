@@ -60,7 +60,7 @@ class ClockReport:
     is_frozen: bool
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {
             "kind": self.kind,
             "now_ms": self.now_ms,
@@ -85,7 +85,7 @@ class MoveReport:
     clock: ClockReport
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {**asdict(self), "problems": list(self.problems), "clock": self.clock.to_fields()}
 
 
@@ -139,11 +139,11 @@ class BrokerClock:
     # -- any thread ------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The time on the clock."""
+        """Return the time on the clock."""
         return self._node.env.clock.now_ms()
 
     def state(self) -> ClockReport:
-        """The time on the clock, and the kind of clock."""
+        """Return the time on the clock, and the kind of clock."""
         clock = self._node.env.clock
         is_frozen = clock.is_frozen if isinstance(clock, ManualClock) else isinstance(clock, SettableClock)
         kind = "manual" if isinstance(clock, SettableClock) else "system"
@@ -338,11 +338,11 @@ class BlockingClock:
         self.loop = loop
 
     def now_ms(self) -> int:
-        """The time on the clock."""
+        """Return the time on the clock."""
         return self.awaited.now_ms()
 
     def state(self) -> ClockReport:
-        """The time on the clock, and the kind of clock."""
+        """Return the time on the clock, and the kind of clock."""
         return self.awaited.state()
 
     advance = waiting(BrokerClock.advance)

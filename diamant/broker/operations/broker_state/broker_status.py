@@ -65,7 +65,7 @@ class BrokerStatus:
     cleaner: CleanerStatus
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         found = self.cleaner
         listed = sorted(found.partitions, key=_urgency)[:MAX_PARTITIONS]
         return {

@@ -23,7 +23,7 @@ class LeaderReport:
     cut_connection_count: int = 0
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {
             "moved": [move._asdict() for move in self.moved],
             "changed_isr_count": self.changed_isr_count,
@@ -50,7 +50,7 @@ class UncleanReport(LeaderReport):
     """The removed records, with the markers of transactions."""
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         lost = {"end_offset": self.end_offset, "lost_record_count": self.lost_record_count}
         return {**LeaderReport.to_fields(self), **lost}
 
@@ -77,7 +77,7 @@ class OneBroker:
     """How long each request to it waits."""
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {**asdict(self), "addresses": list(self.addresses)}
 
 
@@ -88,9 +88,9 @@ class BrokersReport:
     brokers: tuple[OneBroker, ...]
 
     def __iter__(self) -> Iterator[OneBroker]:
-        """The brokers."""
+        """Return the brokers."""
         return iter(self.brokers)
 
     def to_fields(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return the fields of the JSON object."""
         return {"brokers": [one.to_fields() for one in self.brokers]}

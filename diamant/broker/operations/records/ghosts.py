@@ -68,7 +68,7 @@ class GhostReport(NamedTuple):
     left_out: int
 
     def to_fields(self) -> dict[str, object]:
-        """The fields of the JSON object."""
+        """Return the fields of the JSON object."""
         return {
             "topic": self.topic,
             "ghosts": [
@@ -234,7 +234,7 @@ class Ghosts:
     # -- the answer ------------------------------------------------------------------------------------------------------
 
     async def of(self, request: GhostsRequest, _progress: Progress | None = None) -> GhostReport:
-        """The ghosts of a topic, or of one group there. Reads the topic if there are any. Raises OperationError.
+        """Return the ghosts of a topic, or of one group there. Reads the topic if there are any. Raises OperationError.
 
         Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """

@@ -32,7 +32,7 @@ class Access(Protocol):
         """True if the client has the permission for a resource of any name (KIP-679)."""
 
     def operations(self, resource: ResourceType, name: str = CLUSTER_NAME) -> int:
-        """The client's operations on a resource, bit n for operation n (KIP-430)."""
+        """Return the client's operations on a resource, bit n for operation n (KIP-430)."""
 
 
 _ALL_OPERATIONS = {
@@ -108,6 +108,6 @@ def check(access: Access, permission: Permission, name: str = CLUSTER_NAME, mess
 
 
 def allowed_names(access: Access, permission: Permission, names: Iterable[str], *, is_asked: bool = True) -> set[str]:
-    """The resources among `names` for which the client has the permission; each name is checked once."""
+    """Return the resources among `names` for which the client has the permission; each name is checked once."""
     unique = set(names)
     return unique if access.is_open else {name for name in unique if access.allows(permission, name, is_asked=is_asked)}

@@ -27,7 +27,7 @@ from diamant.storage.kraft.metadata_log import MAX_RECORDS_PER_BATCH, MetadataLo
 
 
 def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
-    """The ACLs of the metadata log with their ids. ACLs of kinds that only a later Kafka knows are left out."""
+    """Return the ACLs of the metadata log with their ids. ACLs of kinds that only a later Kafka knows are left out."""
     found = {}
     for acl_id, record in image.acls.items():
         try:
@@ -50,7 +50,7 @@ class AclStore:
         return len(self._ids)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        """The ACLs that match a filter."""
+        """Return the ACLs that match a filter."""
         return [acl for acl in self._ids if wanted.matches(acl)]
 
     def create(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
@@ -112,7 +112,7 @@ def _record_of(acl: Acl, acl_id: uuid.UUID) -> AccessControlEntryRecord:
 
 
 def error_of(acl: Acl, metadata_version: int) -> KafkaError | None:
-    """The error of an ACL that cannot be stored (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
+    """Return the error of an ACL that cannot be stored (AclApis.handleCreateAcls, AclControlManager.validateNewAcl)."""
     reason = ""
     if acl.resource_type == ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
@@ -134,7 +134,7 @@ def error_of(acl: Acl, metadata_version: int) -> KafkaError | None:
 
 
 def _error_of_host(host: str, metadata_version: int) -> KafkaError | None:
-    """The error of an ACL's host (AclControlManager.validateHostPattern)."""
+    """Return the error of an ACL's host (AclControlManager.validateHostPattern)."""
     if not host:
         return KafkaError(ErrorCode.INVALID_REQUEST, "Host pattern cannot be null or empty")
     if "/" not in host:

@@ -84,7 +84,7 @@ class Authorizer:
         return self.decide(client, permission, name, known) if is_allowed is None else is_allowed
 
     def operations(self, client: Client, resource: ResourceType, name: str) -> int:
-        """The client's operations on a resource, bit n for operation n (KIP-430)."""
+        """Return the client's operations on a resource, bit n for operation n (KIP-430)."""
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource]
@@ -94,7 +94,7 @@ class Authorizer:
     # -- for `ClientAccess` --------------------------------------------------------------------------------------
 
     def decisions(self, client: Client, permission: Permission) -> Known:
-        """The cached decisions, by resource name."""
+        """Return the cached decisions, by resource name."""
         by_permission = self._decisions.get(client)
         if by_permission is None:
             by_permission = self._decisions[client] = {}

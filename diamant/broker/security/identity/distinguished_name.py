@@ -35,14 +35,14 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER, as text. Raises ValueError if it cannot be read."""
+    """Return the subject of a certificate in DER, as text. Raises ValueError if it cannot be read."""
     from cryptography.x509 import load_der_x509_certificate
 
     return text_of(load_der_x509_certificate(certificate).subject.public_bytes())
 
 
 def text_of(name: bytes) -> str:
-    """The text of a Name in DER. Raises ValueError if it cannot be read."""
+    """Return the text of a Name in DER. Raises ValueError if it cannot be read."""
     ((_, parts, _),) = _elements(name)
     texts = ["+".join(_attribute(attribute) for _, attribute, _ in _elements(part)) for _, part, _ in _elements(parts)]
     return ",".join(reversed(texts))
@@ -79,7 +79,7 @@ def _dotted(oid: bytes) -> str:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The elements in `der`, in order: tag, contents, whole element."""
+    """Yield the elements in `der`, in order: tag, contents, whole element."""
     position = 0
     while position < len(der):
         start, tag, size = position, der[position], der[position + 1]

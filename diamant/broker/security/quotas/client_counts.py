@@ -46,7 +46,7 @@ class ClientCount(Generic[M]):
         self._throttles.record(1, now_ms)
 
     def throttle_time_ms(self, now_ms: float) -> float:
-        """The average throttle time in the last minute; 0 if no client was throttled."""
+        """Return the average throttle time in the last minute; 0 if no client was throttled."""
         if self._throttle_ms is None or self._throttles is None:
             return 0.0
         count = self._throttles.per_second(now_ms)
@@ -83,7 +83,7 @@ class ClientCounts(Generic[M]):
                 self._counts[shared].limit = found[1]
 
     def of(self, user: str, client_id: str, now_ms: float) -> ClientCount[M] | None:
-        """The count of a client, marked as used now; None if the client has no limit."""
+        """Return the count of a client, marked as used now; None if the client has no limit."""
         key = (user, client_id)
         if key in self._of_client:
             count = self._of_client[key]

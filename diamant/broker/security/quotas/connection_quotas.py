@@ -52,7 +52,7 @@ class NewConnectionLimits(NamedTuple):
 
 
 def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
-    """The `connection_creation_rate` quotas by address or host name; None stands for any address."""
+    """Return the `connection_creation_rate` quotas by address or host name; None stands for any address."""
     return {
         entity[0].entity_name: int(limits[CONNECTION_CREATION_RATE])
         for entity, limits in quotas.items()
@@ -61,7 +61,7 @@ def rates_by_host(quotas: StoredQuotas) -> dict[str | None, int]:
 
 
 def plain_address(text: str) -> str | None:
-    """An address in the form that sockets report; None if the text is a host name."""
+    """Return an address in the form that sockets report; None if the text is a host name."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:

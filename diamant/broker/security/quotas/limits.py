@@ -58,7 +58,7 @@ class ClientLimits:
         return bool(self._by_entity)
 
     def find(self, user: str, client_id: str) -> tuple[Shared, float] | None:
-        """The limit of a client and the clients that share it; None if it has no limit."""
+        """Return the limit of a client and the clients that share it; None if it has no limit."""
         for entity, shared in _candidates(user, client_id):
             limit = self._by_entity.get(entity)
             if limit is not None:

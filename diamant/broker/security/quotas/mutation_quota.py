@@ -80,7 +80,7 @@ class MutationCharge:
             self._waits(left, count.limit, now_ms)
 
     def throttle_time_ms(self) -> int:
-        """The throttle time that remains, for the response."""
+        """Return the throttle time that remains, for the response."""
         if self._quota is None or not self._wait_ms:
             return 0
         now_ms = self._quota.now_s() * 1000

@@ -57,7 +57,7 @@ class FetchThrottle:
         self._busy_s: float | None = None
 
     def max_bytes(self, max_bytes: int) -> int:
-        """The number of bytes that the fetch may read, at most `max_bytes`."""
+        """Return the number of bytes that the fetch may read, at most `max_bytes`."""
         allowed = self._bytes.max_at_once(self._user, self._client_id, self._since_s * 1000)
         return max_bytes if allowed is None else int(min(max_bytes, allowed))
 
@@ -103,13 +103,13 @@ class Quotas:
         self.mutations.counts.set_limits(quotas)
 
     def throttle(self, user: str, client_id: str | None) -> FetchThrottle | None:
-        """The throttle of a fetch that starts now; None if no quota concerns fetches."""
+        """Return the throttle of a fetch that starts now; None if no quota concerns fetches."""
         if not (self.fetch.counts or self.request.counts):
             return None
         return FetchThrottle((self.fetch, self.request), self.now_s, user, client_id)
 
     def answer(self, user: str, request: Request, body: Body | None, busy_s: float) -> tuple[Body | None, int]:
-        """The response to send (None: no response), and the time in ms for which its connection is not read.
+        """Return the response to send (None: no response), and the time in ms for which its connection is not read.
 
         `busy_s`: the time that the loop thread spent on the request.
         """

@@ -55,12 +55,12 @@ class Rate:
         sample.last_ms = now_ms
 
     def per_second(self, now_ms: float) -> float:
-        """The rate at `now_ms`."""
+        """Return the rate at `now_ms`."""
         elapsed_ms = self.elapsed_ms(now_ms)
         return sum(sample.total for sample in self._samples) / (elapsed_ms / 1000)
 
     def elapsed_ms(self, now_ms: float) -> float:
-        """The time span of the rate (`Rate.windowSize`). Clears the windows that have expired."""
+        """Return the time span of the rate (`Rate.windowSize`). Clears the windows that have expired."""
         count, window_ms = self._windows
         oldest_ms = now_ms
         for sample in self._samples:

@@ -52,7 +52,7 @@ class RateQuota:
             count.throttled(throttle_time_ms, now_ms)
 
     def max_at_once(self, user: str, client_id: str, now_ms: float) -> float | None:
-        """The largest burst of an idle client that is not throttled; None if the client has no limit."""
+        """Return the largest burst of an idle client that is not throttled; None if the client has no limit."""
         count = self.counts.of(user, client_id, now_ms)
         if count is None:
             return None
@@ -60,7 +60,7 @@ class RateQuota:
 
 
 def throttle_time_ms(rate: Rate, limit: float, now_ms: float, max_ms: int) -> int:
-    """The time after which a rate is back at its limit; 0 if it is not above it."""
+    """Return the time after which a rate is back at its limit; 0 if it is not above it."""
     observed = rate.per_second(now_ms)
     if observed <= limit:
         return 0

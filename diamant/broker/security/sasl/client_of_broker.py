@@ -35,7 +35,7 @@ def client_of_broker(
 
 
 def _strongest(config: BrokerConfig, listener: Listener) -> str:
-    """The strongest password mechanism of the listener; SCRAM if users are set and mechanisms are not."""
+    """Return the strongest password mechanism of the listener; SCRAM if users are set and mechanisms are not."""
     _, offered = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     if not config.is_set("sasl.enabled.mechanisms", listener.name):
         return PREFERRED[0]

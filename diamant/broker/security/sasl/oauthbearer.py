@@ -78,7 +78,7 @@ class OAuthBearerExchange:
 
 
 def _parse(message: bytes) -> tuple[str, str]:
-    """The authorization id and the token of a first message."""
+    """Return the authorization id and the token of a first message."""
     match = _INITIAL.fullmatch(message)
     if match is None:
         raise AuthenticationFailed("OAUTHBEARER: not a client's first message")

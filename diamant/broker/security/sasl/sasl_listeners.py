@@ -107,7 +107,7 @@ class SaslListeners:
         return mechanisms
 
     def _begin(self, listener: str, mechanism: str) -> Callable[[], Exchange]:
-        """The function that starts an exchange."""
+        """Return the function that starts an exchange."""
         module = self._login_module(listener, mechanism)
         if mechanism == OAUTHBEARER:
             return self._begin_oauthbearer(listener, module)

@@ -51,7 +51,7 @@ FindIterations = Callable[[int], int]
 
 
 def new_salt() -> bytes:
-    """A new salt in Kafka's form: 130 random bits, as letters and digits."""
+    """Return a new salt in Kafka's form: 130 random bits, as letters and digits."""
     return _letters(secrets.randbits(_SALT_BITS)).encode()
 
 
@@ -61,7 +61,7 @@ def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, itera
 
 
 def keys_of(hash_name: str, salted: bytes) -> tuple[bytes, bytes]:
-    """The stored key and the server key of a salted password."""
+    """Return the stored key and the server key of a salted password."""
     client_key = hmac.digest(salted, b"Client Key", hash_name)
     return hashlib.new(hash_name, client_key).digest(), hmac.digest(salted, b"Server Key", hash_name)
 
@@ -91,7 +91,7 @@ def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, pass
 def invented_credential(
     secret: bytes, mechanism: ScramMechanism, user: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """A made-up credential for an unknown user: the same at each attempt, and valid for no password."""
+    """Return a made-up credential for an unknown user: the same at each attempt, and valid for no password."""
     hash_name = mechanism.hash_name
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
     bits = int.from_bytes(seed[:32], "big") >> (256 - _SALT_BITS)
@@ -107,7 +107,7 @@ def invented_credential(
 
 
 def _letters(number: int) -> str:
-    """A number in base 36, like Java's `BigInteger.toString(36)`."""
+    """Return a number in base 36, like Java's `BigInteger.toString(36)`."""
     digits = "0123456789abcdefghijklmnopqrstuvwxyz"
     found = []
     while number:
@@ -117,12 +117,12 @@ def _letters(number: int) -> str:
 
 
 def new_nonce() -> str:
-    """The broker's part of a nonce, in Kafka's form."""
+    """Return the broker's part of a nonce, in Kafka's form."""
     return _letters(secrets.randbits(_SALT_BITS))
 
 
 def changed_credentials(users: Mapping[str, str], find: FindCredential) -> list[UserScramCredentialRecord]:
-    """The records that let users log in with these passwords, by both mechanisms. Unchanged credentials are left out.
+    """Return the records that let users log in with these passwords, by both mechanisms. Unchanged credentials are left out.
 
     Runs off the event loop: about 5 ms per user.
     """

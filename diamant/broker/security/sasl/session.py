@@ -88,7 +88,7 @@ class SaslSession:
     # -- which requests are served ------------------------------------------------------------------------------------
 
     def refusal(self, api_key: int) -> str:
-        """The reason to close the connection instead of serving this request; empty if the request may be served."""
+        """Return the reason to close the connection instead of serving this request; empty if the request may be served."""
         if self.state is SaslState.COMPLETE:
             if self._expires_ms is None or self._now_ms() <= self._expires_ms or self._may_reauthenticate(api_key):
                 return ""

@@ -100,7 +100,7 @@ class SignedTokens:
         return AcceptedToken(user, expires_ms)
 
     def _verified(self, token: str, algorithm: str, key_id: object) -> dict[str, object]:
-        """The claims of a token whose signature one of the keys has verified."""
+        """Return the claims of a token whose signature one of the keys has verified."""
         keys = self._keys.by_type.get(_KEY_TYPES[algorithm[:2]], [])
         wanted = [key for key in keys if key_id is None or key.key_id == key_id]
         if not wanted:

@@ -22,7 +22,7 @@ class UsualIterations:
         self._usual: dict[int, int] = {}
 
     def of(self, mechanism: int) -> int:
-        """The usual iterations of a mechanism: the lowest of equally common ones, `MIN_ITERATIONS` without credentials."""
+        """Return the usual iterations of a mechanism: the lowest of equally common ones, `MIN_ITERATIONS` without credentials."""
         version = self._version()
         if version != self._counted_version:
             counts = Counter((credential.mechanism, credential.iterations) for credential in self._credentials())

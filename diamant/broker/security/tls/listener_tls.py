@@ -102,7 +102,7 @@ class ListenerTls:
         self._cipher_names = allowed_names(settings.cipher_suites)
 
     def context_for(self, peer: str) -> ssl.SSLContext:
-        """The context of a new connection."""
+        """Return the context of a new connection."""
         chosen = None if self.choose is None else self.choose(self, peer)
         return self.context if chosen is None else chosen
 
@@ -134,7 +134,7 @@ class BrokerNames(NamedTuple):
 
 
 def names_of_broker(pem: bytes) -> BrokerNames:
-    """The names in the first certificate of a PEM text."""
+    """Return the names in the first certificate of a PEM text."""
     from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, load_pem_x509_certificate
 
     certificate = load_pem_x509_certificate(pem)

@@ -293,7 +293,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The socket's information, and `principal`, `ssl_object` and `sslcontext`."""
+        """Return the socket's information, and `principal`, `ssl_object` and `sslcontext`."""
         if name == "principal":
             return self._principal
         if name == "ssl_object":
@@ -310,7 +310,7 @@ _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", 
 
 
 def no_client_hello(received: bytes | memoryview) -> str | None:
-    """The mistake if the first bytes of a connection are not TLS; None if they may start a ClientHello."""
+    """Return the mistake if the first bytes of a connection are not TLS; None if they may start a ClientHello."""
     if received[0] == _HANDSHAKE:
         return None
     start = bytes(received[:8])
@@ -341,7 +341,7 @@ _REASONS = {
 
 
 def failed_handshake(error: OSError) -> str:
-    """The reason for a failed handshake, in one line; empty if the peer only closed the connection."""
+    """Return the reason for a failed handshake, in one line; empty if the peer only closed the connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):

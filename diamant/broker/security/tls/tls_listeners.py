@@ -69,7 +69,7 @@ class TlsListeners:
         return settings
 
     def faulty_context(self, listener: ListenerTls, config: BrokerConfig, *, is_expired: bool) -> ssl.SSLContext:
-        """A listener's context with a faulty certificate: expired, or else issued for another host."""
+        """Return a listener's context with a faulty certificate: expired, or else issued for another host."""
         assert self.authority is not None
         hosts = hosts_of(config) if is_expired else ["wrong-host.invalid"]
         issued = self.authority.issue("diamant", hosts=hosts, is_expired=is_expired)
@@ -80,7 +80,7 @@ class TlsListeners:
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._log_refusal)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
-        """The stores that `config` gives the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
+        """Return the stores that `config` gives the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
         stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
@@ -110,7 +110,7 @@ class TlsListeners:
 
 
 def hosts_of(config: BrokerConfig) -> list[str]:
-    """The names and addresses of a broker: those of this machine, and those of its listeners, advertised or not."""
+    """Return the names and addresses of a broker: those of this machine, and those of its listeners, advertised or not."""
     told = [listener.host for listener in (*config.listeners, *config.advertised_listeners)]
     hosts = ["localhost", "127.0.0.1", "::1", socket.gethostname(), *told]
     return list(dict.fromkeys(host for host in hosts if host not in META_ADDRESSES))

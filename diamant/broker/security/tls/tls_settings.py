@@ -53,7 +53,7 @@ class TlsSettings:
 
     @classmethod
     def of_listener(cls, config: BrokerConfig, listener: Listener) -> TlsSettings:
-        """The settings of a Kafka listener: its own (`listener.name.NAME.ssl.*`), else the broker's."""
+        """Return the settings of a Kafka listener: its own (`listener.name.NAME.ssl.*`), else the broker's."""
 
         def lookup(setting: str) -> tuple[str, Value]:
             name, value = config.of_listener(listener.name, setting)
@@ -65,7 +65,7 @@ class TlsSettings:
 
     @classmethod
     def of_http(cls, config: BrokerConfig) -> TlsSettings:
-        """The settings of the HTTP port (`diamant.http.ssl.*`), which uses TLS if it has a key store."""
+        """Return the settings of the HTTP port (`diamant.http.ssl.*`), which uses TLS if it has a key store."""
 
         def lookup(setting: str) -> tuple[str, Value]:
             name = f"{HTTP_PREFIX}{setting}"

@@ -66,7 +66,7 @@ class Job:
         return {place: index for index, group in enumerate(self.groups) for place in group}
 
     def segments(self, group: int) -> list[SegmentPlan]:
-        """The segments of a group."""
+        """Return the segments of a group."""
         segments = self.plan.segments
         return [segments[place] for place in self.groups[group]]
 

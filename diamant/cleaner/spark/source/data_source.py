@@ -42,11 +42,11 @@ class KafkaLogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `spark.read.format`."""
+        """Return the name for `spark.read.format`."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns named by the option `columns`, or all. Raises SparkError for invalid options."""
+        """Return the columns named by the option `columns`, or all. Raises SparkError for invalid options."""
         return ddl(SourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> KafkaLogReader:

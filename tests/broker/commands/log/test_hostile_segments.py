@@ -26,7 +26,7 @@ TRANSACTIONAL = 0x10
 
 
 def of_producer(base_offset: int, **fields: int) -> bytes:
-    """A batch in a transaction of producer 7."""
+    """Return a batch in a transaction of producer 7."""
     numbered = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
     return at(base_offset, **numbered | fields)
 

@@ -318,7 +318,7 @@ def test_why_nothing_is_cleanable(partition: Path) -> None:
 
 
 def directory_of(tmp_path: Path, partition: Path, **topics: str) -> Path:
-    """A log directory with a copy of the partition for each topic, of which the metadata log has the policies."""
+    """Return a log directory with a copy of the partition for each topic, of which the metadata log has the policies."""
     directory = tmp_path / "data-1"  # as of Kafka's own default, kafka-logs: the name says nothing
     directory.mkdir()
     for topic in topics:

@@ -57,7 +57,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def forecasts(*arguments: str | Path) -> list[dict[str, Any]]:
-    """The forecasts for the first partition."""
+    """Return the forecasts for the first partition."""
     result = run(*arguments, "--json")
     assert result.exit_code == 0, result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)["partitions"][0]["forecasts"]

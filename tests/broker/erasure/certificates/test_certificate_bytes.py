@@ -52,28 +52,28 @@ NEWER: Any = {"erase": {}, "redact": {"keys": ["*"], "blank": [], "blank_with": 
 
 
 async def erased_at_once(broker: Broker) -> dict[str, Any]:
-    """A key in two partitions, both erased at once; return its last certificate."""
+    """Return a key in two partitions, both erased at once; return its last certificate."""
     await create_with_key(broker, 2, others=5)
     write(broker, (b"customer-7", b"so much as says " + PERSON))
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17", reference="4711", now=True)).certificate
 
 
 async def values_gone(broker: Broker) -> dict[str, Any]:
-    """A key that was already deleted in one partition, and is written again after the claim."""
+    """Return a key that was already deleted in one partition, and is written again after the claim."""
     await create_with_key(broker, 2, others=5)
     write(broker, (KEY, None), partition=1)
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
 
 
 async def damaged(broker: Broker) -> dict[str, Any]:
-    """A readable partition and an unreadable one."""
+    """Return a readable partition and an unreadable one."""
     await create_with_key(broker, 2, others=5)
     damage(broker, partition=1)
     return (await broker.erase(KEY, ["users"], reason="GDPR Art. 17")).certificate
 
 
 async def cancelled(broker: Broker) -> dict[str, Any]:
-    """An erasure cancelled while it waited for its horizon."""
+    """Return an erasure cancelled while it waited for its horizon."""
     await create_with_key(broker)
     erasure = await broker.erase(KEY, ["users"], reason="GDPR Art. 17")
     return (await broker.cancel(erasure.id, reason="a mistake")).certificate
@@ -88,7 +88,7 @@ async def records_gone(broker: Broker) -> dict[str, Any]:
 
 
 async def redaction_held(broker: Broker) -> dict[str, Any]:
-    """A match in an open transaction, and an unreadable partition."""
+    """Return a match in an open transaction, and an unreadable partition."""
     await create_with_key(broker, 3, others=5)
     hold_up(broker, 1)
     damage(broker, partition=2)

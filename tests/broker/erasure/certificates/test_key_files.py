@@ -40,7 +40,7 @@ async def test_a_key_file_that_others_may_read_is_refused(tmp_path: Path) -> Non
 
 
 def made_of(path: Path) -> list[str]:
-    """The files of a key that exist, with links resolved."""
+    """Return the files of a key that exist, with links resolved."""
     return [one for one in (str(path), f"{path}.secret") if os.path.exists(one)]
 
 

@@ -31,7 +31,7 @@ LOOKS = {
 
 
 def files_below(path: Path) -> set[str]:
-    """All names below a directory, including directories."""
+    """Return all names below a directory, including directories."""
     return {str(one) for one in path.rglob("*")}
 
 

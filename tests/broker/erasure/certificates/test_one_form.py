@@ -38,7 +38,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def public(certificate: dict[str, Any]) -> bytes:
-    """The key that signed it, as if pinned."""
+    """Return the key that signed it, as if pinned."""
     return bytes.fromhex(certificate["signature"]["public_key"])
 
 

@@ -103,7 +103,7 @@ def is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(certificate: dict[str, Any]) -> list[str]:
-    """The files that a certificate lists under `elsewhere`."""
+    """Return the files that a certificate lists under `elsewhere`."""
     return [one["file"] for one in certificate["elsewhere"]]
 
 

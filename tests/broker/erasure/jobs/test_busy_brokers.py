@@ -165,7 +165,7 @@ async def test_segments_are_closed_a_few_at_a_time(broker: Broker) -> None:
 
 
 async def said_at_its_limit(call: Awaitable[object], limit: TimeLimit, is_there: Callable[[], object]) -> str:
-    """The error of a call that times out once it reaches its wait."""
+    """Return the error of a call that times out once it reaches its wait."""
     waiting = asyncio.ensure_future(call)
     await wait_until(lambda: waiting.done() or bool(is_there()))
     limit.end()

@@ -45,13 +45,13 @@ async def test_a_timeout_while_the_intent_is_written_says_that_it_continues(
 
 
 async def waiting_erasure(broker: Broker) -> str:
-    """The id of an erasure that waits for its horizon."""
+    """Return the id of an erasure that waits for its horizon."""
     await create_with_key(broker)
     return (await erase(broker)).id
 
 
 async def held_call(broker: Broker) -> tuple[str, asyncio.Future[Any]]:
-    """A call that waits for an erasure held by a transaction, and the erasure's id."""
+    """Return a call that waits for an erasure held by a transaction, and the erasure's id."""
     await create_with_key(broker)
     hold_up(broker)
     call = asyncio.ensure_future(erase(broker))

@@ -157,7 +157,7 @@ async def test_a_disk_that_is_full_in_the_middle_gives_no_certificate_and_the_er
 
 
 def due_ms(broker: Broker) -> int:
-    """The due time of the only erasure."""
+    """Return the due time of the only erasure."""
     (one,) = unfinished(broker)
     due: int = one["due_ms"]
     return due

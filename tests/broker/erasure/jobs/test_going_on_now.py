@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 
 async def waiting(broker: Broker) -> str:
-    """The id of an erasure that waits for its horizon."""
+    """Return the id of an erasure that waits for its horizon."""
     await create(broker)
     write(broker, (KEY, PERSON), (KEY, b"another value of the same person"))
     fill(broker)
@@ -33,7 +33,7 @@ async def waiting(broker: Broker) -> str:
 
 
 async def erasures_counted(broker: Broker) -> dict[str, float]:
-    """The metric's values, by outcome."""
+    """Return the metric's values, by outcome."""
     scrape = await prometheus.take(broker.services)
     return {labels[0]: value for labels, value in scrape.now["diamant_erasures_total"]}
 

@@ -44,7 +44,7 @@ LOCATING = "locating the key"
 
 
 def at_last_scan(broker: Broker, act: Callable[[], object]) -> Progress:
-    """The progress of a call, with an action before the scan that follows the certificate for values."""
+    """Return the progress of a call, with an action before the scan that follows the certificate for values."""
     return at_stage(SCANNING, lambda: act() if certificates_of(broker, "values-gone") else None)
 
 
@@ -64,7 +64,7 @@ async def copies_of_an_erasure(tmp_path: Path, *, is_now: bool) -> list[str]:
 
 
 def traces(directory: Path) -> list[str]:
-    """The files of an erasure in a data directory, without certificates."""
+    """Return the files of an erasure in a data directory, without certificates."""
     return [path.name for path in directory.glob("diamant-erasure-*") if path.suffix != ".json"]
 
 

@@ -44,7 +44,7 @@ def group_of(scans: Scans, *names: str) -> JobGroup:
 
 
 async def member(group: JobGroup, name: str, scans: int, log: list[str]) -> list[float]:
-    """A job that asks for some scans."""
+    """Return a job that asks for some scans."""
     found = []
     try:
         async with group.turn(name):

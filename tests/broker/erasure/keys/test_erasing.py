@@ -183,7 +183,7 @@ async def test_no_key_and_no_value_is_in_logs_or_certificates(broker: Broker, ca
 
 
 def digests_of(directory: Path) -> dict[str, str]:
-    """The digests of the segments of `users`."""
+    """Return the digests of the segments of `users`."""
     return {
         f"{path.parent.name}/{path.name}": sha256(path.read_bytes()).hexdigest()
         for path in directory.glob("users-*/*.log")

@@ -131,7 +131,7 @@ async def test_explain_and_the_metric_say_that_groups_are_not_known(tmp_path: Pa
 
 
 async def wait_behind(broker: Broker) -> float:
-    """The metric's value for the partition, once the cleaner knows its tombstones."""
+    """Return the metric's value for the partition, once the cleaner knows its tombstones."""
     behind = METRICS["diamant_tombstone_consumers_behind"].samples
     assert behind is not None
     async with asyncio.timeout(60):

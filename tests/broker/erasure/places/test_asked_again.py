@@ -65,7 +65,7 @@ async def with_copy(broker: Broker, name: str = "dump.csv") -> Path:
 
 
 def files_that_refuse(asked: Any) -> set[str]:
-    """The files named as reasons against the claims of a certificate."""
+    """Return the files named as reasons against the claims of a certificate."""
     assert asked.state == "not-certified"
     return {problem["file"] for one in asked.certificate["not_certified"] for problem in one["problems"]}
 

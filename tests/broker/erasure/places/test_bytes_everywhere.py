@@ -29,7 +29,7 @@ NAMED = "customer-000042"
 
 
 async def started_again(tmp_path: Path, key: bytes, value: Callable[[Broker], bytes]) -> Broker:
-    """A broker with files as after a clean stop: a value of a key in `users`, and a topic with a name."""
+    """Return a broker with files as after a clean stop: a value of a key in `users`, and a topic with a name."""
     async with broker_at(tmp_path) as broker:
         await create(broker)
         await create(broker, TOPIC)

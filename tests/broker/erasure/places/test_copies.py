@@ -117,7 +117,7 @@ async def test_a_copied_tombstone_keeps_the_key_from_being_gone(broker: Broker, 
 
 
 def without_ids(broker: Broker, certificate: dict[str, Any]) -> dict[str, Any]:
-    """The certificate in the form of an earlier version, without topic ids."""
+    """Return the certificate in the form of an earlier version, without topic ids."""
     request = {name: value for name, value in certificate["request"].items() if name != "topic_ids"}
     return signed(certificate, key_of(broker), request=request)
 

@@ -81,7 +81,7 @@ shows_open_files = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason
 
 
 def unlinked(broker: Broker) -> list[str]:
-    """The unlinked open files of this process, counted by independent code."""
+    """Return the unlinked open files of this process, counted by independent code."""
     links = []
     for one in Path("/proc/self/fd").iterdir():
         try:

@@ -53,7 +53,7 @@ def is_partition(place: str) -> bool:
 
 
 def certificates_of(data: Path) -> list[dict[str, Any]]:
-    """The complete certificates, the last written one at the end."""
+    """Return the complete certificates, the last written one at the end."""
     paths = sorted(data.glob("diamant-erasure-*.json"), key=lambda path: path.stat().st_mtime_ns)
     return [json.loads(path.read_text()) for path in paths]
 

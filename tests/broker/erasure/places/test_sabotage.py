@@ -36,12 +36,12 @@ WRITES_NOTHING = Mutant(erase_tombstones, "write_tombstone", returns(0))
 
 
 def has_values(broker: Broker) -> bool:
-    """The independent scanner's result."""
+    """Return the independent scanner's result."""
     return any(value is not None for value in values_left(broker))
 
 
 def not_read(certificate: dict[str, Any]) -> list[str]:
-    """The files that the scan did not account for; its known positives may be missing with them."""
+    """Return the files that the scan did not account for; its known positives may be missing with them."""
     files = [one["file"] for one in certificate["coverage"]["not_read"]]
     return [file.rpartition("/")[2] for file in files if not file.startswith(known_positives.TOPIC)]
 

@@ -52,12 +52,12 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 def root_of(broker: Broker) -> Path:
-    """The broker's staging place."""
+    """Return the broker's staging place."""
     return data_of(broker).parent / "staging"
 
 
 def name_of(broker: Broker, partition: str) -> str:
-    """The name of a place as a job of an earlier run would have chosen it."""
+    """Return the name of a place as a job of an earlier run would have chosen it."""
     owner = staging.owner_of(broker.env, broker.node.directory.path)
     return f"{owner}{staging.partition_part(partition)}-{RUN}"
 

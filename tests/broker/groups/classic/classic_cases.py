@@ -174,7 +174,7 @@ def fails(error: ErrorCode, connection: str = "", **fields: Any) -> Expect:
 
 
 def left(*members: tuple[str | Ref, str | None, ErrorCode]) -> Expect:
-    """A LeaveGroup answer."""
+    """Return a LeaveGroup answer."""
     names = ("member_id", "group_instance_id", "error_code")
     return ok(members=[dict(zip(names, member, strict=True)) for member in members])
 

@@ -175,7 +175,7 @@ class Machine:
         return answer.member_id
 
     def form(self, size: int, **join: object) -> list[str]:
-        """A Stable group of dynamic members, the leader first."""
+        """Return a Stable group of dynamic members, the leader first."""
         ids = [self.give_id(**join) for _ in range(size)]
         self.join_all(ids, **join)
         self.sync_all()

@@ -68,7 +68,7 @@ def request(
     owned: Mapping[UUID, Sequence[int]] | None = None,
     **fields: Any,
 ) -> MemberRequest:
-    """A heartbeat; epoch 0 joins."""
+    """Return a heartbeat; epoch 0 joins."""
     if epoch == 0:
         owned, names = {}, names if names is not None else ()
     return MemberRequest(
@@ -152,7 +152,7 @@ def replayed(records: Sequence[GroupRecord], *, is_compacted: bool) -> ConsumerG
 
 
 def state_of(group: ConsumerGroup) -> dict[str, Any]:
-    """The complete state of a group, for comparisons."""
+    """Return the complete state of a group, for comparisons."""
     state = dict(vars(group))
     state["holders"] = {topic_id: dict(sorted(held.items())) for topic_id, held in group.holders.epochs.items()}
     return state

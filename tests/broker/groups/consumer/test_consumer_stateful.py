@@ -95,7 +95,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
 
     @rule(target=clients, client=consumes(clients))
     def restart_static(self, client: Client) -> Client:
-        """A static member leaves temporarily and rejoins under another id."""
+        """Return a static member leaves temporarily and rejoins under another id."""
         if client.instance_id is None or client.member_id not in self.memory.group.members:
             return client
         change = self.memory.change()

@@ -46,7 +46,7 @@ def _code(answer: Any) -> list[Any]:
 
 
 def _request(api_key: int, version: int, fields: Callable[[str], dict[str, Any]], *path: str) -> Ask:
-    """A request; the errors at the end of `path` in the answer are compared."""
+    """Return a request; the errors at the end of `path` in the answer are compared."""
 
     async def ask(wire: WireClient, group: str) -> Any:
         found = [await wire.call(api_key, version, fields(group))]

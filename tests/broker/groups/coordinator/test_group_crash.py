@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 
 async def cuts_of() -> list[Cut]:
-    """A member of each protocol joins and commits, another one joins, one leaves; with a copy before every change."""
+    """Return a member of each protocol joins and commits, another one joins, one leaves; with a copy before every change."""
     env = MemoryEnv()
     cuts: list[Cut] = []
     told: dict[str, Told] = {}

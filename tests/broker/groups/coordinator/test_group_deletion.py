@@ -40,12 +40,12 @@ NONE = ErrorCode.NONE
 
 
 def counts(log: Log, start: int = 0) -> list[int]:
-    """The number of records in each batch."""
+    """Return the number of records in each batch."""
     return [header.record_count for header, _ in batches_of(log, start)]
 
 
 def log_of(broker: Broker, group_id: str) -> Log:
-    """The log of the group's records."""
+    """Return the log of the group's records."""
     groups: GroupCoordinator = broker.services.groups()
     return groups.log.log_of(group_id)
 

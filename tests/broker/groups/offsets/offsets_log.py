@@ -25,7 +25,7 @@ KeyAndValue = tuple[bytes, bytes | None]
 def commit_record(
     offset: int | None, group: str = "g", topic: str = "t", partition: int = 0, **value: Any
 ) -> KeyAndValue:
-    """A committed offset, or a tombstone for None."""
+    """Return a committed offset, or a tombstone for None."""
     key = encode_offset_commit_key(group, topic, partition)
     if offset is None:
         return key, None
@@ -55,7 +55,7 @@ class OffsetsLog:
         return self.write(*records, producer_id=producer_id, producer_epoch=0, is_transactional=True, **batch)
 
     def end(self, producer_id: int, *, is_commit: bool) -> OffsetsLog:
-        """A marker."""
+        """Return a marker."""
         self.batches.append(
             bytes(
                 build_marker(

@@ -32,7 +32,7 @@ RETENTION_MS = 7 * DAY_MS
 
 
 def stored(commit_timestamp_ms: int, expire_timestamp_ms: int = -1) -> tuple[bytes, int]:
-    """An offset as stored by the group."""
+    """Return an offset as stored by the group."""
     return encode_offset_commit_value(5, -1, "", commit_timestamp_ms, expire_timestamp_ms), 0
 
 
@@ -43,7 +43,7 @@ def classic_group(
     state_ms: int = -1,
     metadata: bytes | None = None,
 ) -> Group:
-    """A Stable group with one member that reads `topics`, Empty for None; offsets for t and u, committed at 0."""
+    """Return a Stable group with one member that reads `topics`, Empty for None; offsets for t and u, committed at 0."""
     members: tuple[GroupMetadataMember, ...] = ()
     if topics is not None:
         subscription = encode_subscription(Subscription(topics=topics)) if metadata is None else metadata

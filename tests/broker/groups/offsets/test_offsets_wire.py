@@ -40,7 +40,7 @@ EMPTY = ("", "Empty", "classic")
 
 
 async def topic_id(client: WireClient, name: str) -> UUID:
-    """The id of a topic."""
+    """Return the id of a topic."""
     request = {
         "topics": [{"topic_id": None, "name": name}],
         "allow_auto_topic_creation": False,

@@ -133,7 +133,7 @@ class ShareMemberClient:
 
 
 def plain(answer: Any) -> list[Any]:
-    """An answer's error and, for each partition, its number, its errors and what was acquired."""
+    """Return an answer's error and, for each partition, its number, its errors and what was acquired."""
     partitions = []
     for topic in answer.responses:
         for one in topic.partitions:
@@ -157,7 +157,7 @@ def acquired(answer: Any) -> list[list[int]]:
 
 
 def code(answer: Any) -> int:
-    """The error code of the request, or of its only partition (of the acknowledgement, for a fetch)."""
+    """Return the error code of the request, or of its only partition (of the acknowledgement, for a fetch)."""
     if int(answer.error_code):
         return int(answer.error_code)
     (topic,) = answer.responses

@@ -68,19 +68,19 @@ class Schedule(NamedTuple):
     steps: list[list[str]]
 
     def line(self) -> str:
-        """The input of KafkaSharePartition.java."""
+        """Return the input of KafkaSharePartition.java."""
         head = " ".join(str(one) for one in ("isolation", int(self.is_committed), *LIMITS[self.limits]))
         return "|".join([head, *(" ".join(step) for step in self.steps)])
 
     @classmethod
     def parse(cls, line: str) -> Schedule:
-        """The schedule of a line."""
+        """Return the schedule of a line."""
         (_, is_committed, *limits), *steps = (part.split(" ") for part in line.split("|"))
         return cls(is_committed == "1", LIMITS.index(tuple(map(int, limits))), steps)  # type: ignore[arg-type]
 
 
 def schedule(seed: int) -> Schedule:
-    """The schedule of a seed."""
+    """Return the schedule of a seed."""
     rng = random.Random(seed)
     is_committed = rng.random() < 0.5
     bases, end, start, steps = [0], 0, 0, []
@@ -238,7 +238,7 @@ async def _played(stage: Stage, one: Schedule) -> str:
 
 
 def kafkas(schedules: Sequence[Schedule]) -> list[str]:
-    """The answers of Kafka's class. Needs KAFKA_HOME and a JDK."""
+    """Return the answers of Kafka's class. Needs KAFKA_HOME and a JDK."""
     class_path = f"{os.environ['KAFKA_HOME']}/libs/*"
     with tempfile.TemporaryDirectory() as directory:
         source = Path(__file__).with_name("KafkaSharePartition.java")

@@ -54,7 +54,7 @@ def begin_at_first_record(broker: BlockingBroker, group_id: str) -> None:
 
 
 def new_member(broker: BlockingBroker) -> Any:
-    """A member of the group `g`, which acknowledges each record."""
+    """Return a member of the group `g`, which acknowledges each record."""
     from confluent_kafka import ShareConsumer
 
     consumer = ShareConsumer(
@@ -69,7 +69,7 @@ def new_member(broker: BlockingBroker) -> Any:
 
 
 def received(consumer: Any, acknowledgement: Any, count: int) -> list[int]:
-    """The offsets of the next records, each acknowledged so."""
+    """Return the offsets of the next records, each acknowledged so."""
     found: list[int] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(found) < count:

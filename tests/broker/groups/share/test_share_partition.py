@@ -270,7 +270,7 @@ def test_one_of_many_ranges_costs_as_much_as_one_of_few(order: str, size: int) -
 
 
 def _cost_of_acknowledging(count: int, size: int, order: str) -> float:
-    """The function calls for each record when `count` records are acknowledged one by one, in ranges that do not join."""
+    """Return the function calls for each record when `count` records are acknowledged one by one, in ranges that do not join."""
     partition, limits = SharePartition(0), ShareLimits(count, 5)
     for base in range(0, count, size):
         asked = Acquirer("a", size, size, False, LOCK_MS)

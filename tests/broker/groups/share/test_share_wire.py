@@ -69,12 +69,12 @@ async def sharing(
 
 
 def member(broker: Broker, wire: WireClient, member_id: str = FIRST) -> ShareMemberClient:
-    """A member of `g` on a connection; not joined yet."""
+    """Return a member of `g` on a connection; not joined yet."""
     return ShareMemberClient(wire, "g", "t", broker.node.topics.by_name["t"].topic_id, member_id)
 
 
 def window(broker: Broker) -> Any:
-    """The window of the only share partition."""
+    """Return the window of the only share partition."""
     topic_id = broker.node.topics.by_name["t"].topic_id
     state = broker.services.groups().share.delivery.state.states[SharePartitionKey("g", topic_id, 0)]
     return state.live
@@ -517,6 +517,6 @@ async def test_the_page_shows_share_groups(clock: SettableClock) -> None:
 
 
 async def words_of(broker: Broker, path: str) -> str:
-    """The words of a view, without markup."""
+    """Return the words of a view, without markup."""
     answer = await ask(broker, "GET", path)
     return " ".join(re.sub("<[^>]+>", " ", answer.body.decode()).split())

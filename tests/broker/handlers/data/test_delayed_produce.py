@@ -42,7 +42,7 @@ async def writing(
 
 
 async def results(producing: asyncio.Task[Any]) -> list[tuple[int, int]]:
-    """The error code and the base offset of each partition."""
+    """Return the error code and the base offset of each partition."""
     return [(one.error_code, one.base_offset) for one in (await producing).responses[0].partition_responses]
 
 

@@ -63,7 +63,7 @@ class Watch(NamedTuple):
 
 
 def watched(context: BrowserContext, origin: str) -> tuple[Page, Watch]:
-    """A page that records console errors and requests to other origins."""
+    """Return a page that records console errors and requests to other origins."""
     page = context.new_page()
     page.set_default_timeout(TIMEOUT_MS)
     watch = Watch([], [])

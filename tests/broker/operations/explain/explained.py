@@ -41,7 +41,7 @@ class Stage:
         return self.broker.node.topics.log("t", 0)
 
     async def service(self) -> CleanerService:
-        """The cleaner."""
+        """Return the cleaner."""
         return await self.broker.services.cleaning.service()
 
     async def settle(self) -> None:
@@ -101,7 +101,7 @@ class Stage:
         return [offset for offset, _, _ in await read(self.wire, "t", self.log.log_start_offset)]
 
     async def partition(self, **what: Any) -> PartitionExplanation:
-        """The explanation of the partition."""
+        """Return the explanation of the partition."""
         return (await self.broker.explain("t", **what)).partitions[0]
 
     async def record(self, offset: int, key: str = "k") -> RecordExplanation:
@@ -110,7 +110,7 @@ class Stage:
         return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
 
     async def at_offset(self, offset: int) -> RecordExplanation:
-        """The explanation of the record, or marker, at an offset."""
+        """Return the explanation of the record, or marker, at an offset."""
         found = await self.partition(partition=0, offset=offset)
         return next(one for one in found.records if one.offset == offset and not one.segment.endswith(".deleted"))
 

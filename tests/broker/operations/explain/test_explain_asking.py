@@ -36,7 +36,7 @@ async def run(at: Stage, *arguments: str) -> Result:
 
 
 async def hanging(at: Stage) -> TxnProducer:
-    """A producer whose transactions time out after a minute."""
+    """Return a producer whose transactions time out after a minute."""
     producer = TxnProducer(at.wire, "hanging")
     await producer.wait_for_coordinator()
     await producer.wait_for_init(timeout_ms=60_000)

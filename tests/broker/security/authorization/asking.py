@@ -41,7 +41,7 @@ ANY_FILTER = acl_filter()
 
 
 def plain(value: Any) -> Any:
-    """A response as plain values, without the masked fields."""
+    """Return a response as plain values, without the masked fields."""
     if isinstance(value, enum.Enum):
         return value.name
     if dataclasses.is_dataclass(value):
@@ -89,7 +89,7 @@ class Asker:
                 await asyncio.sleep(0.1)
 
     async def answers(self, scenarios: Sequence[Scenario], *, sets_acls: bool = True) -> dict[str, Any]:
-        """The responses by "scenario / user from host / question". `sets_acls` False: with the existing ACLs."""
+        """Return the responses by "scenario / user from host / question". `sets_acls` False: with the existing ACLs."""
         found = {}
         for scenario in scenarios:
             if sets_acls:
@@ -100,7 +100,7 @@ class Asker:
         return found
 
     async def ask(self, client: Client, name: str) -> Any:
-        """The response to one question; "closed" if the connection was closed instead."""
+        """Return the response to one question; "closed" if the connection was closed instead."""
         question = QUESTIONS[name]
         wire = await self._client(client)
         try:
@@ -146,7 +146,7 @@ class Asker:
 
 
 def creation(acl: Acl) -> dict[str, Any]:
-    """An ACL as the fields of CreateAcls."""
+    """Return an ACL as the fields of CreateAcls."""
     return {
         "resource_type": int(acl.resource_type),
         "resource_name": acl.resource_name,
@@ -159,7 +159,7 @@ def creation(acl: Acl) -> dict[str, Any]:
 
 
 async def connected(address: str, local_host: str) -> WireClient:
-    """A connection from an address of this machine."""
+    """Return a connection from an address of this machine."""
     wire = WireClient(address)
     host, _, port = address.rpartition(":")
     wire.reader, wire.writer = await asyncio.open_connection(host, int(port), local_addr=(local_host, 0))
@@ -167,7 +167,7 @@ async def connected(address: str, local_host: str) -> WireClient:
 
 
 async def logged_in_by_scram(address: str, client: Client, passwords: Mapping[str, str]) -> WireClient:
-    """A connection that has authenticated with SCRAM-SHA-256."""
+    """Return a connection that has authenticated with SCRAM-SHA-256."""
     wire = await connected(address, client.host)
     handshake = await wire.call(17, 1, {"mechanism": "SCRAM-SHA-256"})
     first = f"n={client.user},r=nonce"
@@ -179,7 +179,7 @@ async def logged_in_by_scram(address: str, client: Client, passwords: Mapping[st
 
 
 async def logged_in(address: str, client: Client, passwords: Mapping[str, str]) -> WireClient:
-    """A connection that has authenticated with SASL PLAIN."""
+    """Return a connection that has authenticated with SASL PLAIN."""
     wire = await connected(address, client.host)
     handshake = await wire.call(17, 1, {"mechanism": "PLAIN"})
     token = f"\0{client.user}\0{passwords[client.user]}".encode()

@@ -24,7 +24,7 @@ class HandedPrincipals:
         self._server.dispatch = self._answer
 
     async def connect(self, client: Client) -> WireClient:
-        """A connection of a user from an address."""
+        """Return a connection of a user from an address."""
         wire = await connected(self._address, client.host)
         host, port = wire.writer.get_extra_info("sockname")
         self._users[f"{host}:{port}"] = Principal(USER, client.user)

@@ -337,13 +337,13 @@ def allow(
     is_prefix: bool = False,
     permission: PermissionType = PermissionType.ALLOW,
 ) -> Acl:
-    """An ACL; by default it allows alice something on topic users."""
+    """Return an ACL; by default it allows alice something on topic users."""
     pattern = PatternType.PREFIXED if is_prefix else PatternType.LITERAL
     return Acl(kind, name, pattern, f"User:{user}", host, operation, permission)
 
 
 def deny(operation: Operation, kind: ResourceType = TOPIC, name: str = "users", **options: Any) -> Acl:
-    """An ACL that denies it."""
+    """Return an ACL that denies it."""
     return allow(operation, kind, name, permission=PermissionType.DENY, **options)
 
 

@@ -15,7 +15,7 @@ DEED = AuditedAction("User:alice", "10.0.0.7", "POST /v1/erase", ("users",), "3"
 
 
 def lines(path: Path) -> list[dict[str, object]]:
-    """The lines of a file."""
+    """Return the lines of a file."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -36,17 +36,17 @@ def acl(
     host: str = "*",
     permission: PermissionType = PermissionType.ALLOW,
 ) -> Acl:
-    """An ACL; by default alice may read topic users."""
+    """Return an ACL; by default alice may read topic users."""
     return Acl(kind, name, pattern, principal, host, operation, permission)
 
 
 def authorizer(*acls: Acl, super_users: Sequence[str] = (), allows_by_default: bool = False) -> Authorizer:
-    """An authorizer with these ACLs."""
+    """Return an authorizer with these ACLs."""
     return Authorizer(super_users, allows_by_default=allows_by_default, acls=acls)
 
 
 def naive(acls: Sequence[Acl], client: Client, permission: Permission, name: str, *, allows_by_default: bool) -> bool:
-    """The rules implemented literally: every ACL is examined."""
+    """Return the rules implemented literally: every ACL is examined."""
     about = [one for one in acls if one.resource_type == permission.resource and _covers(one, name)]
     mine = [one for one in about if one.principal in (str(client[0]), "User:*") and _covers_host(one.host, client[1])]
     for one in mine:

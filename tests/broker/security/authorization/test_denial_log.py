@@ -17,7 +17,7 @@ ALICE = Principal("User", "alice"), "10.0.0.7"
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines in the log."""
+    """Return the lines in the log."""
     return [one.getMessage() for one in caplog.records if one.name == denial_log.__name__]
 
 

@@ -33,7 +33,7 @@ class Clients:
         self._open: list[WireClient] = []
 
     async def connect(self, user: str) -> WireClient:
-        """A new connection of a user."""
+        """Return a new connection of a user."""
         wire = await self._handed.connect(Client(user))
         self._open.append(wire)
         return wire
@@ -70,7 +70,7 @@ async def clients(tmp_path: Path) -> AsyncIterator[Clients]:
 
 
 def session(topics: Sequence[str], session_id: int, epoch: int, offset: int = 0) -> dict[str, Any]:
-    """A fetch in a session that names these topics."""
+    """Return a fetch in a session that names these topics."""
     fields = fetch_fields("", offset)
     partitions = fields["topics"][0]["partitions"]
     named = [{"topic": topic, "partitions": partitions} for topic in topics]
@@ -134,7 +134,7 @@ async def test_a_topic_is_made_by_asking_only_with_the_right_to(clients: Clients
 
 
 async def heartbeat(wire: WireClient, epoch: int, regex: str | None) -> Any:
-    """A heartbeat of the only member of group `g`."""
+    """Return a heartbeat of the only member of group `g`."""
     return await wire.call(
         HEARTBEAT,
         1,

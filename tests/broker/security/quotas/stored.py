@@ -14,7 +14,7 @@ def stored(**limits: float) -> dict[tuple[QuotaEntity, ...], dict[str, float]]:
 
 
 def entity(text: str) -> tuple[QuotaEntity, ...]:
-    """An entity: `user_alice_client_app`, `user_`, `client_app`, `ip_127.0.0.1`."""
+    """Return an entity: `user_alice_client_app`, `user_`, `client_app`, `ip_127.0.0.1`."""
     words = text.split("_")
     kinds = {"user": "user", "client": "client-id", "ip": "ip"}
     return tuple(QuotaEntity(kinds[kind], name or None) for kind, name in zip(words[::2], words[1::2], strict=True))

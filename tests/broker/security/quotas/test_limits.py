@@ -94,7 +94,7 @@ def test_a_negative_value_undoes_a_recorded_one() -> None:
 
 
 def charged(time: Time) -> MutationQuota:
-    """A limit of one partition per second for alice: eleven at once."""
+    """Return a limit of one partition per second for alice: eleven at once."""
     quota = MutationQuota(RateWindows(), time)
     quota.counts.set_limits({entity("user_alice"): {"controller_mutation_rate": 1.0}})
     return quota

@@ -36,12 +36,12 @@ def quotas(time: Time, **limits: float) -> Quotas:
 
 
 def request(key: int, version: int, size: int = 0) -> Request:
-    """A request of `size` bytes behind its header."""
+    """Return a request of `size` bytes behind its header."""
     return Request(key, version, 1, "app", memoryview(bytearray(size)))
 
 
 def produce_answer(version: int) -> bytes:
-    """The answer to a Produce."""
+    """Return the answer to a Produce."""
     part = ProducePartitionResult(0, 0, 0, -1, 0)
     return encode_produce_response(version, [ProduceTopicResult("t", None, [part])])
 
@@ -158,7 +158,7 @@ def test_without_limits_there_is_nothing_to_ask() -> None:
 
 
 def as_bytes(body: Any) -> bytes:
-    """A body in one piece."""
+    """Return a body in one piece."""
     return bytes(body) if isinstance(body, bytes | bytearray | memoryview) else b"".join(body)
 
 

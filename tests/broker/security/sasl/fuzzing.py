@@ -129,7 +129,7 @@ def _listeners(directory: Path) -> tuple[SaslListeners, list[bytes]]:
 
 
 def _load(decoded: Counter[int], key: int) -> tuple[Decode, Handler]:
-    """The decoder of an API, which counts, and its handler."""
+    """Return the decoder of an API, which counts, and its handler."""
     assert key in ALLOWED, f"API {key} is looked up before authentication"
     decode, own = functions(key)
 
@@ -176,7 +176,7 @@ def _received(connection: Connected, frame: bytes) -> list:
 
 
 def frame_of(generator: random.Random, is_bare: bool, tokens: list[bytes]) -> tuple[bytes, bool]:
-    """A frame, and whether it may hold the password."""
+    """Return a frame, and whether it may hold the password."""
     kind = generator.random()
     if kind < 0.05:
         return generator.randbytes(generator.randint(1, MAX_NOISE)), False
@@ -212,7 +212,7 @@ def frame_of(generator: random.Random, is_bare: bool, tokens: list[bytes]) -> tu
 
 
 def _handshake(mechanism: bytes, version: int) -> bytes:
-    """A frame that begins in order."""
+    """Return a frame that begins in order."""
     request = struct.pack(">hhihh", SASL_HANDSHAKE, version, 1, -1, len(mechanism)) + mechanism
     return struct.pack(">i", len(request)) + request
 

@@ -38,12 +38,12 @@ class SaslClient:
         self.token = b""
 
     async def handshake(self, mechanism: str = "PLAIN", version: int = 1) -> tuple[int, list[str]]:
-        """The error code and the mechanisms."""
+        """Return the error code and the mechanisms."""
         answer = await self.wire.call(SASL_HANDSHAKE, version, {"mechanism": mechanism})
         return int(answer.error_code), sorted(answer.mechanisms)
 
     async def authenticate(self, token: bytes, version: int = 2) -> tuple[int, str, bytes, int]:
-        """The error code, message, token and session lifetime."""
+        """Return the error code, message, token and session lifetime."""
         answer = await self.wire.call(SASL_AUTHENTICATE, version, {"auth_bytes": token})
         self.token = bytes(answer.auth_bytes)
         lifetime = getattr(answer, "session_lifetime", None)
@@ -51,13 +51,13 @@ class SaslClient:
         return int(answer.error_code), answer.error_message, self.token, lifetime_ms
 
     async def bare(self, token: bytes) -> bytes:
-        """The response to a token without a header."""
+        """Return the response to a token without a header."""
         self.wire.writer.write(struct.pack(">i", len(token)) + token)
         (size,) = struct.unpack(">i", await self.wire.reader.readexactly(4))
         return await self.wire.reader.readexactly(size)
 
     async def api_versions(self, version: int = 0) -> int:
-        """The error code of ApiVersions."""
+        """Return the error code of ApiVersions."""
         fields = {"client_software_name": "wire", "client_software_version": "1"} if version >= 3 else {}
         return int((await self.wire.call(18, version, fields)).error_code)
 
@@ -67,7 +67,7 @@ class SaslClient:
 
 
 def scram_final(first: str, server_first: str, password: str, hash_name: str = "sha256", header: str = "n,,") -> bytes:
-    """The client's final message, from `first` (without its header) and the broker's response."""
+    """Return the client's final message, from `first` (without its header) and the broker's response."""
     found = dict(part.split("=", 1) for part in server_first.split(","))
     salted = hashlib.pbkdf2_hmac(hash_name, password.encode(), base64.b64decode(found["s"]), int(found["i"]))
     client_key = hmac.digest(salted, b"Client Key", hash_name)
@@ -79,11 +79,11 @@ def scram_final(first: str, server_first: str, password: str, hash_name: str = "
 
 
 def unsigned_token(**claims: Any) -> bytes:
-    """A token without a signature."""
+    """Return a token without a signature."""
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims))
     return b".".join(parts) + b"."
 
 
 def bearer(token: bytes, header: bytes = b"n,,") -> bytes:
-    """The first message of OAUTHBEARER."""
+    """Return the first message of OAUTHBEARER."""
     return header + b"\x01auth=Bearer " + token + b"\x01\x01"

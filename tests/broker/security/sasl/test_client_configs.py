@@ -91,7 +91,7 @@ def test_the_words_of_each_library() -> None:
 
 
 async def consumed_by_confluent_kafka(config: ClientConfig, topic: str) -> bytes:
-    """The first value of a topic, read by librdkafka as a member of a group."""
+    """Return the first value of a topic, read by librdkafka as a member of a group."""
     from confluent_kafka import Consumer
 
     consumer = Consumer({**config.confluent(), "group.id": topic, "auto.offset.reset": "earliest"})
@@ -103,7 +103,7 @@ async def consumed_by_confluent_kafka(config: ClientConfig, topic: str) -> bytes
 
 
 async def consumed_by_aiokafka(config: ClientConfig, topic: str) -> bytes:
-    """The first value of a topic, read by aiokafka as a member of a group."""
+    """Return the first value of a topic, read by aiokafka as a member of a group."""
     import aiokafka
 
     consumer = aiokafka.AIOKafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **config.aiokafka())

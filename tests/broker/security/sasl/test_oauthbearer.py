@@ -33,7 +33,7 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 def key_of(private: Any, algorithm: str, kid: str) -> dict[str, Any]:
-    """The public key as a JSON Web Key."""
+    """Return the public key as a JSON Web Key."""
     name = {"RS": "RS256", "ES": "ES256", "Ed": "EdDSA"}[algorithm[:2]]
     text = jwt.get_algorithm_by_name(name).to_jwk(private.public_key())
     return {**json.loads(text), "kid": kid, "alg": algorithm}
@@ -54,12 +54,12 @@ def keys(tmp_path: Path) -> Path:
 
 
 def tokens_of(keys: Path, **expected: Any) -> SignedTokens:
-    """A validator with a fixed time."""
+    """Return a validator with a fixed time."""
     return SignedTokens(URL, f"file://{keys}", Expectations(**expected), lambda: NOW_MS)
 
 
 def signed(claims: dict[str, Any], key: Any = RSA, algorithm: str = "RS256", kid: str | None = "r") -> str:
-    """A token."""
+    """Return a token."""
     return jwt.encode(claims, key, algorithm=algorithm, headers={} if kid is None else {"kid": kid})
 
 
@@ -115,7 +115,7 @@ def test_clocks_may_differ_a_little(keys: Path) -> None:
 
 
 def parts_of(header: dict[str, Any]) -> str:
-    """The header and claims of a token, in base64."""
+    """Return the header and claims of a token, in base64."""
     encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, CLAIMS))
     return ".".join(encoded)
 

@@ -23,7 +23,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def log_in(broker: Broker) -> tuple[int, str]:
-    """The error code and message of a login with the right password; a successful client is then served."""
+    """Return the error code and message of a login with the right password; a successful client is then served."""
     async with WireClient(broker.bootstrap_servers) as wire:
         client = SaslClient(wire)
         assert (await client.handshake())[0] == 0

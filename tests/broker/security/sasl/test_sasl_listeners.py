@@ -23,7 +23,7 @@ OTHER_JAVA = "com.example.Handler"
 
 
 def listeners_of(properties: dict[str, str], users: dict[str, str] | None = None) -> SaslListeners:
-    """The SASL listeners of one SASL_PLAINTEXT listener."""
+    """Return the SASL listeners of one SASL_PLAINTEXT listener."""
     return SaslListeners(BrokerConfig(properties={"listeners": "SASL_PLAINTEXT://:0", **properties}, users=users))
 
 

@@ -31,7 +31,7 @@ CAROL = make_credential(SHA_256, "carol", "pw")
 def exchange_of(
     credential: UserScramCredentialRecord | None = CAROL, nonce: str = "server", usual_iterations: int = MIN_ITERATIONS
 ) -> ScramExchange:
-    """An exchange with one known user."""
+    """Return an exchange with one known user."""
 
     def find(mechanism: int, user: str) -> UserScramCredentialRecord | None:
         return credential if credential and (credential.mechanism, credential.name) == (mechanism, user) else None

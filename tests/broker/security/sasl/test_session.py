@@ -40,7 +40,7 @@ class Token:
 
 
 def session_of(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = None) -> SaslSession:
-    """A session with PLAIN, or with a token."""
+    """Return a session with PLAIN, or with a token."""
 
     def begin() -> Exchange:
         return PlainExchange(USERS) if expires_ms is None else Token(expires_ms)
@@ -51,7 +51,7 @@ def session_of(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = No
 
 
 def authenticated(clock: Clock, max_reauth_ms: int = 0, expires_ms: int | None = None) -> tuple[SaslSession, Reply]:
-    """A completed session, and the last response."""
+    """Return a completed session, and the last response."""
     session = session_of(clock, max_reauth_ms, expires_ms)
     assert session.handshake(1, "PLAIN")[0] is ErrorCode.NONE
     reply = session.authenticate(ALICE)

@@ -78,7 +78,7 @@ async def test_iterations_do_not_tell_who_is_a_user(broker: Broker) -> None:
 
 
 async def log_in_by_scram(client: SaslClient) -> int:
-    """The error code of a login as alice."""
+    """Return the error code of a login as alice."""
     await client.handshake("SCRAM-SHA-256")
     first = "n=alice,r=abc"
     await client.authenticate(f"n,,{first}".encode())
@@ -96,7 +96,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def token_of(key: Any, user: str, **claims: Any) -> str:
-    """A token for Kafka, valid for five minutes."""
+    """Return a token for Kafka, valid for five minutes."""
     now_s = int(time.time())
     return jwt.encode(
         {"sub": user, "aud": "kafka", "iat": now_s, "exp": now_s + 300, **claims},

@@ -11,19 +11,19 @@ from diamant.broker.security.tls.throw_away import Issued, ThrowAwayCa
 
 @cache
 def authority() -> ThrowAwayCa:
-    """The CA that both sides trust."""
+    """Return the CA that both sides trust."""
     return ThrowAwayCa()
 
 
 @cache
 def of_broker() -> Issued:
-    """The broker's certificate, for this machine."""
+    """Return the broker's certificate, for this machine."""
     return authority().issue("broker", hosts=["localhost", "127.0.0.1"])
 
 
 @cache
 def of_client(name: str = "alice") -> Issued:
-    """A client's certificate."""
+    """Return a client's certificate."""
     return authority().issue(name)
 
 
@@ -41,7 +41,7 @@ def broker_properties(client_auth: str = "none") -> dict[str, str]:
 
 
 def client_context(directory: Path, issued: Issued | None = None) -> ssl.SSLContext:
-    """A client context that trusts the CA, with a certificate if one is given; its files are in `directory`."""
+    """Return a client context that trusts the CA, with a certificate if one is given; its files are in `directory`."""
     context = strict_context(authority().certificate)
     if issued is not None:
         context.load_cert_chain(written(directory, issued))
@@ -49,14 +49,14 @@ def client_context(directory: Path, issued: Issued | None = None) -> ssl.SSLCont
 
 
 def strict_context(ca: str) -> ssl.SSLContext:
-    """A client context that trusts a CA, with the checks that are Python's default from 3.13 on."""
+    """Return a client context that trusts a CA, with the checks that are Python's default from 3.13 on."""
     context = ssl.create_default_context(cadata=ca)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 
 
 def written(directory: Path, issued: Issued) -> Path:
-    """A PEM file with a certificate and its key."""
+    """Return a PEM file with a certificate and its key."""
     file = directory / "key.pem"
     file.write_text(issued.certificate + issued.key)
     return file

@@ -28,14 +28,14 @@ SECRET = BestAvailableEncryption(b"secret")
 
 
 def context_of(properties: dict[str, str], listen: str = "SSL://127.0.0.1:0") -> ssl.SSLContext:
-    """The context of the listener of a broker with these settings."""
+    """Return the context of the listener of a broker with these settings."""
     config = BrokerConfig(listen=listen, properties=properties)
     settings = TlsSettings.of_listener(config, config.listeners[0])
     return server_context(settings, key_material(settings.key_store))
 
 
 def pkcs12_file(directory: Path) -> Path:
-    """A PKCS12 key store with the password `secret`."""
+    """Return a PKCS12 key store with the password `secret`."""
     key = load_pem_private_key(of_broker().key.encode(), None)
     certificate, ca = (
         load_pem_x509_certificate(pem.encode()) for pem in (of_broker().certificate, authority().certificate)
@@ -46,7 +46,7 @@ def pkcs12_file(directory: Path) -> Path:
 
 
 def encrypted_pem(directory: Path) -> Path:
-    """A PEM file with a key encrypted by `secret`."""
+    """Return a PEM file with a key encrypted by `secret`."""
     key = load_pem_private_key(of_broker().key.encode(), None)
     file = directory / "key.pem"
     file.write_text(of_broker().certificate + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, SECRET).decode())

@@ -141,7 +141,7 @@ async def test_silent_peers_cost_others_nothing(tmp_path: Path, caplog: pytest.L
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
-    """The first bytes of a TLS client."""
+    """Return the first bytes of a TLS client."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

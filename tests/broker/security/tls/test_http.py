@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 
 def config_of(directory: Path, **http_settings: str) -> BrokerConfig:
-    """A broker with TLS on its HTTP port only."""
+    """Return a broker with TLS on its HTTP port only."""
     return BrokerConfig(
         listen="127.0.0.1:0",
         data_dir=directory / "data",
@@ -30,7 +30,7 @@ def config_of(directory: Path, **http_settings: str) -> BrokerConfig:
 
 
 async def get(broker: Broker, context: ssl.SSLContext | None) -> bytes:
-    """The response to `GET /health`."""
+    """Return the response to `GET /health`."""
     assert broker.addresses.http is not None
     port = broker.addresses.http.port
     reader, writer = await asyncio.open_connection("localhost", port, ssl=context)

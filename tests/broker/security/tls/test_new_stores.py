@@ -26,13 +26,13 @@ def write(file: Path, issued: Issued) -> str:
 
 
 async def shown(broker: Broker, address: str = "") -> str:
-    """The certificate presented to a new connection, by the Kafka port unless another address is given."""
+    """Return the certificate presented to a new connection, by the Kafka port unless another address is given."""
     host, _, port = (address or broker.bootstrap_servers).rpartition(":")
     return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
 
 
 async def agreed(broker: Broker) -> str:
-    """The TLS version of a new connection."""
+    """Return the TLS version of a new connection."""
     host, _, port = broker.bootstrap_servers.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port), ssl=client_context(Path()))
     writer.close()

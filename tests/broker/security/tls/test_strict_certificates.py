@@ -22,7 +22,7 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="open
 
 
 def recipes(page: Path) -> list[str]:
-    """The blocks of a page that make certificates."""
+    """Return the blocks of a page that make certificates."""
     blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     return [block for block in blocks if MAKES_CERTIFICATES.search(block)]
 
@@ -44,7 +44,7 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, host: str) -> li
 
 
 def of_server(pem: Path) -> ssl.SSLContext:
-    """A server's context."""
+    """Return a server's context."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     return context

@@ -87,7 +87,7 @@ REFUSED = {
 
 
 def _received(address: str, context: ssl.SSLContext) -> bytes:
-    """The bytes that a client gets; none if either side refuses the other. asyncio's client would send no alert."""
+    """Return the bytes that a client gets; none if either side refuses the other. asyncio's client would send no alert."""
     try:
         with _connected(address, context) as client:
             return client.recv(1)

@@ -21,7 +21,7 @@ NASTY = """<script>alert("1")</script><img src=x onerror='y'>&amp;\""""
 
 
 def certificate(**changes: Any) -> dict[str, Any]:
-    """A certificate like that of an erasure in two partitions."""
+    """Return a certificate like that of an erasure in two partitions."""
     segment = {"file": "users-0/00000000000000000000.log", "size": 1234, "sha256": "ab" * 32}
     place = {"topic": "users", "partition": 0}
     return {
@@ -217,7 +217,7 @@ def test_a_warning_is_shown_only_with_a_reason(changes: dict[str, Any], said: st
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to all values of a certificate other than objects and lists."""
+    """Return the paths to all values of a certificate other than objects and lists."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return [leaf for key, one in items for leaf in leaves(one, (*path, key))]
@@ -225,7 +225,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def changed(value: Any, path: tuple[Any, ...], leaf: Any) -> Any:
-    """A copy of a certificate with one leaf replaced."""
+    """Return a copy of a certificate with one leaf replaced."""
     if not path:
         return leaf
     copy = dict(value) if isinstance(value, dict) else list(value)

@@ -23,7 +23,7 @@ FORM: dict[str, Any] = {
 
 
 def recipe(begin: str = "python3 ") -> str:
-    """The shell commands in the documentation that begin like this."""
+    """Return the shell commands in the documentation that begin like this."""
     (found,) = re.findall(rf"```sh\n({begin}.*?)```", DOCUMENT.read_text(), re.DOTALL)
     return str(found)
 

@@ -19,7 +19,7 @@ END = 1 << 40
 
 
 def subject(key: bytes = b"customer-42", *values: bytes) -> Subject:
-    """The subject of a search in the topic users."""
+    """Return the subject of a search in the topic users."""
     needles = Needles(b"s" * 32)
     needles.add(KEY, key)
     for value in values or (PERSON,):
@@ -54,5 +54,5 @@ def whats(report: ScanReport) -> list[str]:
 
 
 def moved(batch: bytes | bytearray, offset: int) -> bytes:
-    """The same batch at another offset, which no checksum covers."""
+    """Return the same batch at another offset, which no checksum covers."""
     return offset.to_bytes(8, "big", signed=True) + bytes(batch[8:])

@@ -33,7 +33,7 @@ ENV = RealEnv()
 
 
 def batch(count: int, codec: int = 0, size: int = 40, **options: Any) -> bytes:
-    """A batch of other keys."""
+    """Return a batch of other keys."""
     records = [Record(offset, 1000, b"k%d" % offset, b"v" * size) for offset in range(count)]
     return bytes(build_batch(records, codec=codec, **options))
 
@@ -45,7 +45,7 @@ def scanned(directory: Path, env: RealEnv = ENV, **options: Any) -> ScanReport:
 
 
 def not_accounted(report: ScanReport) -> list[str]:
-    """The unaccounted files of the directory, without the known positives, which may be missed with them."""
+    """Return the unaccounted files of the directory, without the known positives, which may be missed with them."""
     return [one.file for one in report.unaccounted if not one.file.startswith(known_positives.TOPIC)]
 
 
@@ -362,7 +362,7 @@ def test_damage_has_its_own_reason_and_is_no_hole(tmp_path: Path) -> None:
 
 
 def certificate_of(report: ScanReport) -> dict[str, Any]:
-    """The parts of a certificate that the account needs."""
+    """Return the parts of a certificate that the account needs."""
     claim = {"topic": "users", "partition": 0, "below_offset": 1, "state": "key-gone"}
     return {"claims": [claim], "coverage": report.coverage(frozenset({"users"}))}
 

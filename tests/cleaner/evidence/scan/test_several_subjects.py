@@ -23,7 +23,7 @@ ORDERS = "orders-0/00000000000000000000.log"
 
 
 def redacted(text: str = 'value.email == "anna.schmidt@example.com"') -> Redacted:
-    """The subject of a redaction in the topic orders."""
+    """Return the subject of a redaction in the topic orders."""
     where, needles = parse_where(text), Needles(b"s" * 32)
     for one in where.needles:
         needles.add(WHERE, one)
@@ -31,7 +31,7 @@ def redacted(text: str = 'value.email == "anna.schmidt@example.com"') -> Redacte
 
 
 def of_digest() -> Subject:
-    """A key that is known by its digest only."""
+    """Return a key that is known by its digest only."""
     known = subject(b"customer-43", OTHER)
     found = Subject(None, frozenset({"users"}), known.needles)
     found.key_digest = known.key_digest
@@ -60,7 +60,7 @@ def fill(directory: Path) -> None:
 
 
 def said(report: ScanReport) -> dict[str, Any]:
-    """A report without what differs between two scans of the same."""
+    """Return a report without what differs between two scans of the same."""
     found = sorted(report.findings, key=str)
     rows = sorted((row.file, row.size, str(sorted(row.read.items())), row.problems) for row in report.rows)
     places = [(one.file, one.position, one.reason) for one in report.unreadable]

@@ -24,7 +24,7 @@ from tests.cleaner.evidence.scan.scanned_files import LOG, PERSON, put, record, 
 
 
 def batch(codec: int = 0, key: bytes = b"customer-42", value: bytes | None = PERSON, **options: Any) -> bytes:
-    """A batch with one record among others, so that compressed data do not show it."""
+    """Return a batch with one record among others, so that compressed data do not show it."""
     others = [
         record(b"customer-%d" % number, PERSON.replace(b"Bern", b"Rome %d" % number), number) for number in range(9)
     ]

@@ -36,7 +36,7 @@ PLANTED = 49
 
 
 def redacted() -> Redacted:
-    """The subject of a redaction of the topic."""
+    """Return the subject of a redaction of the topic."""
     found = Needles(b"s" * 32)
     found.add(WHERE, b"ada@example.com")
     return Redacted(parse_where(TEXT), frozenset(["users"]), found)
@@ -61,7 +61,7 @@ def scanned(directory: Path, looked_for: Subject, *, env: RealEnv | None = None,
 
 
 def by_digest() -> Subject:
-    """The subject of a search by the key's digest alone."""
+    """Return the subject of a search by the key's digest alone."""
     return Subject(None, frozenset({"users"}), Needles(b"s" * 32), b"x" * 32)
 
 
@@ -244,7 +244,7 @@ def test_nothing_is_claimed_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def staging_at(root: Path) -> StagingPlace:
-    """The staging place of a broker's jobs, for the log directory that contains it."""
+    """Return the staging place of a broker's jobs, for the log directory that contains it."""
     root.mkdir()
     return staging_place(RealEnv(), str(root.parent), str(root), [TOPIC])
 

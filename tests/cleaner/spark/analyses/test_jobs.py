@@ -86,7 +86,7 @@ def test_stats_are_those_of_the_local_tool(spark: SparkSession, directory: Path)
 
 
 def local_matches(directory: Path, query: Query) -> list[dict[str, Any]]:
-    """The results of `diamant log find`, in the order of the job."""
+    """Return the results of `diamant log find`, in the order of the job."""
     with open_log_directory(RealEnv(), str(directory)) as opened:
         matches = [
             match for one in opened.partitions for match in find_records(RealEnv(), one, query, lambda problem: None)
@@ -107,7 +107,7 @@ def local_matches(directory: Path, query: Query) -> list[dict[str, Any]]:
 
 
 def job_matches(spark: SparkSession, directory: Path, **query: Any) -> list[dict[str, Any]]:
-    """The results of the job, without the time."""
+    """Return the results of the job, without the time."""
     rows = [row.asDict() for row in find(spark, [str(directory)], **query).collect()]
     for row in rows:
         del row["timestamp"]
@@ -257,7 +257,7 @@ def test_an_audit_of_nothing_says_so(spark: SparkSession, configured: Path) -> N
 
 
 def run(*arguments: str, code: int = 0) -> Any:
-    """The result of a command, on the session of the tests."""
+    """Return the result of a command, on the session of the tests."""
     result = CliRunner().invoke(main, ["spark", *arguments, "--master", "local[2]"], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result

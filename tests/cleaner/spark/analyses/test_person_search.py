@@ -54,7 +54,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def run(*words: str) -> list[Any]:
-    """The lines of a command."""
+    """Return the lines of a command."""
     result = CliRunner().invoke(main, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]

@@ -43,7 +43,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run(*arguments: Any, code: int = 0) -> Result:
-    """The result of a command, on the session of the tests."""
+    """Return the result of a command, on the session of the tests."""
     result = CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result

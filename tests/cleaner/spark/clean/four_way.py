@@ -86,7 +86,7 @@ class FourWay:
         self._loop.close()
 
     def differences(self, seed: int) -> list[str]:
-        """The differences in all rounds of a scenario; empty if there are none."""
+        """Return the differences in all rounds of a scenario; empty if there are none."""
         scenario = Scenario(seed)
         found = []
         for number, plan in enumerate(scenario.rounds(), 1):
@@ -133,7 +133,7 @@ async def _leave(output: OutputSegment) -> None:
 
 
 def _differing(expected: Outcome, got: Outcome) -> list[str]:
-    """The names of files, or fields of the result, that differ."""
+    """Return the names of files, or fields of the result, that differ."""
     found = []
     for before, after in zip(expected, got, strict=True):
         found += [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]

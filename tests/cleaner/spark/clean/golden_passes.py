@@ -33,7 +33,7 @@ PARTITIONS = 4
 
 
 def difference(engine: Engine, name: str, number: int) -> str | None:
-    """The first difference between a pass and Kafka's output; None if there is none."""
+    """Return the first difference between a pass and Kafka's output; None if there is none."""
     case = case_of(name)
     step = case.steps[number - 1]
     with tempfile.TemporaryDirectory(prefix="golden-") as root:
@@ -45,7 +45,7 @@ def difference(engine: Engine, name: str, number: int) -> str | None:
 
 
 def whereabouts(context: Any) -> tuple[int, set[str]]:
-    """The number of executors, and the locations of their code."""
+    """Return the number of executors, and the locations of their code."""
     # Not a function of this module, which executors do not have.
     found = context.parallelize(range(8), 8).map(lambda _: __import__("diamant").__file__).collect()
     return context._jsc.sc().getExecutorMemoryStatus().size() - 1, set(found)

@@ -139,7 +139,7 @@ def put(place: Location) -> None:
 
 
 def of_another_run(plan: CleanPlan, log: Log, uri: str) -> Location:
-    """The place of a job of an earlier process at the partition."""
+    """Return the place of a job of an earlier process at the partition."""
     return new_place(log.env, plan, uri, run="0" * 8)
 
 

@@ -295,7 +295,7 @@ def test_the_report_of_a_job_must_fit_the_plan(log: Log, place: Path) -> None:
 
 
 def changed(staged: StagedOutput, place: Location, change: Callable[[bytearray], object]) -> StagedOutput:
-    """The output of a task that writes other bytes, and reports their size and CRC."""
+    """Return the output of a task that writes other bytes, and reports their size and CRC."""
     [name] = [name for name in staged.files if name.endswith(".log.cleaned")]
     path = Path(place.child(staged.directory).child(name).path)
     content = bytearray(path.read_bytes())

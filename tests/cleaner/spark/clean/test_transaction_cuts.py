@@ -23,7 +23,7 @@ Event: TypeAlias = tuple[int, int]
 
 
 def plan_with(aborted: list[AbortedTxn]) -> CleanPlan:
-    """A plan with these aborted transactions."""
+    """Return a plan with these aborted transactions."""
     history = SegmentHistory()
     history.batch([(b"k", b"v")])
     _, plan = history.stored()
@@ -40,7 +40,7 @@ def tell(tracker: ResumableTracker | RecordingTracker, events: list[Event], star
 
 
 def state_at(tracker: ResumableTracker, offset: int) -> TrackerState:
-    """The state after all batches below `offset`, in a comparable form."""
+    """Return the state after all batches below `offset`, in a comparable form."""
     tracker._activate(offset - 1)
     state = tracker.state()
     return replace(state, aborted=tuple(sorted(state.aborted, key=lambda one: one[0])))

@@ -25,7 +25,7 @@ def install(home: Path, version: str, *, has_release: bool = True) -> Path:
 
 
 def find(jvm: Path, **environ: str) -> Java:
-    """The Java found with this environment and nothing else."""
+    """Return the Java found with this environment and nothing else."""
     return find_java({"PATH": "", **environ}, str(jvm))
 
 

@@ -58,7 +58,7 @@ def cluster(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
 
 
 async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
-    """The files of a round in a thread of the broker."""
+    """Return the files of a round in a thread of the broker."""
     log = make_log(directory)
     runner = InlineRunner(log.env)
     await runner.run(plan_of(log, **fields), on_output=Swapper(log))
@@ -67,7 +67,7 @@ async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
 
 
 def slow_plan(log: Log) -> CleanPlan:
-    """A round whose tasks take some tenths of a second each."""
+    """Return a round whose tasks take some tenths of a second each."""
     return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
 
 

@@ -75,7 +75,7 @@ async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[Spar
 
 
 def directories(log: Log) -> list[str]:
-    """The directories left at the staging place beside the segments."""
+    """Return the directories left at the staging place beside the segments."""
     return [path.name for path in Path(log.path).iterdir() if path.is_dir()]
 
 
@@ -146,7 +146,7 @@ async def test_the_result_is_that_of_the_inline_runner(
 
 
 def arguments_of_processes() -> list[str]:
-    """The arguments of all processes, as every user of the machine sees them."""
+    """Return the arguments of all processes, as every user of the machine sees them."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -420,7 +420,7 @@ async def test_one_driver_at_a_time_has_the_machine(log: Log, tmp_path: Path, mo
 
 
 def home_of(scratch: DriverScratch) -> Path:
-    """The directory of a driver, in the temporary one."""
+    """Return the directory of a driver, in the temporary one."""
     return Path(scratch.environment["TMPDIR"]).parent
 
 

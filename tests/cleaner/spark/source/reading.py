@@ -27,12 +27,12 @@ class Reading:
     counters: Counters = field(default_factory=Counters)
 
     def column(self, name: str) -> list[Any]:
-        """The values of a column, by partition and offset."""
+        """Return the values of a column, by partition and offset."""
         return [row[name] for row in self.rows]
 
 
 def read(path: Path | str, *filters: Filter, columns: str = "", **options: Any) -> Reading:
-    """The rows of the data source for these options and pushed filters, in offset order."""
+    """Return the rows of the data source for these options and pushed filters, in offset order."""
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     parsed = SourceOptions.parse({"path": str(path), "columns": columns, **given})
     reader = KafkaLogReader(parsed, parsed.columns)

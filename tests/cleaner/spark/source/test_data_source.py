@@ -140,7 +140,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def spark_rows(spark: SparkSession, shop: Shop, **options: Any) -> list[Row]:
-    """The data source's rows of the shop's topics, in the form of a consumer's records."""
+    """Return the data source's rows of the shop's topics, in the form of a consumer's records."""
     rows = read_log(spark, str(shop.data), columns=COLUMNS, topics=",".join(shop.topics), **options).collect()
     found = []
     for row in rows:

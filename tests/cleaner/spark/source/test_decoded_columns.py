@@ -27,7 +27,7 @@ AVRO = customer(3, "ada@example.com")
 
 
 def directory(path: Path, *, with_schemas: bool) -> Path:
-    """A log directory with values in frames of schema 7, by prefix and by header, in JSON, and others."""
+    """Return a log directory with values in frames of schema 7, by prefix and by header, in JSON, and others."""
     log = History(topic="customers")
     in_header = Header("__value_schema_id", b"\0" + (7).to_bytes(4, "big"))
     log.batch(

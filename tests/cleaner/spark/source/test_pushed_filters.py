@@ -45,7 +45,7 @@ def whole(big_log: Path) -> Reading:
 
 
 def column(name: str) -> tuple[str]:
-    """A column as filters name it."""
+    """Return a column as filters name it."""
     return (name,)
 
 

@@ -54,7 +54,7 @@ def put(root: Path, base_offset: int, data: bytes | bytearray) -> Path:
 
 
 def row_of(record: Record, header: BatchHeader) -> dict[str, Any]:
-    """The expected columns that depend on the record and its batch alone."""
+    """Return the expected columns that depend on the record and its batch alone."""
 
     def nullable(number: int) -> int | None:
         return None if number == -1 else number
@@ -123,7 +123,7 @@ def test_any_history_is_read_with_its_outcomes(history: History) -> None:
 
 
 def outcome_of(history: History, offset: int) -> str:
-    """The outcome of a record's transaction, regardless of the log start."""
+    """Return the outcome of a record's transaction, regardless of the log start."""
     [pair] = [pair for pair in history.records if pair[0].offset == offset]
     start, history.log_start_offset = history.log_start_offset, 0
     try:
@@ -234,7 +234,7 @@ def test_records_that_do_not_fill_their_batch_are_refused(tmp_path: Path) -> Non
 
 
 def planned(root: Path) -> tuple[SourceOptions, Any]:
-    """The options and the first task for a directory."""
+    """Return the options and the first task for a directory."""
     options = SourceOptions.parse({"path": str(root), "columns": "offset"})
     from diamant.cleaner.spark.source.filter_bounds import FilterBounds
     from diamant.cleaner.spark.source.read_plan import plan_tasks
