@@ -151,6 +151,8 @@ class World:
         self.steps = dict(STEPS)
         if record is not None or chosen["log.cleaner.threads"] == "1":
             del self.steps["large"]
+        if record is not None:
+            del self.steps["fork"]  # the record is of one directory
         self.producers: list[IdempotentProducer] = []
         self.large = IdempotentProducer(self.history, (LARGE, 0), LARGE, keys=8, pad=80_000)
         self.transactions: list[Transactions] = []

@@ -27,7 +27,7 @@ the same codec twice, which is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from struct import Struct
 from struct import error as StructError
@@ -108,6 +108,16 @@ def element_encoder(api_key: int, version: int, name: str) -> Callable[[Any], by
         assert field.struct is not None
         encode = _element_encoders[api_key, version, name] = _struct_encoder(field.struct)
     return encode
+
+
+_PLACE = b"\0place of the elements\0"
+
+
+def encode_around(api_key: int, version: int, name: str, elements: Sequence[bytes]) -> list[bytes]:
+    """Return the parts of a response that has `elements`, encoded ones, as its array `name`, and defaults otherwise."""
+    around = {name: [_PLACE, *[b""] * (len(elements) - 1)]} if elements else {}
+    head, _, tail = encode_response_fields(api_key, version, around).partition(_PLACE)
+    return [head, *elements, tail]
 
 
 def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:

@@ -6,9 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
+from kio.serial import entity_reader
 
+from diamant.broker.handlers.configs.describe_configs import MAX_JOINED_BYTES
 from diamant.broker.network.turns import SLICE_S, in_slices
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.wire.schemas import response_class
 from tests.broker.wire import API_VERSIONS, DESCRIBE_CONFIGS, LIST_OFFSETS, METADATA, WireClient
 
 MANY = 20_000
@@ -55,20 +58,25 @@ async def test_others_do_not_wait_for_a_large_request(wire: WireClient, key: int
         assert [part.partition_index for part in large.topics[0].partitions] == [*range(MANY)]
 
 
-async def test_many_resources_are_described_as_one_is(wire: WireClient) -> None:
-    """Each resource of a large DescribeConfigs is described as in a request of its own."""
+@pytest.mark.parametrize("in_parts", [False, True])
+async def test_many_resources_are_described_as_one_is(wire: WireClient, in_parts: bool) -> None:
+    """Each resource of a large DescribeConfigs is described as in a request of its own, whether or not it is sent in parts."""
     await wire.create("t")
     await wire.create("compacted", cleanup_policy="compact")
     resources = [
         {"resource_type": kind, "resource_name": name, "configuration_keys": None}
         for kind, name in ((2, "t"), (2, "compacted"), (2, "missing"), (4, "1"))
     ]
+    fields = {"include_synonyms": True, "include_documentation": in_parts}
     single = [
-        (await wire.call(DESCRIBE_CONFIGS, 4, {"resources": [resource], "include_synonyms": True})).results[0]
-        for resource in resources
+        (await wire.call(DESCRIBE_CONFIGS, 4, fields | {"resources": [resource]})).results[0] for resource in resources
     ]
-    many = await wire.call(DESCRIBE_CONFIGS, 4, {"resources": resources * 5, "include_synonyms": True})
-    assert [*many.results] == single * 5
+    count = 16 if in_parts else 2
+    wire.send(DESCRIBE_CONFIGS, 4, fields | {"resources": resources * count})
+    _, body = await wire.receive_frame()
+    assert (len(body) > MAX_JOINED_BYTES) is in_parts
+    many, _ = entity_reader(response_class(DESCRIBE_CONFIGS, 4))(body, 1)
+    assert [*many.results] == single * count
 
 
 async def test_slices_give_way() -> None:

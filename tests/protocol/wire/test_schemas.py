@@ -14,6 +14,8 @@ from diamant.protocol.wire.guard import MAX_DURATION_MS
 from diamant.protocol.wire.schema_fields import schema_fields
 from diamant.protocol.wire.schemas import (
     decode_request,
+    element_encoder,
+    encode_around,
     encode_request_fields,
     encode_response_fields,
     request_class,
@@ -82,6 +84,16 @@ def test_one_description_serves_all_versions() -> None:
             assert response.coordinators[0].host == "h"
         else:
             assert response.port == 9092
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_a_response_in_parts_is_the_same(count: int) -> None:
+    """Whether an array's elements are encoded with the response or put between its parts."""
+    topics = [{"name": f"topic-{number}", "error_code": number} for number in range(count)]
+    for version in (5, 9):
+        encode = element_encoder(METADATA, version, "topics")
+        parts = encode_around(METADATA, version, "topics", [encode(topic) for topic in topics])
+        assert b"".join(parts) == encode_response_fields(METADATA, version, {"topics": topics})
 
 
 NO_TIME = {"responses": [{"name": "t", "partition_responses": [{"log_append_time_ms": None}]}]}
