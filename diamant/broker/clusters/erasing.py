@@ -30,6 +30,8 @@ from diamant.cleaner.evidence.search.needles import Needles
 if TYPE_CHECKING:
     from diamant.broker.client.json_types import JsonObject
 
+NOTE_S = 1.0
+"""How often the register gets the tombstones. A run that is killed before may write some of them twice."""
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 
 
@@ -62,7 +64,6 @@ class ReplicaReads:
         self._client = client
         self._search = search
         self._progress = progress
-        self.topics: list[SeenTopic] = []
         self.parts: dict[tuple[str, int], FoundPartition] = {}
         self.reads: dict[Replica, ReplicaRead] = {}
         """The last read of each replica."""
@@ -76,13 +77,10 @@ class ReplicaReads:
         if not replicas:
             return
         stretches = []
-        for topic in self.topics:
-            own = [one for one in replicas if one.topic == topic.name]
+        for topic, own in _by_topic(replicas).items():
             numbers = {one.partition for one in own}
-            if not numbers:
-                continue
-            starts = self._client.offsets(topic.name, numbers, EARLIEST)
-            ends = self._client.offsets(topic.name, numbers, LATEST)
+            starts = self._client.offsets(topic, numbers, EARLIEST)
+            ends = self._client.offsets(topic, numbers, LATEST)
             for one in own:
                 stretches.append((one, Stretch(*one, starts[one.partition], ends[one.partition])))
         self._progress.reading(stage, [stretch for _, stretch in stretches])
@@ -113,15 +111,14 @@ class ReplicaReads:
 
     def read_tails(self) -> None:
         """Read what was written since a replica was read, at the leaders."""
-        for topic in self.topics:
-            own = [part for part in self.parts.values() if part.topic is topic]
-            ends = self._client.offsets(topic.name, [part.led.number for part in own], LATEST)
+        leaders = [part.replicas()[0] for part in self.parts.values()]
+        for topic, own in _by_topic(leaders).items():
+            ends = self._client.offsets(topic, [leader.partition for leader in own], LATEST)
             stretches = []
-            for part in own:
-                leader = part.replicas()[0]
+            for leader in own:
                 read = self.reads.get(leader)
-                if read is not None and read.is_clean and read.to_offset < ends[part.led.number]:
-                    stretches.append(Stretch(*leader, read.to_offset, ends[part.led.number]))
+                if read is not None and read.is_clean and read.to_offset < ends[leader.partition]:
+                    stretches.append(Stretch(*leader, read.to_offset, ends[leader.partition]))
             finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
             for one, found in zip(stretches, finds, strict=True):
                 leader = Replica(one.topic, one.partition, one.broker)
@@ -162,7 +159,7 @@ class ErasureRun:
                 f"{self._cluster.cluster_id}: nothing was changed"
             )
         self._work.cluster_id = self._cluster.cluster_id
-        self._topics = self._replicas.topics = list(self._cluster.topics.values())
+        self._topics = list(self._cluster.topics.values())
         check_cleanable(self._topics)
         for one in self._topics:
             if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:
@@ -366,6 +363,7 @@ class ErasureRun:
 
     def _write_tombstones(self, roller: Roller, dirty: Iterable[tuple[str, int]]) -> None:
         self._progress.stage("writing tombstones")
+        noted = self._progress.clock()
         for place in sorted(dirty):
             self._progress.check()
             part = self._replicas.parts[place]
@@ -376,7 +374,10 @@ class ErasureRun:
             small = lowered_configs.SMALL_SEGMENTS
             if place in roller.refused_times and part.topic.number("segment.bytes") > float(small["segment.bytes"]):
                 lowered_configs.lower(self._client, self._register, self._work, part.topic, small)
-            self._note_outcome()
+            if self._progress.clock() - noted > NOTE_S:
+                self._note_outcome()
+                noted = self._progress.clock()
+        self._note_outcome()
 
     def _build(self) -> ErasureOutcome:
         """Return the outcome as of now."""
@@ -408,6 +409,13 @@ class ErasureRun:
     def _put_back(self, names: Iterable[str] | None = None) -> None:
         if self._work.changes:
             self.left += lowered_configs.put_back(self._client, self._register, self._work, names)
+
+
+def _by_topic(replicas: Iterable[Replica]) -> dict[str, list[Replica]]:
+    found: dict[str, list[Replica]] = {}
+    for one in replicas:
+        found.setdefault(one.topic, []).append(one)
+    return found
 
 
 def groups_behind(client: KafkaClient, ends: Mapping[tuple[str, int], int]) -> tuple[dict[str, list[str]], list[str]]:

@@ -129,10 +129,10 @@ def lower(
         return
     register.save(work)
     alter(client, topic.name, values)
-    differing = wait_known(client, topic, values)
-    for name, shown in differing.items():
-        own[name].lowered = shown
-    register.save(work)
+    if differing := wait_known(client, topic, values):
+        for name, shown in differing.items():
+            own[name].lowered = shown
+        register.save(work)
     if "min.cleanable.dirty.ratio" in differing and topic.number("max.compaction.lag.ms") > 1:
         lower(client, register, work, topic, BY_LAG)
 
@@ -181,36 +181,44 @@ def put_back(
     KafkaRefusal, ConnectionFailed: what is not back stays in the saved file.
     """
     left: list[str] = []
-    for topic in list(work.changes):
-        own = work.changes[topic]
-        wanted: Sequence[str] = [name for name in own if names is None or name in names]
-        try:
-            shown = configs_of(client, topic) if wanted else {}
-        except KafkaRefusal as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            left.append(f"topic {topic!r} was deleted: its configurations went with it")
-            del work.changes[topic]
-            continue
-        values: dict[str, str | None] = {}
-        for name in wanted:
-            found = shown[name]
-            if found.is_own and _is_same(found.value, own[name].lowered):
-                values[name] = own[name].before
-            elif (found.value if found.is_own else None) != own[name].before:
-                left.append(
-                    f"{topic}: {name} is {found.value}, which another client has set since; before it was "
-                    f"{own[name].before or 'not set'}"
-                )
-        if values:
-            alter(client, topic, values)
-            _confirm(client, topic, values)
-        for name in wanted:
-            del own[name]
-        if not own:
-            del work.changes[topic]
+    try:
+        for topic in list(work.changes):
+            _put_back_topic(client, work, topic, names, left)
+    finally:
         register.save(work)
     return left
+
+
+def _put_back_topic(
+    client: KafkaClient, work: ClusterWork, topic: str, names: Iterable[str] | None, left: list[str]
+) -> None:
+    own = work.changes[topic]
+    wanted: Sequence[str] = [name for name in own if names is None or name in names]
+    try:
+        shown = configs_of(client, topic) if wanted else {}
+    except KafkaRefusal as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        left.append(f"topic {topic!r} was deleted: its configurations went with it")
+        del work.changes[topic]
+        return
+    values: dict[str, str | None] = {}
+    for name in wanted:
+        found = shown[name]
+        if found.is_own and _is_same(found.value, own[name].lowered):
+            values[name] = own[name].before
+        elif (found.value if found.is_own else None) != own[name].before:
+            left.append(
+                f"{topic}: {name} is {found.value}, which another client has set since; before it was "
+                f"{own[name].before or 'not set'}"
+            )
+    if values:
+        alter(client, topic, values)
+        _confirm(client, topic, values)
+    for name in wanted:
+        del own[name]
+    if not own:
+        del work.changes[topic]
 
 
 def _confirm(client: KafkaClient, topic: str, values: Mapping[str, str | None]) -> None:

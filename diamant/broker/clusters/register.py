@@ -18,7 +18,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,6 +122,8 @@ class Register:
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = state_directory() if directory is None else directory
         self._works = self.directory / "erasures"
+        self._encoded: tuple[ErasureOutcome, str] | None = None
+        """The outcome encoded last: encoding one of ten thousand replicas takes a second, and each change saves it."""
 
     def new_id(self) -> str:
         """Return an id that no file has."""
@@ -141,7 +143,15 @@ class Register:
 
     def save(self, work: ClusterWork) -> None:
         """Write a work's file, readable by this user only; the disk has it on return. OSError."""
-        self._write(self._path(work.id), json.dumps(work.to_fields(), indent=1))
+        rest = json.dumps(replace(work, outcome=None).to_fields() | {"outcome": "-"})
+        self._write(self._path(work.id), rest.removesuffix('"-"}') + self._outcome_text(work.outcome) + "}")
+
+    def _outcome_text(self, outcome: ErasureOutcome | None) -> str:
+        if outcome is None:
+            return "null"
+        if self._encoded is None or self._encoded[0] is not outcome:
+            self._encoded = outcome, json.dumps(outcome.to_fields())
+        return self._encoded[1]
 
     def remove(self, work: ClusterWork) -> None:
         """Remove a work's file."""

@@ -52,7 +52,6 @@ def read_again(
             doubts[name] = RECREATED
         else:
             topic = SeenTopic(name, "", False, partitions_of(topics[name]), None, {})
-            reads.topics.append(topic)
             ends = {one["partition"]: one["below_offset"] for one in certificate["claims"] if one["topic"] == name}
             for led in topic.partitions:
                 if led.number in ends:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from diamant.broker.clusters.operations import erase, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
-from diamant.broker.clusters.register import Register
+from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.errors import BadArgument
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 
@@ -38,6 +40,28 @@ def test_values_go_and_all_else_stays(cluster: AnyCluster, register: Register) -
         other = {} if partition else {b"other": b"about customer-4 in passing"}
         assert last == {**expected, **other, b"customer-4": None}
         assert not any(record.value for record in cluster.held(name, partition) if record.key == b"customer-4")
+
+
+class _CountedSaves(Register):
+    """A register that counts its writes."""
+
+    saves = 0
+
+    def save(self, work: ClusterWork) -> None:
+        self.saves += 1
+        super().save(work)
+
+
+def test_many_topics_are_saved_once_each(cluster: AnyCluster, tmp_path: Path) -> None:
+    """The register's file lists all replicas, so writing it for each step in each topic would take hours for thousands."""
+    names = [cluster.create(f"many-{number}") for number in range(12)]
+    for name in names:
+        cluster.produce(name, [(b"k", b"1")], timestamp_ms=OLD_MS)
+    before, counted = [cluster.configs(name) for name in names], _CountedSaves(tmp_path)
+    found = erase(cluster.client, b"k", names, reason="asked", timeout_s=TIMEOUT_S, register=counted)
+    assert (found["state"], found["missing"]) == ("unreadable", {})
+    assert counted.saves < 2 * len(names)
+    assert [cluster.configs(name) for name in names] == before
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])
