@@ -151,6 +151,7 @@ class Operations:
         where: str | None = None,
         set: str | Sequence[str] = (),
         identifiers: Mapping[str, Any] | None = None,
+        registry: str | None = None,
         progress: Progress | None = None,
     ) -> Verification:
         """Check a certificate of an erasure or redaction. See `VerifyRequest`."""

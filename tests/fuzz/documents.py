@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import CertificateError, WrongKind, parse_certificate
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.cleaner.person.people_map import MapError, parse_people_map
 from diamant.cleaner.redaction.where import WhereError, parse_where
 from diamant.cleaner.values.avro import AvroReader

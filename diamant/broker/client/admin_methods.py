@@ -143,6 +143,7 @@ class RemoteOperations:
         where: str | None = None,
         set: str | Sequence[str] = (),
         identifiers: Mapping[str, Any] | None = None,
+        registry: str | None = None,
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:

@@ -187,9 +187,8 @@ _ROWS = (
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
-        {
-            name: permissions.ALTER_CLUSTER for name in ("key", "where", "identifiers")
-        },  # they test guesses, in any topic
+        # The others test guesses, in any topic.
+        {**_WITH_REGISTRY, **dict.fromkeys(("key", "where", "identifiers"), permissions.ALTER_CLUSTER)},
         reads_with=("key", "where", "identifiers"),
         is_job=True,
         can_be_ended=True,

@@ -21,23 +21,17 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.cleaner.evidence.certificates.verification import (
     NOT_VALID,
+    CheckedFiles,
     Verification,
     notes_of_signature,
-    scan_again,
     verification_steps,
     verified,
 )
-from diamant.cleaner.evidence.scan.file_reader import Advance
-from diamant.cleaner.evidence.scan.files_to_read import Partitions
-from diamant.cleaner.evidence.scan.staging_files import StagingPlace
-from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.papers.paper import contradictions, is_paper
 from diamant.cleaner.papers.person_parts import PartSubject, PartSubjects
 from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import Where
 from diamant.cleaner.values.schemas import Values
-from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.env.env import Env
 from diamant.words import not_searched_text
 
 MAX_NOTES = 20
@@ -58,41 +52,28 @@ class PaperSubject:
     """As of `PartSubjects`."""
 
 
-def verify(
+def verify_certificate(
     certificate: Mapping[str, Any],
     pinned: bytes | None,
-    env: Env | None = None,
-    directory: str | None = None,
+    place: CheckedFiles | None = None,
     *,
     key: bytes | None = None,
     where: Where | None = None,
     person: PaperSubject | None = None,
     secret: bytes | None = None,
-    ends: Mapping[TopicPartition, LogEnd] | None = None,
-    advance: Advance | None = None,
-    check: Callable[[], object] = bool,
-    staging: StagingPlace | None = None,
-    partitions: Partitions | None = None,
+    read_replicas: Callable[[Verification], object] | None = None,
 ) -> Verification:
-    """Verify a certificate as `verify_certificate` does; a person's paper with all its parts, for which it scans once. Blocks.
+    """Verify a certificate, and compare it with a data directory, if one is given. Blocks. CertificateError, WrongKind.
 
-    CertificateError, WrongKind.
+    A person's paper is verified with all its parts, for which one scan serves. Further arguments: as `verification_steps`.
     """
-    place = None if env is None or directory is None else (env, directory)
-    scan = partial(scan_again, env, directory, ends, advance, check, staging, partitions)
-    steps_of = partial(
-        verification_steps,
-        place=place,
-        check_redaction=check_redaction_claims,
-        secret=secret,
-        has_staging=staging is not None,
-    )
+    steps_of = partial(verification_steps, place=place, check_redaction=check_redaction_claims, secret=secret)
     if not is_paper(certificate):
         if person is not None:
             raise WrongKind(
                 "this is no certificate of a person's request: verify it with a key or a where, not with identifiers"
             )
-        return verified([steps_of(certificate, pinned, key=key, where=where)], scan)[0]
+        return verified([steps_of(certificate, pinned, key=key, where=where, read_replicas=read_replicas)], place)[0]
     check_form(certificate)
     check_kind(certificate, key=key, where=where)
     found = Verification(
@@ -111,7 +92,7 @@ def verify(
             parts = [*zip(certificate["parts"], subjects, strict=True)]
             signer = bytes.fromhex(found.signer)
             steps = [steps_of(part, signer, key=subject.key, where=subject.where) for part, subject in parts]
-            for (part, subject), one in zip(parts, verified(steps, scan), strict=True):
+            for (part, subject), one in zip(parts, verified(steps, place), strict=True):
                 problems += _add_part(found, part, one, subject.missing)
             if place is not None and (person is None or secret is None):
                 found.notes.append(IDENTIFIERS_MISSING)

@@ -17,7 +17,8 @@ from diamant.broker.clusters.certificate import issue, key_secret, signing_key
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.cleaner.evidence.certificates.certificate import WrongKind, parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles, Verification
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from tests.broker.clusters.outcomes import PARTITION, READ, TOMBSTONE, VALUE, outcome, with_read
 
 
@@ -170,7 +171,7 @@ def test_files_and_keys_confirm_nothing_about_a_cluster(state_dir: str, tmp_path
     certificate = issue(outcome(), state_dir)
     from diamant.storage.env.env import RealEnv
 
-    found = verify_certificate(certificate, signing_key(state_dir).public_bytes, RealEnv(), str(tmp_path))
+    found = verify_certificate(certificate, signing_key(state_dir).public_bytes, CheckedFiles(RealEnv(), str(tmp_path)))
     assert found.outcome == "not-confirmed"
     with pytest.raises(WrongKind, match="Kafka cluster"):
         verify_certificate(certificate, None, key=b"k")

@@ -21,7 +21,7 @@ from diamant.broker.errors import BadArgument, NotGenuine
 from diamant.broker.inspection.disks import ReadLimit, certify_disks, join, log_ends
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.env import RealEnv

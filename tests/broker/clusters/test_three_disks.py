@@ -10,7 +10,7 @@ from diamant.broker.clusters.certificate import signing_key
 from diamant.broker.clusters.operations import erase, resume
 from diamant.broker.clusters.register import Register
 from diamant.broker.inspection.disks import ReadLimit, certify_disks, join
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.storage.env.env import RealEnv
 from tests.broker.clusters.real_kafka import real_kafka
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,29 @@ def test_a_person_is_forgotten_with_the_given_registry(
     done = run(broker, *forget, "--yes", "--reason", "asked for")
     assert done.exit_code == 0, done.output
     assert [record.key for _, record in broker.records("customers")] == [b"b"]
+
+
+def test_a_paper_is_verified_with_the_given_registry(
+    broker: BlockingBroker, registry: RegistryServer, tmp_path: Path
+) -> None:
+    """Blanked fields are judged by the schema: by the broker, and in a copy of its files. Without it the claim stays open."""
+    people, paper, copy = tmp_path / "people.json", tmp_path / "paper.json", tmp_path / "copy"
+    entry = {"identity": {"customer_id": "value.id"}, "do": {"blank": ["value.email"]}}
+    people.write_text(json.dumps({"version": 1, "topics": {"customers": entry}}))
+    broker.produce("customers", confluent(7, customer(4, "bob@example.com")), key="b")
+    asking = ["--registry", registry.url]
+    forget = ["person", "forget", "customer_id=3", "--map", str(people), *asking, "--certificate", str(paper)]
+    assert run(broker, *forget, "--yes", "--reason", "asked for").exit_code == 0
+    (tmp_path / "key.pem").write_text(json.loads(paper.read_text())["signature"]["public_key"])
+    verify = ["verify", str(paper), "--public-key", str(tmp_path / "key.pem"), "--identifiers", "customer_id=3"]
+    shutil.copytree(broker.config.data_dir, copy)
+    of_copy = ["--data", str(copy), "--secret", str(tmp_path / "certificate.key.secret")]
+    for where in ([], of_copy):
+        assert run(broker, *verify, *where).exit_code == 3
+        found = run(broker, *verify, *where, *asking)
+        assert found.exit_code == 0, found.output
+    refused = run(broker, *verify, *of_copy, "--registry", "file:///etc")
+    assert (refused.exit_code, "registry: expected a URL" in refused.output) == (2, True)
 
 
 def test_a_consumer_decodes_values(broker: BlockingBroker, registry: RegistryServer, tmp_path: Path) -> None:

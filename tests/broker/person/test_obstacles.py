@@ -15,7 +15,7 @@ from diamant.broker.errors import BadArgument, NotPossible
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.papers.paper_page import page_of
-from diamant.cleaner.papers.paper_verification import verify
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.issued import key_of
 from tests.broker.person.shop import ADA, BOB, MAP, fill
@@ -148,7 +148,7 @@ async def test_records_with_a_ground_stay_and_the_paper_says_why(shop: Broker) -
     assert done.certificate["parts"] == []
     page = page_of(done.certificate)
     assert "for 10 years after each was written, because of § 147 AO" in page
-    found = verify(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
+    found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
     assert "orders: 3 records stay, because of § 147 AO." in found.notes
 
 
@@ -197,5 +197,5 @@ async def test_a_paper_never_says_more_than_its_parts(shop: Broker, change: str)
     else:
         paper["topics"][2]["keep"]["because"] = ""
     signed = sign_certificate(paper, key_of(shop))
-    found = verify(signed, bytes.fromhex(signed["signature"]["public_key"]))
+    found = verify_certificate(signed, bytes.fromhex(signed["signature"]["public_key"]))
     assert found.outcome == "not-valid", found.notes

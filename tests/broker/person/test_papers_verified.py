@@ -13,7 +13,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.errors import BadArgument
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
-from diamant.cleaner.papers.paper_verification import PaperSubject, verify
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles
+from diamant.cleaner.papers.paper_verification import PaperSubject, verify_certificate
 from diamant.storage.env.env import RealEnv
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.issued import key_of
@@ -96,7 +97,7 @@ async def test_the_paper_alone_proves_its_signatures(shop: Broker) -> None:
     outcome, _, notes = await checked(shop, paper)
     assert outcome == "not-confirmed"
     assert any("Without identifiers of the person" in note for note in notes)
-    alone = verify(paper, bytes.fromhex(paper["signature"]["public_key"]))
+    alone = verify_certificate(paper, bytes.fromhex(paper["signature"]["public_key"]))
     assert alone.outcome == "valid"
     assert any("Only the signature and the certificate's own statements were checked" in note for note in alone.notes)
 
@@ -110,11 +111,11 @@ async def test_a_copy_is_checked_with_the_secret(shop: Broker, tmp_path: Path) -
     pinned, secret = bytes.fromhex(paper["signature"]["public_key"]), key_of(shop).secret
     shutil.copytree(data_of(shop), copy)
     given = PaperSubject({name: [value] for name, value in ALL.items()})
-    found = verify(paper, pinned, RealEnv(), str(copy), person=given, secret=secret)
+    found = verify_certificate(paper, pinned, CheckedFiles(RealEnv(), str(copy)), person=given, secret=secret)
     assert found.outcome == "valid", found.notes
     for name, data in kept.items():
         (copy / "letters-0" / name).write_bytes(data)
-    found = verify(paper, pinned, RealEnv(), str(copy), person=given, secret=secret)
+    found = verify_certificate(paper, pinned, CheckedFiles(RealEnv(), str(copy)), person=given, secret=secret)
     assert found.outcome == "broken", found.notes
     assert {part["topics"][0] for part in found.parts if part["outcome"] == "broken"} == {"letters"}
 

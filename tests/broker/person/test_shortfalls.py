@@ -14,7 +14,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.errors import BadArgument, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.papers.paper_page import page_of
-from diamant.cleaner.papers.paper_verification import verify
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.issued import key_of
 from tests.broker.person.shop import ADA, MAP, fill
@@ -50,7 +50,7 @@ async def test_a_field_that_no_record_has_is_not_certified(shop: Broker) -> None
     claimed |= {"state": "forgotten", "ended": None}
     claimed["topics"][0] |= {"problem": "", "fields": []}
     signed = sign_certificate(claimed, key_of(shop))
-    found = verify(signed, bytes.fromhex(signed["signature"]["public_key"]))
+    found = verify_certificate(signed, bytes.fromhex(signed["signature"]["public_key"]))
     assert found.outcome == "not-valid"
     right = await shop.person.forget({"customer_id": ADA}, orders_map(do={"blank": ["value.note"]}), reason=WHY)
     assert right.state == "forgotten"
@@ -88,7 +88,7 @@ async def test_topics_that_no_identifier_leads_to_are_named(shop: Broker) -> Non
     page = page_of(done.certificate)
     assert "customers was not searched" in page
     assert "in 1 place of the 1 that were searched" in page
-    found = verify(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
+    found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
     assert any("customers was not searched" in note for note in found.notes)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
-from diamant.cleaner.redaction.claims import check_redaction_claims
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.cleaner.redaction.where import parse_where
 from diamant.storage.env.env import RealEnv
 from tests.broker.broker_process import BrokerProcess
@@ -180,10 +180,8 @@ def test_a_redaction_that_is_killed_is_finished_by_the_next_broker(
     verified = verify_certificate(
         certificate,
         key.public_bytes,
-        RealEnv(),
-        str(directory.path),
+        CheckedFiles(RealEnv(), str(directory.path)),
         where=parse_where(WHERE),
-        check_redaction=check_redaction_claims,
         secret=key.secret,
     )
     assert verified.is_valid, verified.notes

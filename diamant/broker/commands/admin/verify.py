@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -24,6 +25,7 @@ from diamant.broker.commands.terminal.remote import (
     OutputFile,
     asking,
     fail,
+    registry_option,
     write_bundle,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -34,8 +36,15 @@ from diamant.storage.certificate_states import NOTHING_MATCHED
 from diamant.storage.input_file import read_input
 
 if TYPE_CHECKING:
+    from diamant.cleaner.papers.paper_verification import PaperSubject
     from diamant.cleaner.redaction.where import Where
+    from diamant.cleaner.values.schemas import Values
     from diamant.storage.env.env import Env
+
+_WITHOUT_BROKER = (
+    "Without a broker: --offline checks the signature; --data DIRECTORY and --secret check the files of a stopped broker, or a "
+    "copy"
+)
 
 
 @click.command()
@@ -70,6 +79,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="For a person's paper: an identifier of the person, as often as there are, to search for the records again.",
 )
+@registry_option
 @click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
 @asking
 def verify(
@@ -82,6 +92,7 @@ def verify(
     where: str | None,
     given: tuple[str, ...],
     identifiers: tuple[tuple[str, str], ...],
+    registry: str | None,
     signed: str | None,
     asked: Asked,
 ) -> None:
@@ -107,9 +118,8 @@ def verify(
     try:
         fields = parse_certificate(read_input(certificate, MAX_BYTES))
         is_read_again = fields["type"] == CLUSTER_TYPE and key is not None and data_dir is None
-        _check_options(
-            offline=offline, has_files=data_dir is not None or is_read_again, secret=secret, is_looking=is_looking
-        )
+        has_files = data_dir is not None or is_read_again
+        _check_options(offline=offline, has_files=has_files, secret=secret, is_looking=is_looking or bool(registry))
         check_kind(fields, key=None if is_read_again else key, where=where)
         is_written = write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
@@ -118,20 +128,18 @@ def verify(
         if is_read_again and key is not None:
             found = _read_again(asked, fields, pinned, key, known)
         elif data_dir is None and not offline and fields["type"] not in (CLUSTER_TYPE, DISK_TYPE):
-            found = _ask(asked, fields, pinned, key, where=where, set=given, identifiers=person or None)
+            found = _ask(
+                asked, fields, pinned, key, where=where, set=given, identifiers=person or None, registry=registry
+            )
         else:
-            condition = None if where is None else _parsed(where, given)
-            found = _verify_here(fields, pinned, data_dir, key, condition, person, known, asked.on_progress)
+            sought = _sought(fields, where, given, person, _values_of(data_dir, registry))
+            found = _verify_here(fields, pinned, data_dir, asked.on_progress, key=key, secret=known, **sought)
         if found["outcome"] == "not-confirmed" and not found["was_scanned"] and not is_looking:
             found["notes"].append(_what_to_add(fields, needs_secret=data_dir is not None and secret is None))
     except AdminError as error:
         if error.code != "no-answer":
             raise
-        fail(
-            f"{error}. Without a broker: --offline checks the signature; --data DIRECTORY and --secret check the files "
-            "of a stopped broker, or a copy",
-            error.code,
-        )
+        fail(f"{error}. {_WITHOUT_BROKER}", error.code)
     except (BadArgument, WrongKind) as error:
         fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
     except CertificateError as error:
@@ -162,8 +170,9 @@ def _read_again(
     from diamant.broker.clusters.work_progress import WorkProgress
     from diamant.broker.inspection.read_again import read_again
     from diamant.cleaner.evidence.certificates.signing_key import load_secret
-    from diamant.cleaner.evidence.certificates.verification import Verification, verify_certificate
+    from diamant.cleaner.evidence.certificates.verification import Verification
     from diamant.cleaner.evidence.search.needles import keyed_digest
+    from diamant.cleaner.papers.paper_verification import verify_certificate
 
     own = state_directory() / "signing-key.secret"
     known = load_secret(str(own)) if secret is None and own.exists() else secret
@@ -183,30 +192,23 @@ def _verify_here(
     fields: Mapping[str, Any],
     pinned: bytes | None,
     data_dir: str | None,
-    key: bytes | None,
-    where: Where | None,
-    person: Mapping[str, Sequence[str]],
-    secret: bytes | None,
     on_progress: OnProgress,
+    **subject: Any,
 ) -> JsonObject:
-    """Verify without a broker: the signature and, if `data_dir` is given, its files."""
-    from diamant.cleaner.papers import paper_verification
+    """Verify without a broker: the signature and, if `data_dir` is given, its files. `subject`: of `verify_certificate`."""
+    from diamant.cleaner.evidence.certificates.verification import CheckedFiles
+    from diamant.cleaner.papers.paper_verification import verify_certificate
     from diamant.storage.env.env import RealEnv
 
     env = RealEnv()
     progress = Progress(lambda now: on_progress(now.to_fields()))
     progress.begin("scanning everything", unit="bytes")
     with nullcontext("") if data_dir is None else _held(env, data_dir) as not_held:
-        found = paper_verification.verify(
+        found = verify_certificate(
             fields,
             pinned,
-            None if data_dir is None else env,
-            data_dir,
-            key=key,
-            where=where,
-            person=paper_verification.PaperSubject(person) if person else None,
-            secret=secret,
-            advance=progress.move_to,
+            None if data_dir is None else CheckedFiles(env, data_dir, advance=progress.move_to),
+            **subject,
         ).to_fields()
     if not_held:
         found["notes"].append(not_held)
@@ -216,7 +218,9 @@ def _verify_here(
 def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_looking: bool) -> None:
     """Raise BadArgument for options that exclude each other. `has_files`: there are files or replicas to read."""
     if offline and (has_files or is_looking):
-        raise BadArgument("--offline checks only the signature: it excludes --data, --key, --where and --identifiers")
+        raise BadArgument(
+            "--offline checks only the signature: it excludes --data, --key, --where, --identifiers and --registry"
+        )
     if secret is not None and not has_files:
         raise BadArgument("--secret needs --data: a broker has its own")
 
@@ -273,15 +277,53 @@ def _held(env: Env, directory: str) -> Iterator[str]:
             lock.release()
 
 
-def _parsed(text: str, given: Sequence[str]) -> Where:
+def _values_of(data_dir: str | None, registry: str | None) -> Callable[[str], Values] | None:
+    """Return what gives the decoder of a topic: by the schemas in the directory, and a registry. None without one."""
+    from diamant.cleaner.values.registry import RegistryAddress
+    from diamant.cleaner.values.schema_places import SchemaPlaces
+    from diamant.cleaner.values.schemas import Values
+    from diamant.cleaner.values.schemas_topic import SchemasTopic
+    from diamant.storage.env.env import RealEnv
+
+    if data_dir is None or registry is None:
+        return None
+    try:
+        places = SchemaPlaces(registry=RegistryAddress(registry))
+    except ValueError as error:
+        raise BadArgument(f"registry: {error}") from None
+    return partial(Values, places.schemas(RealEnv(), SchemasTopic(RealEnv(), data_dir)))
+
+
+class _Sought(TypedDict):
+    """Arguments of `verify_certificate`."""
+
+    where: Where | None
+    person: PaperSubject | None
+
+
+def _sought(
+    certificate: Mapping[str, Any],
+    where: str | None,
+    given: Sequence[str],
+    person: Mapping[str, Sequence[str]],
+    values_of: Callable[[str], Values] | None,
+) -> _Sought:
+    """Return what a verification looks for, besides a key."""
+    from diamant.cleaner.evidence.certificates.page_words import topics_of
+    from diamant.cleaner.papers.paper_verification import PaperSubject
     from diamant.cleaner.redaction.blanking import parse_blanking
     from diamant.cleaner.redaction.where import WhereError, parse_where
     from diamant.cleaner.values.edits import NULL
 
+    subject = PaperSubject(person, values_of) if person else None
+    if where is None:
+        return {"where": None, "person": subject}
+    values = values_of(next(map(str, topics_of(certificate)), "")) if values_of else None
     try:
-        return parse_where(text, blanking=parse_blanking((), NULL, given))
+        condition = parse_where(where, values=values, blanking=parse_blanking((), NULL, given))
     except WhereError as error:
         raise BadArgument(str(error)) from None
+    return {"where": condition, "person": subject}
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:

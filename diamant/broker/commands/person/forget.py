@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.person.person_commands import person_options, registry_option
+from diamant.broker.commands.person.person_commands import person_options
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import by_name
@@ -21,6 +21,7 @@ from diamant.broker.commands.terminal.remote import (
     asking,
     certificate_options,
     going_on,
+    registry_option,
     write_outputs,
 )
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table

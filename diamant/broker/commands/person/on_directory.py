@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 import click
 
 from diamant.broker.commands.person.people_map import check_new, give_draft, give_problems, records_option
-from diamant.broker.commands.person.person_commands import map_option, person_options
-from diamant.broker.commands.person.show import copy_options, show_lines
+from diamant.broker.commands.person.person_commands import map_option
+from diamant.broker.commands.person.show import ShowOptions, show_lines, show_options
 from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.mode_option import chosen_mode
 from diamant.broker.commands.settings.schema_options import schema_options
 from diamant.broker.commands.settings.topic_settings import assumed_line, topic_configs_of, with_topic_configs
 from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import one_line_errors, show_problem
-from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.person.directory_search import (
@@ -69,21 +68,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the result a
 
 @click.command()
 @_directory
-@person_options
-@copy_options
+@show_options
 @schema_options
 @_json
-def show(
-    directory: str,
-    identifiers: Sequence[tuple[str, str]],
-    people: Mapping[str, Any],
-    file: str | None,
-    page: str | None,
-    *,
-    confirm: bool,
-    places: SchemaPlaces,
-    as_json: bool,
-) -> None:
+def show(directory: str, wanted: ShowOptions, places: SchemaPlaces, *, as_json: bool) -> None:
     """Show all records in DIRECTORY of the person that is known as NAME=VALUE.
 
     As `diamant person show`; records are explained as by a broker that starts on the files now. Nothing is changed.
@@ -96,10 +84,10 @@ def show(
         LiveProgress(found.size) as bar,
         tempfile.TemporaryDirectory(prefix="diamant-person-") as scratch,
     ):
-        given = by_name(identifiers)
         run = partial(search_one_by_one, RealEnv(), found.schemas, scratch, bar.advance)
-        lines = directory_lines(found.tasks, parse_people_map(people), given, run, is_confirmed=confirm)
-        show_lines(lines, file, page, directory, as_json=as_json)
+        people = parse_people_map(wanted.people)
+        lines = directory_lines(found.tasks, people, wanted.identifiers, run, is_confirmed=wanted.confirm)
+        show_lines(lines, wanted, directory, as_json=as_json)
 
 
 @click.command()

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import click
 
-from diamant.broker.commands.person.person_commands import map_option, registry_option
+from diamant.broker.commands.person.person_commands import map_option
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import fail
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking, registry_option
 
 records_option = click.option(
     "--records",

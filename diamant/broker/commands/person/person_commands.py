@@ -66,9 +66,6 @@ def map_option(command: F) -> F:
     return option(command)
 
 
-registry_option = click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
-
-
 def person_options(command: F) -> F:
     """Add the arguments NAME=VALUE, as `identifiers`, and the option `--map`."""
     return click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())(map_option(command))

@@ -2,55 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any, NoReturn, TypeVar
 
 import click
 
-from diamant.broker.commands.person.person_commands import person_options, registry_option
+from diamant.broker.commands.person.person_commands import person_options
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.key_options import by_name
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking, registry_option
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.words import not_searched_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def copy_options(command: F) -> F:
-    """Add the options for the search and the copy: `confirm`, `file`, `page`."""
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """The options of the commands that show a person."""
+
+    identifiers: Mapping[str, Sequence[str]]
+    people: Mapping[str, Any]
+    confirm: bool
+    file: str | None
+    page: str | None
+
+
+def show_options(command: F) -> F:
+    """Add the arguments NAME=VALUE and the options for the map, the search and the copy, and pass the command `wanted`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        identifiers: Sequence[tuple[str, str]],
+        people: Mapping[str, Any],
+        confirm: bool,
+        file: str | None,
+        page: str | None,
+        **options: Any,
+    ) -> Any:
+        return command(*args, wanted=ShowOptions(by_name(identifiers), people, confirm, file, page), **options)
+
     for option in reversed(
         (
+            person_options,
             click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people."),
             click.option("--file", type=OutputFile(), help="Write the copy to this file, one JSON object per line."),
             click.option("--page", type=OutputFile(), help="Write the copy as an HTML page to this file."),
         )
     ):
-        command = option(command)
-    return command
+        run = option(run)
+    return run  # type: ignore[return-value]
 
 
 @click.command()
-@person_options
-@copy_options
+@show_options
 @registry_option
 @asking
-def show(
-    identifiers: Sequence[tuple[str, str]],
-    people: Mapping[str, Any],
-    file: str | None,
-    page: str | None,
-    registry: str | None,
-    *,
-    confirm: bool,
-    asked: Asked,
-) -> None:
+def show(wanted: ShowOptions, registry: str | None, asked: Asked) -> None:
     """Show all records of the person that is known as NAME=VALUE, in all topics of the map: live, superseded, not yet removed.
 
     Follows the identifiers that records teach until nothing new turns up, and prints each with its source. Without --file and
@@ -60,9 +77,9 @@ def show(
     something could not be read, or a topic of the map could not be searched.
     """
     lines = asked.admin.person.show(
-        by_name(identifiers), people, confirm=confirm, registry=registry, timeout=asked.timeout_s
+        wanted.identifiers, wanted.people, confirm=wanted.confirm, registry=registry, timeout=asked.timeout_s
     )
-    show_lines(_without_progress(lines, asked), file, page, asked.bootstrap, as_json=asked.as_json)
+    show_lines(_without_progress(lines, asked), wanted, asked.bootstrap, as_json=asked.as_json)
 
 
 def _without_progress(lines: Iterable[Mapping[str, Any]], asked: Asked) -> Iterator[Mapping[str, Any]]:
@@ -83,17 +100,15 @@ def _without_progress(lines: Iterable[Mapping[str, Any]], asked: Asked) -> Itera
     asked.end_progress()
 
 
-def show_lines(
-    lines: Iterable[Mapping[str, Any]], file: str | None, page: str | None, source: str, *, as_json: bool
-) -> NoReturn:
+def show_lines(lines: Iterable[Mapping[str, Any]], wanted: ShowOptions, source: str, *, as_json: bool) -> NoReturn:
     """Write the copy, or print it, and exit with the command's code. `source`: what the page says it is from."""
     with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Nothing is printed before all of it is known.
         kept.writelines(f"{json.dumps(line)}\n" for line in lines)
         found = _counts(_read(kept))
-        _write(kept, file, page, source)
+        _write(kept, wanted, source)
         if as_json:
             click.echo(json.dumps(found))
-        elif file is None and page is None:
+        elif wanted.file is None and wanted.page is None:
             for one in _read(kept):
                 click.echo(json.dumps(one))
         else:
@@ -106,14 +121,14 @@ def _read(lines: IO[str]) -> Iterator[Mapping[str, Any]]:
     yield from map(json.loads, lines)
 
 
-def _write(lines: IO[str], file: str | None, page: str | None, source: str) -> None:
+def _write(lines: IO[str], wanted: ShowOptions, source: str) -> None:
     texts: dict[str, Iterable[str]] = {}
-    if file is not None:
-        texts[file] = (f"{json.dumps(line)}\n" for line in _read(lines))
-    if page is not None:
+    if wanted.file is not None:
+        texts[wanted.file] = (f"{json.dumps(line)}\n" for line in _read(lines))
+    if wanted.page is not None:
         from diamant.cleaner.person.copy_page import copy_page
 
-        texts[page] = copy_page(lambda: _read(lines), int(time.time() * 1000), source)
+        texts[wanted.page] = copy_page(lambda: _read(lines), int(time.time() * 1000), source)
     for path, parts in texts.items():
         try:
             with open(path, "w", encoding="utf-8", opener=_private) as out:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from diamant.broker.commands.person.on_directory import told_errors, topic_task
 from diamant.broker.commands.person.people_map import check_new, give_draft, records_option
-from diamant.broker.commands.person.person_commands import person_options
-from diamant.broker.commands.person.show import copy_options, show_lines
+from diamant.broker.commands.person.show import ShowOptions, show_lines, show_options
 from diamant.broker.commands.settings.mode_option import chosen_mode
 from diamant.broker.commands.settings.schema_options import schema_options
 from diamant.broker.commands.settings.spark_options import conf_option, master_option
 from diamant.broker.commands.spark.running import running
-from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.cleaner.person.people_map import parse_people_map
 from diamant.cleaner.person.suggestion import suggest as suggested
@@ -49,24 +47,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the result a
 
 @click.command()
 @_path
-@person_options
-@copy_options
+@show_options
 @schema_options
 @master_option
 @conf_option
 @_json
 def show(
-    path: str,
-    identifiers: Sequence[tuple[str, str]],
-    people: Mapping[str, Any],
-    file: str | None,
-    page: str | None,
-    *,
-    confirm: bool,
-    places: SchemaPlaces,
-    master: str,
-    spark_settings: Sequence[str],
-    as_json: bool,
+    path: str, wanted: ShowOptions, places: SchemaPlaces, master: str, spark_settings: Sequence[str], *, as_json: bool
 ) -> None:
     """Show all records below PATH of the person that is known as NAME=VALUE.
 
@@ -76,8 +63,8 @@ def show(
     something could not be read, or a topic of the map could not be searched.
     """
     with _searching(path, places, master, spark_settings) as search:
-        lines = search.lines(parse_people_map(people), by_name(identifiers), is_confirmed=confirm)
-        show_lines(lines, file, page, path, as_json=as_json)
+        lines = search.lines(parse_people_map(wanted.people), wanted.identifiers, is_confirmed=wanted.confirm)
+        show_lines(lines, wanted, path, as_json=as_json)
 
 
 @click.command()

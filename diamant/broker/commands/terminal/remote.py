@@ -287,6 +287,9 @@ class OutputFile(click.Path):
         return path
 
 
+registry_option = click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
+
+
 def certificate_options(command: F) -> F:
     """Add the options that `write_outputs` takes, `file` and `page`."""
     page = click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")

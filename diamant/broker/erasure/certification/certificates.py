@@ -20,9 +20,9 @@ from diamant.cleaner.evidence.certificates.certificate import (
 )
 from diamant.cleaner.evidence.certificates.claim_checks import untold
 from diamant.cleaner.evidence.certificates.files import CertificateList, list_certificates
-from diamant.cleaner.evidence.certificates.verification import Verification
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles, Verification
 from diamant.cleaner.papers.paper import is_paper
-from diamant.cleaner.papers.paper_verification import PaperSubject, problem_of, verify
+from diamant.cleaner.papers.paper_verification import PaperSubject, problem_of, verify_certificate
 from diamant.cleaner.person.identifiers import parse_identifiers
 from diamant.progress import Progress
 from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
@@ -64,6 +64,7 @@ class Certificates:
         probe whether a file begins with some bytes, or whether a topic has a key.
         """
         where = public_key = None
+        values_of = partial(self._evidence.values, registry=request.registry)
         if request.public_key is not None:
             try:
                 public_key = bytes.fromhex(request.public_key)
@@ -78,7 +79,7 @@ class Certificates:
             from diamant.cleaner.values.edits import NULL
 
             try:
-                values = self._evidence.values(next(map(str, topics_of(request.certificate)), ""))
+                values = values_of(next(map(str, topics_of(request.certificate)), ""))
                 where = parse_where(request.where, values=values, blanking=parse_blanking((), NULL, request.set))
             except WhereError as error:
                 raise BadArgument(str(error)) from None
@@ -88,7 +89,7 @@ class Certificates:
                 given = parse_identifiers(request.identifiers)
             except ValueError as error:
                 raise BadArgument(f"identifiers: {error}") from None
-            person = PaperSubject(given, self._evidence.values)
+            person = PaperSubject(given, values_of)
         return await self._verify(request.certificate, public_key, request.key, where, person, progress)
 
     async def certificate(self, request: CertificateRequest, _progress: Progress) -> Mapping[str, Any]:
@@ -150,20 +151,18 @@ class Certificates:
         ends = self._evidence.ends()
 
         def work(check: Callable[[], object]) -> Verification:
-            found = verify(
-                certificate,
-                public_key,
-                self._evidence.env if is_own else None,
-                self._evidence.directory if is_own else None,
-                key=key,
-                where=where,
-                person=person,
-                secret=secret,
-                ends=ends,
-                advance=progress.move_to,
-                check=check,
-                staging=self._evidence.staging(ends),
-                partitions=self._evidence.partitions_there,
+            place = CheckedFiles(
+                self._evidence.env,
+                self._evidence.directory,
+                ends,
+                progress.move_to,
+                check,
+                self._evidence.staging(ends),
+                self._evidence.partitions_there,
+            )
+            place_of_own = place if is_own else None
+            found = verify_certificate(
+                certificate, public_key, place_of_own, key=key, where=where, person=person, secret=secret
             )
             if not is_own and found.signature != INVALID:
                 _leave_open(certificate, found)

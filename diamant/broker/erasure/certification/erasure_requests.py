@@ -139,6 +139,7 @@ class VerifyRequest:
             "Of a person's paper: identifiers of the person by name, a text or a list of texts, to search for the records again."
         ),
     ] = None
+    registry: Registry = None
 
 
 @dataclass(frozen=True, slots=True)

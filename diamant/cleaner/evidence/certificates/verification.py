@@ -225,50 +225,39 @@ def _which(verdicts: Sequence[str], verdict: str) -> str:
     return "its claim" if total == 1 else "both of its claims" if total == 2 else f"all its {total} claims"
 
 
-def verify_certificate(
-    certificate: Mapping[str, Any],
-    pinned: bytes | None,
-    env: Env | None = None,
-    directory: str | None = None,
-    *,
-    key: bytes | None = None,
-    where: WhereT | None = None,
-    check_redaction: RedactionCheck[WhereT] | None = None,
-    read_replicas: Callable[[Verification], object] | None = None,
-    secret: bytes | None = None,
-    ends: Mapping[TopicPartition, LogEnd] | None = None,
-    advance: Advance | None = None,
-    check: Callable[[], object] = bool,
-    staging: StagingPlace | None = None,
-    partitions: Partitions | None = None,
-) -> Verification:
-    """Verify a certificate, and compare it with the directory if one is given. Blocks.
+@dataclass(frozen=True, slots=True)
+class CheckedFiles:
+    """A data directory whose files are compared with a certificate, and how they are scanned."""
 
-    `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
-    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on other
-    brokers' cluster: without it, only the certificate's own statements are checked. `ends` and `partitions`: those of a running
-    broker. CertificateError if this is not a certificate, WrongKind if `key` or `where` does not fit its kind.
-    """
-    place = None if env is None or directory is None else (env, directory)
-    steps = verification_steps(
-        certificate,
-        pinned,
-        place,
-        key=key,
-        where=where,
-        check_redaction=check_redaction,
-        read_replicas=read_replicas,
-        secret=secret,
-        has_staging=staging is not None,
-    )
-    [found] = verified([steps], partial(scan_again, env, directory, ends, advance, check, staging, partitions))
-    return found
+    env: Env
+    directory: str
+    ends: Mapping[TopicPartition, LogEnd] | None = None
+    """Those of the logs of a running broker. None: no broker is running, and nothing is written into the directory."""
+    advance: Advance | None = None
+    check: Callable[[], object] = bool
+    staging: StagingPlace | None = None
+    """That of jobs on Spark."""
+    partitions: Partitions | None = None
+    """Those of a running broker."""
+
+    def scan(self, subjects: list[Subject]) -> list[ScanReport]:
+        """Scan everything for some subjects. Blocks. StorageError if nothing can be proven."""
+        scan = partial(scan_directory, self.env, self.directory, subjects, advance=self.advance, check=self.check)
+        if self.ends is not None:
+            return scan(self.ends, staging=self.staging, partitions=self.partitions)
+        try:
+            temporary = TemporaryDirectory(prefix="diamant-verify-")
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
+        with temporary as prove_in:
+            return scan({}, staging=self.staging, prove_in=prove_in)
 
 
 def verified(
-    some: Sequence[Generator[Subject, ScanReport, Verification]], scan: Callable[[list[Subject]], list[ScanReport]]
+    some: Sequence[Generator[Subject, ScanReport, Verification]], place: CheckedFiles | None
 ) -> list[Verification]:
-    """Carry out the steps of verifications, with one scan for all that need one. Blocks."""
+    """Carry out the steps of verifications, with one scan for all that need one, which needs a place. Blocks."""
     found: dict[int, Verification] = {}
     waiting: dict[int, Subject] = {}
     for index, steps in enumerate(some):
@@ -276,7 +265,7 @@ def verified(
             waiting[index] = next(steps)
         except StopIteration as end:
             found[index] = end.value
-    for index, report in zip(waiting, scan([*waiting.values()]) if waiting else (), strict=True):
+    for index, report in zip(waiting, place.scan([*waiting.values()]) if place and waiting else (), strict=True):
         try:
             some[index].send(report)
         except StopIteration as end:
@@ -287,18 +276,20 @@ def verified(
 def verification_steps(
     certificate: Mapping[str, Any],
     pinned: bytes | None,
-    place: tuple[Env, str] | None,
+    place: CheckedFiles | None,
     *,
     key: bytes | None = None,
     where: WhereT | None = None,
-    check_redaction: RedactionCheck[WhereT] | None = None,
+    check_redaction: RedactionCheck[WhereT],
     read_replicas: Callable[[Verification], object] | None = None,
     secret: bytes | None = None,
-    has_staging: bool = False,
 ) -> Generator[Subject, ScanReport, Verification]:
-    """Verify a certificate as `verify_certificate` does, but leave the scan to the caller.
+    """Verify a certificate of one erasure or redaction, but leave the scan to the caller (`verified`). Blocks.
 
-    `place`: the directory. `has_staging`: the scan includes the staging place of jobs on Spark.
+    `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
+    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on other
+    brokers' cluster: without it, only the certificate's own statements are checked. CertificateError if this is not a
+    certificate, WrongKind if `key` or `where` does not fit its kind.
     """
     check_form(certificate)
     check_kind(certificate, key=key if read_replicas is None else None, where=where)
@@ -320,17 +311,16 @@ def verification_steps(
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
         if place is not None:
-            env, directory = place
+            env, directory = place.env, place.directory
             _check_segments(certificate, found, env, directory)
             if certificate["type"] == REDACTION_TYPE:
-                assert check_redaction is not None, "a redaction needs its own check"
                 yield from check_redaction(certificate, found, env, directory, where, secret)
             else:
                 yield from _check_claims(certificate, found, env, directory, key, secret)
             if found.was_scanned:
                 is_key_looked_for = where is not None or (key is not None and is_telling(key))
                 found.notes.append(VALUES_OUTSIDE if is_key_looked_for else f"{VALUES_OUTSIDE} {KEY_OUTSIDE}")
-            if not has_staging and (staged := (certificate.get("coverage") or {}).get("staging")):
+            if place.staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:
                 unscanned = unscanned_claims(certificate, found.notes, env, directory)
@@ -398,34 +388,6 @@ def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) ->
         found.notes.append(
             f"When it was issued, {len(certificate['written_since']) + unlisted} records had been written above the offsets "
             f"that the claims cover; {unlisted} of them are not listed in it."
-        )
-
-
-def scan_again(
-    env: Env | None,
-    directory: str | None,
-    ends: Mapping[TopicPartition, LogEnd] | None,
-    advance: Advance | None,
-    check: Callable[[], object],
-    staging: StagingPlace | None,
-    partitions: Partitions | None,
-    subjects: list[Subject],
-) -> list[ScanReport]:
-    """Scan a directory. Without a running broker (`ends` is None) it is not written to. StorageError if nothing can be proven."""
-    assert env is not None
-    assert directory is not None
-    if ends is not None:
-        return scan_directory(
-            env, directory, subjects, ends, advance=advance, check=check, staging=staging, partitions=partitions
-        )
-    try:
-        place = TemporaryDirectory(prefix="diamant-verify-")
-    except OSError as error:
-        reason = error.strerror or error
-        raise StorageError(f"verifying needs a directory for temporary files (TMPDIR): {reason}") from None
-    with place as prove_in:
-        return scan_directory(
-            env, directory, subjects, {}, advance=advance, check=check, staging=staging, prove_in=prove_in
         )
 
 

@@ -18,7 +18,8 @@ from diamant.broker.errors import BadArgument
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage import names
@@ -105,7 +106,9 @@ async def test_a_missing_partition_confirms_nothing(broker: Broker, tmp_path: Pa
     secret = SigningKey.load(str(tmp_path / "keys" / "certificate.key")).secret
     (tmp_path / "empty").mkdir()
     for options in ({"key": KEY, "secret": secret}, {"secret": secret}, {}):
-        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(tmp_path / "empty"), **options)  # type: ignore[arg-type]
+        found = verify_certificate(
+            certificate, pinned(certificate), CheckedFiles(RealEnv(), str(tmp_path / "empty")), **options
+        )  # type: ignore[arg-type]
         assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
         assert any(one.startswith("others-0, users-0: not there.") for one in found.notes)
     await delete_topics(broker.node.topics, ["others"])
@@ -148,7 +151,7 @@ async def test_topics_are_compared_without_a_secret(broker: Broker) -> None:
     certificate = (await erase(broker)).certificate
 
     def look() -> tuple[str, list[Any], bool]:
-        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)))
+        found = verify_certificate(certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))))
         return found.outcome, [one.get("state_now") for one in found.claims], found.was_scanned
 
     assert look() == ("not-confirmed", [None], False)
@@ -192,7 +195,9 @@ async def test_without_the_secret_no_claim_is_confirmed(broker: Broker) -> None:
     write(broker, (KEY, PERSON), (b"customer-7", PERSON))
     certificate = (await erase(broker)).certificate
     for key, below in ((KEY, 0), (b"customer-8", 0), (b"customer-7", 1)):
-        found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=key)
+        found = verify_certificate(
+            certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))), key=key
+        )
         assert (found.is_valid, {one["verdict"] for one in found.claims}) == (False, {"cannot be told"})
         assert any(f"it is in {below} of 1 partitions" in one for one in found.notes)
 

@@ -15,7 +15,7 @@ from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
 from tests.broker.checked_certificate import check_certificate

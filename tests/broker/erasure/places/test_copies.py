@@ -12,7 +12,8 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage import names
@@ -149,13 +150,19 @@ async def test_a_partition_that_does_not_say_whose_it_is_confirms_nothing(broker
     certificate = (await erase(broker)).certificate
     (data_of(broker) / "users-0" / names.PARTITION_METADATA).unlink()
     arguments: dict[str, Any] = {"key": KEY, "secret": key_of(broker).secret}
-    found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), **arguments)
+    found = verify_certificate(
+        certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))), **arguments
+    )
     assert (found.is_valid, [one["verdict"] for one in found.claims]) == (False, ["cannot be told"])
     assert f"{names.PARTITION_METADATA} is missing" in " ".join(found.notes)
     before = without_ids(broker, certificate)
-    assert verify_certificate(before, pinned(before), RealEnv(), str(data_of(broker)), **arguments).is_valid
+    assert verify_certificate(
+        before, pinned(before), CheckedFiles(RealEnv(), str(data_of(broker))), **arguments
+    ).is_valid
     (data_of(broker) / "users-0" / "00000000000000000000.log.swap").write_bytes(old)
-    found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), **arguments)
+    found = verify_certificate(
+        certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))), **arguments
+    )
     assert [one["verdict"] for one in found.claims] == ["broken"]
 
 

@@ -12,9 +12,10 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.cleaner.evidence.certificates.page import certificate_page
-from diamant.cleaner.evidence.certificates.verification import verify_certificate
+from diamant.cleaner.evidence.certificates.verification import CheckedFiles
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search import known_positives
+from diamant.cleaner.papers.paper_verification import verify_certificate
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.clean.staging import forget, write_note
 from diamant.cleaner.spark.environment.locations import Location
@@ -146,7 +147,7 @@ async def test_a_staging_place_that_is_not_there_has_nothing_in_it(broker: Broke
     assert certificate["state"] == "values-gone"
     assert certificate["coverage"]["staging"]["places"] == 0
     assert f"its data directory and the staging place {root_of(broker)} holds" in certificate_page(certificate)
-    found = verify_certificate(certificate, pinned(certificate), RealEnv(), str(data_of(broker)), key=KEY)
+    found = verify_certificate(certificate, pinned(certificate), CheckedFiles(RealEnv(), str(data_of(broker))), key=KEY)
     assert f"The staging place {root_of(broker)} was not searched." in found.notes
 
 
