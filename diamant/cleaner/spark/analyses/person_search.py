@@ -1,16 +1,20 @@
 """The records of a person in any number of partitions: `diamant log person` on Spark.
 
 Topics are searched one after another, as identifiers lead from one to the next; the partitions of a topic are tasks of one job.
-Executors open the files by the driver's paths, and have its schemas (`shipped_schemas`). The driver's memory: the lines of a
-topic, and for a draft of a map the sample of one topic.
+Executors open the files by the driver's paths, and have its schemas (`shipped_schemas`). Of an object store, a task copies its
+partition to the disk of the executor, as a log opens from files alone; a sample is read where it lies. The driver's memory: the
+lines of a topic, and for a draft of a map the sample of one topic.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from diamant.cleaner.person.directory_search import (
     Line,
@@ -23,13 +27,15 @@ from diamant.cleaner.person.directory_search import (
 from diamant.cleaner.person.identifiers import KnownIdentifiers, TopicSearch
 from diamant.cleaner.person.people_map import PeopleMap, is_internal
 from diamant.cleaner.person.sampling import TopicSample
+from diamant.cleaner.segments.tolerant_reader import PartitionFiles, list_partition
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
+from diamant.cleaner.spark.environment.locations import READ_AHEAD_BYTES, Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
-from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
 from diamant.cleaner.spark.source.partition_logs import log_directories, place_of
 from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
 from diamant.cleaner.values.schema_places import SchemaPlaces
 from diamant.cleaner.values.schemas import Values
+from diamant.storage import names
 from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from diamant.protocol.batches.header import Record
+    from diamant.storage.env.env import Env, ReadableFile
 
 Tasks: TypeAlias = Mapping[str, Sequence[PartitionTask]]
 """The partitions of each topic."""
@@ -46,13 +53,8 @@ class PersonSearch:
     """The partitions of some log directories, in one session."""
 
     def __init__(self, session: SparkSession, tasks: Tasks, places: SchemaPlaces) -> None:
-        """Read the topics `_schemas`. Raises SparkMisuse for files that are not on a file system of the executors."""
+        """Read the topics `_schemas`."""
         logs = [one.partition for some in tasks.values() for one in some]
-        other = next((place_of(one) for one in logs if not place_of(one).is_local), None)
-        if other is not None:
-            raise SparkMisuse(
-                f"{other}: a person is searched in files by path: expected a file system that executors share"
-            )
         self._context = session.sparkContext
         self._tasks = tasks
         self._schemas = ShippedSchemas.read(places, log_directories(logs))
@@ -94,13 +96,45 @@ def _searched(
     check_versions(versions)
     with tempfile.TemporaryDirectory(prefix="diamant-person-") as scratch:
         schemas = shipped.schemas(place_of(task.partition).parent)
-        found = list(search_partition(RealEnv(), task, search, known, schemas, scratch))
+        here = task._replace(partition=_copied(task.partition, scratch))
+        found = list(search_partition(RealEnv(), here, search, known, schemas, scratch))
     freeze_loaded()
     return found
+
+
+def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
+    """Return a partition by local paths: itself, or a copy with what a start reads beside it."""
+    place = place_of(partition)
+    if place.is_local:
+        return partition
+    directory = f"{scratch}/files/{partition.name}"
+    os.makedirs(directory)
+    beside = (names.CLEAN_SHUTDOWN, names.RECOVERY_POINT_CHECKPOINT)
+    for one in (*map(place.child, partition.files), *map(place.parent.child, beside)):
+        target = directory if one.parent == place else f"{scratch}/files"
+        try:
+            with closing(one.open()) as source, open(f"{target}/{one.name}", "wb") as copy:
+                for position in range(0, source.size(), READ_AHEAD_BYTES):
+                    copy.write(source.pread(READ_AHEAD_BYTES, position))
+        except FileNotFoundError:
+            continue  # Removed since it was listed, as retention does; or there is none.
+    log = partition.topic, partition.partition
+    return replace(list_partition(RealEnv(), directory, log, {}), log_start_offset=partition.log_start_offset)
 
 
 def _newest(sent: Broadcast[tuple[Versions, ShippedSchemas]], most: int, task: PartitionTask) -> list[Record]:
     check_versions(sent.value[0])
-    found = list(newest_records(RealEnv(), task.partition, most, lambda _: None))
+    files = cast("Env", _Files(task.partition.filesystem))
+    found = list(newest_records(files, task.partition, most, lambda _: None))
     freeze_loaded()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """As much of an `Env` as a sample needs."""
+
+    filesystem: str
+
+    def open(self, path: str, *, read_only: bool) -> ReadableFile:
+        return Location(path, self.filesystem).open()

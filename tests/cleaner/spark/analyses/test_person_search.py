@@ -14,6 +14,7 @@ from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.log_history import History
+from tests.cleaner.spark.object_store import ObjectStore
 from tests.cleaner.values.framed import CUSTOMER, confluent, customer, registered
 
 if TYPE_CHECKING:
@@ -88,3 +89,21 @@ def test_a_map_is_suggested_from_many_partitions(spark: SparkSession, files: tup
         (one["topic"], one["place"]) for one in draft["places"]
     }
     assert [draft] == run("log", *words)
+
+
+@pytest.mark.slow
+def test_a_person_is_found_in_an_object_store(spark: SparkSession, files: tuple[str, str], tmp_path: Path) -> None:
+    """Lines and draft are those of the same files on a disk; schemas lie in the store, too."""
+    logs, people = files
+    with ObjectStore(tmp_path / "server.log") as store:
+        store.make_bucket("bucket")
+        store.copy_in(Path(logs), "bucket/logs")
+        place, master = store.uri("bucket/logs"), ["--master", "local[2]"]
+        words = ["customer_id=4", "--map", people]
+        shown = [run("spark", "person", "show", one, *words, *master) for one in (place, logs)]
+        drafts = [run("spark", "person", "suggest", one, "--json", *master) for one in (place, logs)]
+    for line in (line for lines in shown for line in lines):
+        for gate in line.get("why", ()):
+            gate.pop("until_ms")
+    assert shown[0] == shown[1]
+    assert drafts[0] == drafts[1]
