@@ -13,6 +13,7 @@ from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationE
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock, SystemClock
 from tests.broker.brokers.several import create, leaders, several
+from tests.broker.http_asking import ask
 from tests.broker.running import running
 from tests.broker.wire import FETCH, METADATA, OFFSET_FOR_LEADER_EPOCH, WireClient, fetch_fields
 from tests.memory_env import MemoryEnv
@@ -331,6 +332,19 @@ async def test_what_cannot_be_is_refused(
     with pytest.raises(kind, match=text):
         await getattr(broker.brokers, verb)(*arguments)
     assert [leader for leader, _, _ in await leaders(wires[0])] == [1, 2, 3]
+
+
+async def test_an_operation_is_answered_however_long_it_takes() -> None:
+    """A change that waits for another is not counted as the time of its connection, which ends silent peers after ten seconds."""
+    async with several(diamant_http_listen="127.0.0.1:0") as (broker, _):
+        await ask(broker, "GET", "/v1/brokers")
+        assert broker.running.http is not None
+        assert broker.running.http._serving is not None
+        deadlines, now_s = broker.running.http._serving.server._deadlines, asyncio.get_running_loop().time()
+        async with broker.services.brokers()._turn:
+            asked = asyncio.ensure_future(ask(broker, "POST", "/v1/brokers/2/down", {}))
+            await wait_until(lambda: any(one.when() > now_s + 200 for one in deadlines.values()))
+        assert (await asked).status == 200
 
 
 async def test_one_broker_has_none_to_take_down() -> None:

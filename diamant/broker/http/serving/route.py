@@ -25,7 +25,7 @@ The function returns the JSON (a mapping, or an object with `to_fields`), or a w
 
 from __future__ import annotations
 
-from asyncio import Event
+from asyncio import Event, get_running_loop
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, cast
@@ -49,6 +49,10 @@ class HasFields(Protocol):
     def to_fields(self) -> dict[str, Any]:
         """Return the value for JSON."""
         ...
+
+
+MAX_WORK_S = 300.0
+"""An operation's time, up to which it is not counted as its connection's: that limit is for peers, not for the broker's work."""
 
 
 @dataclass(slots=True)
@@ -119,7 +123,13 @@ def route_of(operation: OperationRow) -> Route:
         found: Any = work(request(**path, **call.query, **call.fields), call.progress)
         if operation.is_stream:
             return await send_lines(call.request, call.extend, found)
-        result = await found
+        loop = get_running_loop()
+        began_s = loop.time()
+        call.extend(MAX_WORK_S)
+        try:
+            result = await found
+        finally:
+            call.extend(loop.time() - began_s - MAX_WORK_S)
         if operation.created:
             return web.json_response(result, status=201, headers={"Location": operation.created.format(**result)})
         return cast("Result", result)
