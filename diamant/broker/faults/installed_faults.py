@@ -104,6 +104,7 @@ class Faults:
     def __init__(self, node: Node, server: Server, shapes: Mapping[int, ErrorShape]) -> None:
         """`shapes`: the shape of each served API's errors, by key."""
         self._loop = node.loop
+        self._broker_ids = node.config.broker_ids
         self._installed: dict[int, Fault] = {}
         self._last_id = 0
         self._is_closed = False
@@ -215,6 +216,9 @@ class Faults:
             raise RuntimeError("the broker was stopped or reset: use the `faults` of the broker as it runs now")
         if len(self._installed) >= MAX_FAULTS:
             raise TooManyFaults(f"{MAX_FAULTS} faults are installed, remove some first")
+        if spec.broker is not None and spec.broker not in self._broker_ids:
+            known = ", ".join(map(str, self._broker_ids))
+            raise FaultError(f"broker: there is no broker {spec.broker}: expected one of {known}")
         if spec.certificate is not None:
             self._certificates.install()
         self._last_id += 1

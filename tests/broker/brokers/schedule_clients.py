@@ -1,12 +1,14 @@
 """The clients of random schedules of brokers: what they wrote, what they were told of it, and what they read.
 
-All are librdkafka's. They serve one schedule after the other, each with a topic of its own, and live with five of its faults;
+All are librdkafka's. They serve one schedule after the other, each with a topic of its own, and live with seven of its faults;
 the answers that it gets are Kafka's:
 
 - A group member that asks a former coordinator for its offsets never asks again (librdkafka #5586). So members that do not
   read all within `PATIENCES_S` start over.
 - An abort whose partitions were refused by a former coordinator is sent to the present one, for which nothing is open:
   INVALID_TXN_STATE, fatal to the producer. So there is another producer, which fences it.
+- Requests that time out are sent again in other batches: OUT_OF_ORDER_SEQUENCE_NUMBER, fatal too. So again another producer.
+- A member that was fenced while it waits joins again with partitions: INVALID_REQUEST, fatal. So members start over.
 - An abort does not end if the connection of a record in flight is cut. So it is called again after `CALL_S`.
 - A join waits for a request for metadata that was lost with its broker. So metadata is asked for several times a second.
 - A member that is assigned partitions while it closes never ends, and holds Python's lock (librdkafka #4884). So members only
@@ -45,7 +47,7 @@ COMMON: Settings = {
     "fetch.wait.max.ms": 100,
     "fetch.error.backoff.ms": 20,
     "topic.metadata.refresh.fast.interval.ms": 100,
-    "socket.timeout.ms": 1100,  # that long a client waits for a broker that is silent
+    "socket.timeout.ms": 2500,  # that long a client waits for a broker that is silent
 }
 GROUPS = ("classic", "consumer")
 """The protocol of each group."""
@@ -111,9 +113,10 @@ class TransactionalWriter:
         while not is_over.is_set():
             self._producer.begin_transaction()
             values = [f"{self._name}-{number}" for number in itertools.islice(numbers, choice.randrange(1, 10))]
-            for value in values:
-                self._producer.produce(topic, value)
-                self._producer.poll(choice.random() * 0.005)
+            with suppress(KafkaException):  # fatal: the end of the transaction raises it, too
+                for value in values:
+                    self._producer.produce(topic, value)
+                    self._producer.poll(choice.random() * 0.005)
             (written.stored if self._end(choice.random() < 0.7) else written.aborted).update(values)
         return written
 
@@ -128,9 +131,11 @@ class TransactionalWriter:
             error = raised.args[0]
             if is_commit and error.txn_requires_abort():
                 return self._end(False)
-            if is_commit or not (error.fatal() and error.code() == KafkaError.INVALID_TXN_STATE):
+            codes = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, *(() if is_commit else (KafkaError.INVALID_TXN_STATE,))}
+            if not error.fatal() or error.code() not in codes:
                 raise
             self._producer = self._start()
+            return False
         return is_commit
 
 
@@ -174,7 +179,8 @@ class Member:
 
     def leave(self) -> None:
         """Leave the group, which takes effect as the member is polled."""
-        self._consumer.unsubscribe()
+        with suppress(KafkaException):  # fatal: it has left
+            self._consumer.unsubscribe()
 
 
 class Group:
@@ -208,7 +214,7 @@ class Group:
         Returns how often its members had to start over. AssertionError: it does not, or it has read more.
         """
         count = 0
-        while not self._within(PATIENCES_S[count], lambda: self._is_balanced() and self._read() >= stored):
+        while not self._within(PATIENCES_S[count], lambda: self._has_finished(stored, ends)):
             count += 1
             if count == len(PATIENCES_S):
                 break
@@ -216,8 +222,8 @@ class Group:
         found = self._read()
         assert self._is_balanced(), (self._topic, self._name, [member.partitions() for member in self._members])
         assert found == stored, (self._topic, self._name, "not read", stored - found, "not stored", found - stored)
-        is_committed = self._within(PATIENCE_S, lambda: self._has_committed(ends))
-        assert is_committed, (self._topic, self._name, self._members[0].committed(self._topic), ends)
+        committed = self._members[0].committed(self._topic)
+        assert all(committed[partition] >= end for partition, end in ends.items()), (self._topic, committed, ends)
         return count
 
     def _read(self) -> set[str]:
@@ -227,7 +233,9 @@ class Group:
         partitions = [member.partitions() for member in self._members]
         return all(partitions) and sorted(itertools.chain(*partitions)) == [*range(PARTITIONS)]
 
-    def _has_committed(self, ends: dict[int, int]) -> bool:
+    def _has_finished(self, stored: set[str], ends: dict[int, int]) -> bool:
+        if not self._is_balanced() or not self._read() >= stored:
+            return False
         found: dict[int, int] = {}
         for member in self._members:
             found = member.committed(self._topic)

@@ -39,6 +39,8 @@ CONFIGS = (
     "group.initial.rebalance.delay.ms=0",
     "group.consumer.heartbeat.interval.ms=100",
     "group.consumer.min.heartbeat.interval.ms=100",
+    "group.consumer.session.timeout.ms=6000",
+    "group.consumer.min.session.timeout.ms=6000",
     "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector",
 )
 PROCESSES = 8

@@ -10,6 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationError
+from diamant.broker.faults.spec import FaultError
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock, SystemClock
 from tests.broker.brokers.several import create, leaders, several
@@ -240,8 +241,10 @@ async def test_a_slow_broker_delays_its_requests_only(three: tuple[Broker, list[
 
 
 async def test_a_fault_applies_to_one_broker(three: tuple[Broker, list[WireClient]]) -> None:
-    """Any fault may name a broker."""
+    """Any fault may name a broker; one that does not exist is refused, since the fault would never fire."""
     broker, wires = three
+    with pytest.raises(FaultError, match="there is no broker 9: expected one of 1, 2, 3"):
+        broker.faults.add(api="Produce", broker=9, error="NOT_LEADER_OR_FOLLOWER")
     broker.faults.add(api="Produce", broker=1, error="NOT_LEADER_OR_FOLLOWER")
     assert (await wires[0].produce("t", [b"v"])).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await wires[1].produce("t", [b"v"], partition=1)).error_code == 0
