@@ -239,11 +239,15 @@ class ShareDelivery:
             self.end_session(key)
 
     def _persist(self, partition: LivePartition, changes: Sequence[StateBatch]) -> None:
-        """Write changes, then move the start offset, and let waiting members look for records."""
-        if changes:
-            self.state.write(partition.key, partition.state, changes, partition.log.leader_epoch)
-            partition.state.advance()
-            self._node.purgatory.wake(partition.log)
+        """Write changes, then move the start offset, and let waiting members look for records if there may be some now."""
+        if not changes:
+            return
+        key, log, state = partition
+        self.state.write(key, state, changes, log.leader_epoch)
+        was_full = not state.can_acquire(self.value_of(key.group_id, MAX_RECORD_LOCKS))
+        has_room = state.advance() and was_full
+        if has_room or any(change.delivery_state == RecordState.AVAILABLE for change in changes):
+            self._node.purgatory.wake(log)
 
     # -- locks ---------------------------------------------------------------------------------------------------------
 

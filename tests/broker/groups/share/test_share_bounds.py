@@ -1,14 +1,19 @@
-"""Slices of long work: searches by time, and runs of aborted transactions."""
+"""Bounded work: slices of searches by time and of runs of aborted transactions, fetches that are not woken for nothing."""
 
 from __future__ import annotations
+
+import asyncio
 
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.clocks import SettableClock
-from tests.broker.groups.share.share_requests import acquired, configure
+from tests.broker.groups.share.share_cases import SECOND
+from tests.broker.groups.share.share_requests import ACCEPT, RELEASE, acquired, code, configure
 from tests.broker.groups.share.test_share_wire import member, sharing, window
+from tests.broker.wire import WireClient
 from tests.builder import make_marker
 from tests.memory_env import MemoryEnv
+from tests.waiting import wait_until
 
 HOUR_MS = 3_600_000
 
@@ -48,3 +53,31 @@ async def test_a_long_run_of_aborted_batches_is_skipped_in_several_turns() -> No
         assert acquired(await one.fetch(wait_ms=0, max_records=1)) == []
         assert 0 < window(broker).end_offset < count
         assert acquired(await one.fetch(adds=False, wait_ms=60_000, max_records=1)) == [[count, count, 1]]
+
+
+async def test_an_acknowledgement_wakes_only_members_that_may_get_something() -> None:
+    """Fetches that wait look for records when one is released or the window has room again, and not for every one accepted."""
+    async with sharing(MemoryEnv()) as (broker, wire), WireClient(broker.bootstrap_servers) as second:
+        await configure(wire, "g", share_partition_max_record_locks="100")
+        one, two = member(broker, wire), member(broker, second, SECOND)
+        for count in (100, 1):
+            await wire.produce("t", [b"v"] * count)
+        for client in (one, two):
+            await client.wait_until_assigned()
+            await client.fetch(max_records=0, wait_ms=0)
+        assert acquired(await one.fetch(max_records=50, share_acquire_mode=1)) == [[0, 49, 1]]
+        assert acquired(await one.fetch(max_records=50, share_acquire_mode=1)) == [[50, 99, 1]]
+        log, watch = broker.node.topics.log("t", 0), broker.node.purgatory.watch()
+        watch.add(log)
+        waiting = asyncio.create_task(two.fetch(adds=False, wait_ms=60_000, max_records=1, share_acquire_mode=1))
+        await wait_until(lambda: len(broker.node.purgatory) == 1)
+        assert code(await one.acknowledge([(40, 60, [ACCEPT])])) == 0
+        assert watch.take_dirty() == set()
+        assert code(await one.acknowledge([(10, 10, [RELEASE])])) == 0
+        assert acquired(await waiting) == [[10, 10, 2]]
+        assert watch.take_dirty() == {log}
+        waiting = asyncio.create_task(two.fetch(adds=False, wait_ms=60_000, max_records=1, share_acquire_mode=1))
+        await wait_until(lambda: len(broker.node.purgatory) == 1)
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == 0
+        assert acquired(await waiting) == [[100, 100, 1]]
+        watch.close()
