@@ -1,4 +1,4 @@
-"""Durations, times and places in a partition as text: `8d`, `1h30m`; `2026-01-31T12:00:00.000Z`; `start`, `-10`, `+10`."""
+"""Durations and times as text: `8d`, `1h30m`; `2026-01-31T12:00:00.000Z`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ Duration: TypeAlias = "str | float"
 """Seconds, or a text such as `10m`."""
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_START = ("start", "beginning", "earliest")
-_END = ("end", "latest")
 _PART = re.compile(r"(\d{1,15})(ms|[smhdw])")
 
 
@@ -68,24 +66,3 @@ def time_text(time_ms: int) -> str:
     except (OverflowError, OSError, ValueError):
         return str(time_ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
-
-
-def offset_at(where: str, start: int, end: int, *, committed: int | None = None, name: str | None = None) -> int:
-    """Return the offset of a place from `start` to `end`: one of these words, an offset, or `-N` before the end.
-
-    With the `name` of a partition also `+N` after its `committed` offset, None if it has none. An offset out of range becomes the
-    nearer bound. The caller handles `@TIME`. Raises ValueError for other text.
-    """
-    if where in _START:
-        return start
-    if where in _END:
-        return end
-    digits = where[1:] if where[:1] in ("-", "+") else where
-    is_moved = where.startswith("+")
-    if not (digits.isascii() and digits.isdigit()) or (is_moved and name is None):
-        moved = "" if name is None else ", +N"
-        raise ValueError(f"{where}: expected start, end, an offset, -N{moved} or @TIME")
-    if is_moved and committed is None:
-        raise ValueError(f"{where}: nothing is committed for {name}, so +N has no starting point")
-    begin = committed if is_moved else end if where.startswith("-") else 0
-    return min(max((begin or 0) + int(where), start), end)

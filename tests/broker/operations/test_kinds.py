@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.terminal.strip import STYLES
-from diamant.broker.operations.figures.strips import EXPIRED, KINDS, UNKNOWN
+from diamant.broker.commands.terminal.strip_text import STYLES
+from diamant.broker.operations.figures.strip_values import EXPIRED, KINDS, UNKNOWN
 from diamant.cleaner.rules.record_kinds import BELOW_LOG_START, NAMES, RARE, SHOWN, Kinds, counted, used
 from diamant.cleaner.rules.result import REASONS
 from diamant.cleaner.spark.analyses import stats_rows as spark_stats

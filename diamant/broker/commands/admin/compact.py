@@ -10,7 +10,7 @@ from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, fail
-from diamant.broker.commands.terminal.strip import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
+from diamant.broker.commands.terminal.strip_text import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.record_kinds import counted
 

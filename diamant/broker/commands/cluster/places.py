@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
-from diamant.duration import offset_at, parse_time_ms
+from diamant.broker.partition_places import offset_at
+from diamant.duration import parse_time_ms
 
 
 def place_offsets(

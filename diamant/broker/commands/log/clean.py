@@ -34,6 +34,7 @@ from diamant.broker.commands.settings.topic_settings import (
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, note, tell
 from diamant.broker.commands.terminal.files import one_line_errors
+from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, partitions_by_size, topic_of
 from diamant.cleaner.offline.offline_clean import (
     ENGINES,
     Engine,
@@ -42,7 +43,6 @@ from diamant.cleaner.offline.offline_clean import (
     preview_partition,
     spark_engine_of,
 )
-from diamant.cleaner.offline.spark_clean import PartitionOutcome, partitions_by_size, topic_of
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.segments.tolerant_reader import check_is_log_directory, is_partition_directory
 from diamant.kernels import ARE_COMPILED, require_kernels

@@ -23,9 +23,9 @@ from diamant.broker.commands.terminal.files import (
     time_text,
 )
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.commands.terminal.strip import DrawnPartition, draw
+from diamant.broker.commands.terminal.strip_text import DrawnPartition, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.operations.figures.strips import DrawnSegment
+from diamant.broker.operations.figures.strip_values import DrawnSegment
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.explain.scans import OpenSegment
 from diamant.cleaner.offline.partition_stats import PartitionStats, TopicStats, read_stats

@@ -21,8 +21,8 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
+from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, total_removed
 from diamant.cleaner.offline.offline_clean import OfflineReport
-from diamant.cleaner.offline.spark_clean import PartitionOutcome, total_removed
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES
 from diamant.cleaner.rules.plan_of_log import CleanerSettings, kafka_map_entries
 from diamant.storage.config_key import DOUBLE_MAX, ConfigError, parse_value

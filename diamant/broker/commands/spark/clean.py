@@ -19,7 +19,7 @@ from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
-from diamant.cleaner.offline.spark_clean import PartitionSettings
+from diamant.cleaner.offline.clean_on_spark import PartitionSettings
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
 from diamant.storage.config_key import ConfigError
@@ -27,7 +27,7 @@ from diamant.storage.env.clocks import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv
 
 if TYPE_CHECKING:
-    from diamant.cleaner.offline.spark_clean import PartitionOutcome
+    from diamant.cleaner.offline.clean_on_spark import PartitionOutcome
     from diamant.cleaner.spark.clean.progress import JobProgress
 
 
@@ -83,7 +83,12 @@ def clean(
         known = DirectorySettings(env, directory, overrides, mode, topics=topics, hint="name them with --topic")
         jobs: list[JobProgress] = []
         with running("clean", master, spark_settings, figure=lambda: _done_by(jobs)) as session:
-            from diamant.cleaner.offline.spark_clean import MAX_AT_ONCE, clean_directory, partitions_by_size, topic_of
+            from diamant.cleaner.offline.clean_on_spark import (
+                MAX_AT_ONCE,
+                clean_directory,
+                partitions_by_size,
+                topic_of,
+            )
             from diamant.cleaner.spark.clean.in_session import session_engine, whole_bytes
 
             found = partitions_by_size(env, directory)

@@ -62,7 +62,7 @@ def whatif(
     request = WhatIfRequest.of(settings, mode, now_ms, until_ms, memory_mib)
     env = RealEnv()
     with one_line_errors(), open_log_directory(env, directory) as opened:
-        from diamant.cleaner.forecast.spark_whatif import Trial, run_trials
+        from diamant.cleaner.forecast.whatif_on_spark import Trial, run_trials
 
         request.choose_mode(env, opened.path, mode)
         opened.keep_topics(topics)

@@ -19,7 +19,7 @@ COMMIT = _PACKAGE / "commit.txt"
 
 
 class BuildFacts(TypedDict):
-    """Return the fields of the JSON object."""
+    """The fields of the JSON object."""
 
     version: str
     commit: str | None

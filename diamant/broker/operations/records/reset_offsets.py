@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.broker.partition_places import offset_at
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
-from diamant.duration import offset_at, parse_time_ms
+from diamant.duration import parse_time_ms
 from diamant.protocol.errors import CorruptBatch, KafkaError
 from diamant.protocol.messages.offset_columns import NO_LEADER_EPOCH, TopicOffsets
 from diamant.storage.errors import StorageError

@@ -21,7 +21,7 @@ from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.http.page.making.live import MAX_STREAMS
 from diamant.broker.http.page.making.shown_records import text_of
-from diamant.broker.http.page.making.strip import make_strip
+from diamant.broker.http.page.making.strip_svg import make_strip
 from diamant.broker.operations.compactions.compactions import CompactionFailed
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.service.metrics import RoundStatus

@@ -29,7 +29,7 @@ PARTITIONS = 3
 PROGRAM = '''
 import functools, itertools, os, sys, threading
 from diamant.broker.cli import main
-from diamant.cleaner.offline import spark_clean
+from diamant.cleaner.offline import clean_on_spark
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean import in_session
 
@@ -63,7 +63,7 @@ class Gated:
 
         return cloudpickle.loads, (cloudpickle.dumps(gated),)
 
-spark_clean._by_size = lambda engine, _: engine
+clean_on_spark._by_size = lambda engine, _: engine
 in_session.WholeRound = functools.partial(in_session.WholeRound, new_throttle=Gated())
 main()
 '''

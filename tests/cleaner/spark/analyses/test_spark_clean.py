@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.cleaner.offline import spark_clean
+from diamant.cleaner.offline import clean_on_spark
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import write_clean_shutdown
 from diamant.storage.env.env import RealEnv
@@ -65,7 +65,7 @@ def test_a_directory_is_cleaned_as_by_the_local_command(
 ) -> None:
     """Spark cleans every compacted partition, reported by size, and no other one; the files are equal byte for byte."""
     # However small.
-    monkeypatch.setattr(spark_clean, "_by_size", lambda engine, _: engine)
+    monkeypatch.setattr(clean_on_spark, "_by_size", lambda engine, _: engine)
     local = Path(shutil.copytree(directory, directory.with_name("local")))
     before = files(directory)
     options = ("--now", NOW_MS, "--mode", mode, "--force")

@@ -17,7 +17,7 @@ from diamant.broker.commands.log.whatif import whatif as local_whatif
 from diamant.broker.commands.spark.whatif import whatif as spark_whatif
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.cleaner.forecast.forecast import Scenario
-from diamant.cleaner.forecast.spark_whatif import Trial, TrialOutcome, outcome, run_trials
+from diamant.cleaner.forecast.whatif_on_spark import Trial, TrialOutcome, outcome, run_trials
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.spark.environment.shipped_code import Versions

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from os.path import basename
 from typing import NamedTuple
 
-from diamant.broker.operations.figures.strips import LABELS, drawn_counts, sums
+from diamant.broker.operations.figures.strip_values import LABELS, drawn_counts, sums
 from diamant.cleaner.queries.segment_census import SegmentRecords
 from diamant.cleaner.rules.record_kinds import counted
 from diamant.cleaner.service.metrics import RoundStatus

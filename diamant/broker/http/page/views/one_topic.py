@@ -12,11 +12,11 @@ from aiohttp import web
 
 from diamant.broker.http.page.making.live import live_view, stream
 from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
-from diamant.broker.http.page.making.strip import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
+from diamant.broker.http.page.making.strip_svg import LEAST_ALIKE, Strip, are_alike, make_strip, ranges, total_of
 from diamant.broker.http.page.views.topic_settings import readable
 from diamant.broker.http.serving.authorization import EXPLAIN
 from diamant.broker.http.serving.route import Call
-from diamant.broker.operations.figures.strips import LABELS
+from diamant.broker.operations.figures.strip_values import LABELS
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.cleaner.explain.explanation import PartitionExplanation
 from diamant.protocol.kraft.records import TOPIC_RESOURCE

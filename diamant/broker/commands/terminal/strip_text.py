@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import size_text
-from diamant.broker.operations.figures.strips import LABELS, DrawnSegment, pieces, shares
+from diamant.broker.operations.figures.strip_values import LABELS, DrawnSegment, pieces, shares
 
 if TYPE_CHECKING:
     from diamant.broker.commands.terminal.remote import Asked

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from diamant.broker.http.page.making.segments import ShownSegment, figures_of, shown_segments
 from diamant.broker.operations.figures.counted_partition import CountedPartition
-from diamant.broker.operations.figures.strips import LABELS, UNKNOWN, pieces, shares, sums
+from diamant.broker.operations.figures.strip_values import LABELS, UNKNOWN, pieces, shares, sums
 from diamant.cleaner.rules.record_kinds import counted
 from diamant.cleaner.service.metrics import PartitionStatus, RoundStatus
 from diamant.progress import Progress

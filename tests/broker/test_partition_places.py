@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.duration import offset_at
+from diamant.broker.partition_places import offset_at
 
 
 @pytest.mark.parametrize(
