@@ -1,10 +1,12 @@
 """Random schedules of two members of a share group, on two brokers; what they were given and answered must be the same.
 
-    python -m tests.broker.groups.share.share_schedules KAFKA:PORT OURS:PORT --seeds 0-199
+    python -m tests.broker.groups.share.share_schedules KAFKA:PORT OURS:PORT --seeds 0-199 [--restart COMMAND]
 
 A schedule produces, aborts and commits transactions, fetches in both modes, acknowledges rightly and wrongly, lets locks end,
-deletes records, and ends sessions. It prints the first difference of each schedule, and how many schedules differ. Without the
-network, share_traces.py plays thousands in a minute.
+deletes records, and ends sessions. With a command that starts both brokers again, and returns when they listen, all schedules
+stop for it in their midst. It prints the first difference of each schedule, and how many schedules differ. A schedule that was
+so slow that locks may have ended within other steps says nothing, and is counted as such. Without the network, share_traces.py
+plays thousands in a minute.
 
 Records are deleted up to a batch: of one that is cut, Kafka 4.3.1 gives records below the log's start, or none any more.
 """
@@ -31,20 +33,44 @@ STEPS = 25
 WAIT_MS = 150
 TRIES = 8
 """Kafka's first fetch after DeleteRecords, or of aborted records alone, returns nothing."""
-AT_ONCE = 16
+AT_ONCE = 8
 SETTLE_S = 1.0
 """Kafka writes markers, and releases the records of a closed session, a moment after its answer."""
-LOCK_S = 15
-"""The shortest lock that a group may have by default: no other step takes so long."""
+LOCK_S = 30
 WAITS = (9, 18)
 """The steps at which all locks end."""
+RESTARTS = (5, 14, 22)
+"""The steps at which the brokers start again, if they do."""
+LATEST_START_S = 30
+
+
+class Restarts:
+    """The restarts of both brokers, for which all schedules in progress wait: `count` of them on each broker."""
+
+    def __init__(self, command: str | None, count: int) -> None:
+        self.command = command
+        self._all = asyncio.Barrier(2 * count)
+
+    async def join(self) -> None:
+        """Wait for all, and let one of them start the brokers."""
+        if await self._all.wait() == 0 and self.command is not None:
+            process = await asyncio.create_subprocess_shell(self.command)
+            assert await process.wait() == 0, "the brokers could not be started again"
+        await self._all.wait()
+
+    async def abort(self) -> None:
+        """End the waits of all."""
+        await self._all.abort()
 
 
 class Stage:
     """A schedule's topic, group and members on one broker."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, restarts: Restarts) -> None:
         self.first, self.second = WireClient(address), WireClient(address)
+        self._restarts = restarts
+        self._without_locks_at = time.monotonic()
+        self.is_slow = False
         self.group_id = self.topic = f"s{uuid4().hex[:10]}"
         self.members: list[ShareMemberClient] = []
         self.answers: list[Any] = []
@@ -67,6 +93,9 @@ class Stage:
     async def step(self, name: str, *fields: Any) -> None:
         """Do one step, and note its answer."""
         self.answers.append([name, *fields, await getattr(self, f"_{name}")(*fields)])
+        if name in ("wait_for_locks", "restart"):
+            self._without_locks_at = time.monotonic()
+        self.is_slow |= time.monotonic() - self._without_locks_at > LOCK_S
 
     async def _produce(self, count: int) -> Any:
         now_ms = time.time_ns() // 1_000_000  # retention would remove old ones amid a schedule
@@ -118,18 +147,43 @@ class Stage:
     async def _wait_for_locks(self) -> Any:
         await asyncio.sleep(LOCK_S + 4 * SETTLE_S)
 
+    async def _restart(self) -> Any:
+        for wire in (self.first, self.second):
+            await wire.__aexit__(None, None, None)
+        await self._restarts.join()
+        for wire in (self.first, self.second):
+            await wire.__aenter__()
+        await wait_for_coordinator(self.first, self.group_id)
+        for member in self.members:
+            await self._wait_to_begin_again(member)
+        return await self._fetch(0, 1, 1)
+
+    @staticmethod
+    async def _wait_to_begin_again(member: ShareMemberClient) -> None:
+        """Open a session as soon as the broker has loaded the partition's state; the group need not know the member."""
+        async with asyncio.timeout(LATEST_START_S):
+            while True:
+                opened = await member.fetch(0, max_records=0, wait_ms=0)
+                codes = [int(one.error_code) for topic in opened.responses for one in topic.partitions]
+                if not any([int(opened.error_code), *codes]):
+                    return
+                await asyncio.sleep(WAIT_MS / 1_000)
+
     async def _wait_to_settle(self) -> None:
         await asyncio.sleep(SETTLE_S)
 
 
-def schedule(seed: int) -> tuple[bool, list[tuple[Any, ...]]]:
+def schedule(seed: int, *, has_restarts: bool) -> tuple[bool, list[tuple[Any, ...]]]:
     """Return whether the group reads committed records only, and the steps of a seed."""
     rng = random.Random(seed)
-    end, steps = 0, []
+    end = 0
+    steps: list[tuple[Any, ...]] = []
     bases = [0]
     for number in range(STEPS):
         if number in WAITS:
             steps.append(("wait_for_locks",))
+        if has_restarts and number in RESTARTS:
+            steps.append(("restart",))
         member, kind = rng.randrange(2), rng.random()
         acks = []
         position = rng.randrange(max(end, 1))
@@ -159,38 +213,46 @@ def schedule(seed: int) -> tuple[bool, list[tuple[Any, ...]]]:
     return rng.random() < 0.5, steps
 
 
-async def played(address: str, seed: int) -> list[Any]:
-    """Play a schedule on a broker; return its steps with their answers."""
-    is_committed, steps = schedule(seed)
-    stage = Stage(address)
-    async with stage.first, stage.second:
-        await stage.prepare(is_committed=is_committed)
-        for step in steps:
-            await stage.step(*step)
-    return stage.answers
+async def played(address: str, seed: int, restarts: Restarts) -> Stage:
+    """Play a schedule on a broker; the stage has its steps with their answers."""
+    is_committed, steps = schedule(seed, has_restarts=restarts.command is not None)
+    stage = Stage(address, restarts)
+    try:
+        async with stage.first, stage.second:
+            await stage.prepare(is_committed=is_committed)
+            for step in steps:
+                await stage.step(*step)
+    except BaseException:
+        await restarts.abort()
+        raise
+    return stage
 
 
-async def differing(kafka: str, ours: str, seed: int) -> str | None:
-    """Return the first difference of a seed; None if there is none."""
-    theirs, own = await asyncio.gather(played(kafka, seed), played(ours, seed))
-    for number, (left, right) in enumerate(zip(theirs, own, strict=True)):
+async def compared(kafka: str, ours: str, seed: int, restarts: Restarts) -> tuple[str | None, bool]:
+    """Return the first difference of a seed, None if there is none, and whether one of the brokers was too slow."""
+    theirs, own = await asyncio.gather(played(kafka, seed, restarts), played(ours, seed, restarts))
+    is_slow = theirs.is_slow or own.is_slow
+    for number, (left, right) in enumerate(zip(theirs.answers, own.answers, strict=True)):
         if left != right:
-            before = "\n".join(f"    {json.dumps(one)}" for one in theirs[:number])
-            return (
+            before = "\n".join(f"    {json.dumps(one)}" for one in theirs.answers[:number])
+            difference = (
                 f"seed {seed}, step {number}\n{before}\n    Kafka   {json.dumps(left)}\n    Diamant {json.dumps(right)}"
             )
-    return None
+            return difference, is_slow
+    return None, is_slow
 
 
-async def main(kafka: str, ours: str, seeds: range) -> int:
+async def main(kafka: str, ours: str, seeds: range, restart: str | None) -> int:
     """Compare all seeds, some at once; return the number of those that differ."""
-    different = 0
+    different = slow = 0
     for some in [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]:
-        for found in await asyncio.gather(*(differing(kafka, ours, seed) for seed in some)):
-            different += found is not None
-            if found is not None:
+        restarts = Restarts(restart, len(some))
+        for found, is_slow in await asyncio.gather(*(compared(kafka, ours, seed, restarts) for seed in some)):
+            slow += is_slow
+            if found is not None and not is_slow:
+                different += 1
                 print(found, flush=True)
-    print(f"{len(seeds)} schedules, {different} differ")
+    print(f"{len(seeds)} schedules, {different} differ, {slow} were too slow to tell")
     return different
 
 
@@ -199,6 +261,8 @@ if __name__ == "__main__":
     parser.add_argument("kafka")
     parser.add_argument("ours")
     parser.add_argument("--seeds", default="0-49")
+    parser.add_argument("--restart", help="a command that starts both brokers again")
     options = parser.parse_args()
     low, _, high = options.seeds.partition("-")
-    sys.exit(1 if asyncio.run(main(options.kafka, options.ours, range(int(low), int(high or low) + 1))) else 0)
+    seeds = range(int(low), int(high or low) + 1)
+    sys.exit(1 if asyncio.run(main(options.kafka, options.ours, seeds, options.restart)) else 0)
