@@ -10,22 +10,27 @@ import itertools
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.torture.librdkafka_client import BURST, DONE_S, PARTITIONS, PAUSE_S, SESSION_MS, tell
+from tests.torture.librdkafka_client import BURST, PARTITIONS, PAUSE_S, SESSION_MS, tell
 
 RETRY_MS = 100
+Started = TypeVar("Started", AIOKafkaConsumer, AIOKafkaProducer)
 
 
 async def produce(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
     """Send as an idempotent producer, burst after burst, each until it is acknowledged."""
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=RETRY_MS, request_timeout_ms=600_000
+    producer = await started(
+        lambda: AIOKafkaProducer(
+            bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=RETRY_MS, request_timeout_ms=600_000
+        ),
+        is_ended,
     )
-    await start(producer, is_ended)
     for number in itertools.count():
         if is_ended.is_set():
             break
@@ -42,19 +47,21 @@ async def produce(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event
 
 async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
     """Read, tell, commit."""
-    consumer = AIOKafkaConsumer(
-        topic,
-        bootstrap_servers=bootstrap,
-        group_id=name,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        isolation_level="read_committed",
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=500,
-        retry_backoff_ms=RETRY_MS,
-        fetch_max_wait_ms=100,
+    consumer = await started(
+        lambda: AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=name,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=500,
+            retry_backoff_ms=RETRY_MS,
+            fetch_max_wait_ms=100,
+        ),
+        is_ended,
     )
-    await start(consumer, is_ended)
     committed: dict[TopicPartition, int] = {}
     while not is_ended.is_set():
         with suppress(KafkaError):  # a rebalance, or the broker is gone: then it is read or committed again
@@ -78,12 +85,15 @@ async def pause(is_ended: asyncio.Event) -> None:
         await asyncio.wait_for(is_ended.wait(), PAUSE_S)
 
 
-async def start(client: AIOKafkaConsumer | AIOKafkaProducer, is_ended: asyncio.Event) -> None:
-    """Start it, as soon as the broker is there."""
-    async with asyncio.timeout(DONE_S):
-        while True:
-            with suppress(KafkaError):
-                return await client.start()
+async def started(new: Callable[[], Started], is_ended: asyncio.Event) -> Started:
+    """Return a started client, as soon as the broker is there: a new one for each attempt."""
+    while True:
+        client = new()
+        try:
+            await client.start()
+            return client
+        except KafkaError:
+            await client.stop()
             await pause(is_ended)
 
 
