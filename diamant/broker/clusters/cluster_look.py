@@ -24,6 +24,7 @@ DESCRIBE_CONFIGS = 32
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 OWN_SOURCE = 1
 """The config_source of a value that is set on the topic itself."""
+TIERED_CONFIG = "remote.storage.enable"
 TRANSACTION_TOPIC = "__transaction_state"
 BACKOFF_CONFIG, DEFAULT_BACKOFF_MS = "log.cleaner.backoff.ms", 15_000
 
@@ -142,9 +143,10 @@ def check_cleanable(topics: Iterable[SeenTopic]) -> None:
     for topic in topics:
         if topic.is_internal:
             raise NotPossible(f"topic {topic.name!r} belongs to the brokers: expected a topic of yours")
-        if (found := topic.configs.get("remote.storage.enable")) and found.value == "true":
+        if (found := topic.configs.get(TIERED_CONFIG)) and found.value == "true":
             raise NotPossible(
-                f"topic {topic.name!r} has tiered storage (remote.storage.enable): Kafka does not compact such topics"
+                f"topic {topic.name!r} has tiered storage ({TIERED_CONFIG}): Kafka does not compact such topics, so a tombstone "
+                f"removes nothing there; {_goes(topic)}, in remote storage, too"
             )
         if not topic.is_compacted:
             raise NotPossible(_not_compacted(topic))
@@ -156,12 +158,17 @@ def check_cleanable(topics: Iterable[SeenTopic]) -> None:
                 )
 
 
-def _not_compacted(topic: SeenTopic) -> str:
+def _goes(topic: SeenTopic) -> str:
     retention_ms = topic.number("retention.ms")
-    goes = f"its records go {retention_ms / 86_400_000:g} days after they were written" if retention_ms >= 0 else ""
+    if retention_ms < 0:
+        return "its records stay (retention.ms=-1)"
+    return f"its records go {retention_ms / 86_400_000:g} days after they were written"
+
+
+def _not_compacted(topic: SeenTopic) -> str:
     return (
         f"topic {topic.name!r} is not compacted (cleanup.policy={topic.configs['cleanup.policy'].value}), so a tombstone removes "
-        f"nothing there; {goes or 'its records stay (retention.ms=-1)'}. Kafka can only delete all records up to an offset "
+        f"nothing there; {_goes(topic)}. Kafka can only delete all records up to an offset "
         "(kafka-delete-records.sh), those of other keys as well"
     )
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
 
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedTopic, error_name
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.kafka_group import KafkaGroup, list_groups
 from diamant.broker.clusters.cluster_look import BROKER_RESOURCE, DESCRIBE_CONFIGS, TOPIC_RESOURCE
 from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.broker.inspection.audit_rules import (
     AuditFinding,
     number,
@@ -29,6 +32,9 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 from diamant.protocol.wire.apis import LIST_OFFSETS
 from diamant.words import counted, moment
+
+if TYPE_CHECKING:
+    from diamant.broker.client.json_types import OnProgress
 
 DESCRIBE_PRODUCERS = 61
 MAX_TIMESTAMP = -3
@@ -56,19 +62,23 @@ class AuditReport:
         return asdict(self)
 
 
-def audit(client: KafkaClient, names: Sequence[str], deadline_ms: int) -> AuditReport:
+def audit(
+    client: KafkaClient, names: Sequence[str], deadline_ms: int, on_progress: OnProgress | None = None
+) -> AuditReport:
     """Audit topics; without `names` all but internal ones. Raises KafkaRefusal for a missing topic, ConnectionFailed."""
-    return _Audit(client, deadline_ms).run(names)
+    return _Audit(client, deadline_ms, WorkProgress(inf, on_progress)).run(names)
 
 
 class _Audit:
-    def __init__(self, client: KafkaClient, deadline_ms: int) -> None:
+    def __init__(self, client: KafkaClient, deadline_ms: int, progress: WorkProgress) -> None:
         self._client = client
+        self._progress = progress
         self._report = AuditReport(time.time_ns() // 1_000_000, deadline_ms)
         self._leaders: dict[int, list[Place]] = {}
 
     def run(self, names: Sequence[str]) -> AuditReport:
         report = self._report
+        self._progress.stage("looking at the cluster")
         topics = [one for one in self._client.topics(names or None) if names or not one.is_internal]
         report.topics, report.partitions = len(topics), sum(len(topic.partitions) for topic in topics)
         configs = self._configs([topic.name for topic in topics])
@@ -82,13 +92,14 @@ class _Audit:
                     self._leaders.setdefault(one.leader, []).append((topic.name, one.number))
         if compacted:
             self._brokers()
+            self._progress.stage("looking at transactions and offsets")
             self._transactions({topic.name for topic in compacted})
             starts, ends = self._offsets(compacted, EARLIEST), self._offsets(compacted, LATEST)
             self._idle(compacted, configs, starts, ends)
+            self._progress.stage("looking at groups")
             self._groups(compacted, configs, ends)
-            for topic in compacted:
-                if len(topic.partitions) > 1:
-                    self._stranded(topic, starts, ends)
+            counts = {topic.name: len(topic.partitions) for topic in compacted}
+            self._stranded({name: count for name, count in counts.items() if count > 1}, starts, ends)
         report.findings.sort(key=lambda one: (one.topic, -1 if one.partition is None else one.partition, one.kind))
         return report
 
@@ -99,7 +110,7 @@ class _Audit:
                 {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None}
                 for name in names[at : at + TOPICS_AT_ONCE]
             ]
-            for one in self._client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": asked})["results"]:
+            for one in self._client.ask_any(DESCRIBE_CONFIGS, {"resources": asked})["results"]:
                 if one["error_code"]:
                     self._hidden(f"configurations of topic {one['resource_name']}", one["error_code"])
                 else:
@@ -175,6 +186,7 @@ class _Audit:
             self._report.not_visible.append(str(error))
             return
         for name in names:
+            self._progress.check()
             try:
                 committed = KafkaGroup(self._client, name).committed()
             except KafkaRefusal as error:
@@ -189,9 +201,15 @@ class _Audit:
                     self._find("unread-tombstones", place[0], text, place[1], visibility=BOUNDED)
 
     def _stranded(
-        self, topic: LedTopic, starts: Mapping[Place, tuple[int, int]], ends: Mapping[Place, tuple[int, int]]
+        self,
+        counts: Mapping[str, int],
+        starts: Mapping[Place, tuple[int, int]],
+        ends: Mapping[Place, tuple[int, int]],
     ) -> None:
-        """Find keys that producers now write to other partitions, from a sample of each partition's first records."""
+        """Find keys that producers now write to other partitions, from a sample of each partition's first records.
+
+        `counts`: the topics, with their numbers of partitions.
+        """
 
         def take(one: Stretch, data: memoryview) -> None:
             keys = {
@@ -201,8 +219,8 @@ class _Audit:
                 for record in iter_records(data, position)
                 if record.key is not None
             }
-            if text := stranded_text(one.partition, keys, len(topic.partitions)):
-                self._find("stranded-keys", topic.name, text, one.partition, visibility=BOUNDED)
+            if text := stranded_text(one.partition, keys, counts[one.topic]):
+                self._find("stranded-keys", one.topic, text, one.partition, visibility=BOUNDED)
 
         samples = [
             Stretch(
@@ -214,11 +232,12 @@ class _Audit:
                 patience_s=0.0,
                 is_sample=True,
             )
-            for leader, places in self._by_leader({topic.name})
+            for leader, places in self._by_leader({*counts})
             for place in places
             if place in starts and place in ends
         ]
-        read_stretches(self._client, samples, take)
+        self._progress.reading("sampling keys", samples)
+        read_stretches(self._client, samples, take, self._progress.check)
         self._report.not_visible += [f"records of {one.name}: {one.problem}" for one in samples if one.problem]
 
     # -- requests --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
-from diamant.broker.clusters.cluster_look import configs_of
+from diamant.broker.clusters.cluster_look import TIERED_CONFIG, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config
@@ -30,6 +30,9 @@ from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.segments.log_config import LogConfig
 
+_TIERED = (
+    f"tiered storage ({TIERED_CONFIG}): records in remote storage are not looked at, and go by their retention alone"
+)
 _BOUNDED = {explanation.DIRTY_RATIO, explanation.WAITS_FOR_ROUND, explanation.BEHIND}
 _NOT_SEEN = Gate(
     explanation.NOT_SEEN,
@@ -70,6 +73,8 @@ def explain(
     found = [
         _explained(client, log, config, now_ms, with_records=key is not None or offset is not None) for log in logs
     ]
+    if configs.get(TIERED_CONFIG) == "true":
+        found = [replace(one, problems=(*one.problems, _TIERED)) for one in found]
     if key is not None:
         found = with_stranded(key, found, len(led))
     return {

@@ -10,9 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
+from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import LedPartition, LedTopic
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.inspection.audit_rules import homes, replica_findings, stranded_text, topic_findings
+from diamant.broker.inspection.cluster_audit import audit
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 
 DAY_MS = 86_400_000
@@ -106,6 +108,15 @@ def test_faults_are_found_from_outside(audited: AnyCluster) -> None:
     assert told["faulty", 0, "stranded-keys"]["visibility"] == "bounded"
     assert "late-readers" in told["faulty", 0, "unread-tombstones"]["text"]
     assert (done.exit_code, found["topics"], found["not_visible"]) == (3, 2, [])
+
+
+def test_the_progress_of_an_audit_is_shown(audited: AnyCluster) -> None:
+    """Partitions by the thousand take a while: each stage is told, and how much of the samples is read."""
+    seen: list[JsonObject] = []
+    assert audit(audited.client, ["faulty"], DAY_MS, seen.append).topics == 1
+    assert seen[0]["stage"] == "looking at the cluster"
+    assert {"looking at groups", "sampling keys"} <= {one["stage"] for one in seen}
+    assert {one["unit"] for one in seen if one["stage"] == "sampling keys"} <= {"", "offsets"}
 
 
 def test_sound_topic_has_no_finding_and_a_missing_one_is_an_error(audited: AnyCluster) -> None:

@@ -14,7 +14,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
-from diamant.broker.clusters.cluster_look import now_ms
+from diamant.broker.clusters.cluster_look import DESCRIBE_CONFIGS, TIERED_CONFIG, now_ms
 from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.lowered_configs import INCREMENTAL_ALTER_CONFIGS
 from diamant.broker.clusters.operations import compact, erase, resume
@@ -22,6 +22,8 @@ from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.broker.errors import NotPossible
+from diamant.broker.inspection.cluster_audit import audit
+from diamant.broker.inspection.cluster_explanation import explain
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import AnyCluster, diamant, open_works
 from tests.broker.clusters.real_kafka import real_kafka
@@ -123,6 +125,39 @@ def test_a_policy_that_refuses_all_changes_ends_it_before_the_first(cluster: Any
             run(client, register, name)
         assert len(cluster.held(name)) == 3
     assert open_works(register) == []
+
+
+class Tiered(KafkaClient):
+    """A client of a cluster whose topics have tiered storage, which Kafka allows with the policy delete only."""
+
+    def ask_any(self, api_key: int, fields: Fields) -> Fields:
+        """Ask, and say so in the configurations."""
+        answer = super().ask_any(api_key, fields)
+        if api_key != DESCRIBE_CONFIGS:
+            return answer
+        tiered = {"name": TIERED_CONFIG, "value": "true", "config_source": 1}
+        results = [
+            {**one, "configs": [*(each for each in one["configs"] if each["name"] != TIERED_CONFIG), tiered]}
+            for one in answer["results"]
+        ]
+        return {**answer, "results": results}
+
+
+def test_tiered_storage_is_told_by_each_verb(cluster: AnyCluster, register: Register) -> None:
+    """Nothing is compacted there, so an erasure and a compaction are refused; an explanation names what it has not seen."""
+    name = cluster.create("tiered", cleanup_policy="delete", retention_ms=str(WEEK_MS))
+    cluster.produce(name, [(KEY, b"1")])
+    with Tiered(cluster.bootstrap, timeout_s=PATIENCE_S) as client:
+        with pytest.raises(
+            NotPossible, match=f"tiered storage .{TIERED_CONFIG}.*go 7 days after.*in remote storage, too"
+        ):
+            run(client, register, name)
+        with pytest.raises(NotPossible, match="does not compact such topics"):
+            compact(client, name, timeout_s=TIMEOUT_S, register=register)
+        (part,) = explain(client, name, key=KEY)["partitions"]
+        assert "records in remote storage are not looked at" in str(part["problems"])
+        assert {one.kind for one in audit(client, [name], 30 * WEEK_MS).findings} >= {"remote-storage"}
+    assert not [*register.all()]
 
 
 def test_a_dead_cleaner_is_told_and_everything_put_back(tmp_path: Path, register: Register) -> None:

@@ -15,6 +15,7 @@ from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_NOT_SO, fail, note
 from diamant.broker.commands.terminal.files import visible
+from diamant.broker.commands.terminal.progress_text import LiveProgress, progress_text
 from diamant.broker.commands.terminal.remote import OutputFile, duration
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.duration import duration_text
@@ -49,7 +50,8 @@ def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: 
     """
     from diamant.broker.inspection.cluster_audit import audit as run
 
-    report = run(client, topics, deadline_ms)
+    with LiveProgress(is_shown=not as_json) as live:
+        report = run(client, topics, deadline_ms, lambda progress: live.show(progress_text(progress)))
     if as_json:
         click.echo(json.dumps(report.to_fields()))
     else:
