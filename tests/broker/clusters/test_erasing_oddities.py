@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from diamant.broker.client.json_types import JsonObject
-from diamant.broker.client.kafka_client import KafkaRefusal
+from diamant.broker.client.kafka_client import KafkaRefusal, LedPartition
+from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.cluster_look import look
+from diamant.broker.clusters.cluster_look import ConfigValue, SeenTopic, check_cleanable, look
 from diamant.broker.clusters.operations import erase, restore, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import TimeIsUp
 from diamant.broker.errors import NotFound, NotPossible
+from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 from tests.broker.clusters.open_transaction import OpenTransaction
 
@@ -205,7 +207,18 @@ def test_topics_that_no_erasure_is_possible_on(cluster: AnyCluster, register: Re
         run(cluster, register, "missing")
     with pytest.raises(NotPossible, match=r"not compacted \(cleanup.policy=delete\).*7 days"):
         run(cluster, register, "deletes")
+    KafkaGroup(cluster.client, "readers").commit({("deletes", 0): 0})
+    with pytest.raises(NotPossible, match="'__consumer_offsets' belongs to the brokers: expected a topic of yours"):
+        run(cluster, register, "__consumer_offsets")
     assert open_works(register) == []
+
+
+def test_a_partition_without_a_leader_ends_it_before_the_first_change() -> None:
+    """The error names the brokers that have its replicas, one of which has to be started."""
+    led = LedPartition(3, -1, (2, 4), (4,), int(ErrorCode.LEADER_NOT_AVAILABLE))
+    topic = SeenTopic("users", "", False, (led,), None, {"cleanup.policy": ConfigValue("compact", is_own=True)})
+    with pytest.raises(NotPossible, match="users-3 has no leader; its replicas are on brokers 2, 4: start one of them"):
+        check_cleanable([topic])
 
 
 def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:
