@@ -7,7 +7,7 @@ the answers that it gets are Kafka's:
   read all within `PATIENCES_S` start over.
 - An abort whose partitions were refused by a former coordinator is sent to the present one, for which nothing is open:
   INVALID_TXN_STATE, fatal to the producer. So there is another producer, which fences it.
-- Requests that time out are sent again in other batches: OUT_OF_ORDER_SEQUENCE_NUMBER, fatal too. So again another producer.
+- Records of requests that timed out are sent again in other batches: OUT_OF_ORDER_SEQUENCE_NUMBER, fatal too. So again.
 - A member that was fenced while it waits joins again with partitions: INVALID_REQUEST, fatal. So members start over.
 - An abort does not end if the connection of a record in flight is cut. So it is called again after `CALL_S`.
 - A join waits for a request for metadata that was lost with its broker. So metadata is asked for several times a second.
@@ -61,6 +61,8 @@ class Written(NamedTuple):
     stored: set[str]
     """Acknowledged or committed."""
     aborted: set[str]
+    unknown: list[set[str]]
+    """Transactions whose commit was not answered: each is there as a whole, or not at all."""
 
 
 class Writer(Protocol):
@@ -78,7 +80,7 @@ class IdempotentWriter:
 
     def write(self, topic: str, choice: random.Random, is_over: threading.Event) -> Written:
         """As `Writer`. AssertionError: a record was refused."""
-        written, errors, numbers = Written(set(), set()), list[KafkaError](), itertools.count()
+        written, errors, numbers = Written(set(), set(), []), list[KafkaError](), itertools.count()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is not None:
@@ -109,7 +111,7 @@ class TransactionalWriter:
 
     def write(self, topic: str, choice: random.Random, is_over: threading.Event) -> Written:
         """As `Writer`."""
-        written, numbers = Written(set(), set()), itertools.count()
+        written, numbers = Written(set(), set(), []), itertools.count()
         while not is_over.is_set():
             self._producer.begin_transaction()
             values = [f"{self._name}-{number}" for number in itertools.islice(numbers, choice.randrange(1, 10))]
@@ -117,11 +119,15 @@ class TransactionalWriter:
                 for value in values:
                     self._producer.produce(topic, value)
                     self._producer.poll(choice.random() * 0.005)
-            (written.stored if self._end(choice.random() < 0.7) else written.aborted).update(values)
+            is_committed = self._end(choice.random() < 0.7)
+            if is_committed is None:
+                written.unknown.append(set(values))
+            else:
+                (written.stored if is_committed else written.aborted).update(values)
         return written
 
-    def _end(self, is_commit: bool) -> bool:
-        """End the transaction, and return whether it was committed."""
+    def _end(self, is_commit: bool) -> bool | None:
+        """End the transaction, and return whether it was committed; None if a fatal error leaves that open."""
         try:
             if is_commit:
                 _retried(lambda: self._producer.commit_transaction(CALL_S))
@@ -131,11 +137,10 @@ class TransactionalWriter:
             error = raised.args[0]
             if is_commit and error.txn_requires_abort():
                 return self._end(False)
-            codes = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, *(() if is_commit else (KafkaError.INVALID_TXN_STATE,))}
-            if not error.fatal() or error.code() not in codes:
+            if not error.fatal():
                 raise
             self._producer = self._start()
-            return False
+            return None if is_commit else False
         return is_commit
 
 
@@ -303,6 +308,10 @@ class Clients:
         aborted = set[str]().union(*(one.aborted for one in written))
         in_log = self._in_log()
         values = Counter(_text(message) for message in in_log)
+        for transaction in itertools.chain(*(one.unknown for one in written)):
+            found = transaction & values.keys()
+            assert found in (set(), transaction), (self._topic, "in part", found, transaction)
+            stored |= found
         assert values.keys() == stored, (self._topic, "lost or not committed", values.keys() ^ stored)
         assert values.total() == len(values), (self._topic, "twice", values.most_common(10))
         last, ends = dict[tuple[str, int], int](), dict[int, int]()
@@ -323,6 +332,8 @@ class Clients:
             assert time.monotonic() < until_s, (self._topic, "not read", at_end)
             for message in self._reader.consume(500, 0.05):
                 error = message.error()
+                if message.topic() != self._topic:
+                    continue  # of the schedule before
                 if error is None:
                     found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
