@@ -31,7 +31,7 @@ from diamant.storage import names
 from diamant.storage.directory.log_directory import Deletions, LogDirectory
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
-from diamant.storage.kraft.features import RELEASES
+from diamant.storage.kraft.features import MIN_INSYNC_REPLICAS, RELEASES
 from diamant.storage.kraft.metadata_log import MetadataLog
 from diamant.storage.kraft.opening import OtherBroker, open_metadata_log
 from diamant.storage.log.log import Log
@@ -289,6 +289,7 @@ def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> Metad
         rack=own.rack,
         others=others,
         features=RELEASES[config.diamant_release_version],
+        min_insync_replicas=str(config.topic_default(MIN_INSYNC_REPLICAS)),
         snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
         snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
     )

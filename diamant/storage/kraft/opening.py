@@ -130,6 +130,15 @@ def _objections(
                 yield (f"{topic.name}-{partition.partition_id} has replicas {partition.replicas}, expected {expected}")
 
 
+def _made_directory(env: Env, path: str) -> str:
+    """Return the directory of the metadata log; make it if the log directory was formatted for voters, but never started."""
+    directory = metadata_directory(path)
+    if not env.is_dir(directory):
+        env.make_dirs(directory)
+        env.sync_dir(path)
+    return directory
+
+
 class OtherBroker(NamedTuple):
     """A further broker of this process, to be registered beside this node."""
 
@@ -149,15 +158,16 @@ def open_metadata_log(
     rack: str | None = None,
     others: Sequence[OtherBroker] = (),
     features: Mapping[str, int] = RELEASES[DEFAULT_RELEASE],
+    min_insync_replicas: str = "1",
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
     """Open the metadata log of the log directory `path`; format a new directory first. Blocks.
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
-    protocol)`. `controller_endpoint` and `features` are those of a new directory; `directory_id` too, and must match that of
-    an existing one. `others`: the further brokers of this process. A snapshot is due after `snapshot_bytes` of records or after
-    `snapshot_interval_ms`, 0 for never.
+    protocol)`. `controller_endpoint`, `features` and `min_insync_replicas` are those of a new directory; `directory_id` too, and
+    must match that of an existing one. `others`: the further brokers of this process. A snapshot is due after `snapshot_bytes`
+    of records or after `snapshot_interval_ms`, 0 for never.
 
     StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
     Raises CorruptLog if it is damaged.
@@ -175,14 +185,10 @@ def open_metadata_log(
             features=features,
         )
     check_owner(path, properties, node_id, directory_id)
-    directory = metadata_directory(path)
-    if not env.is_dir(directory):
-        # Formatted for voters from the configuration, but never started.
-        env.make_dirs(directory)
-        env.sync_dir(path)
+    directory = _made_directory(env, path)
     check_topic_id(env, directory)
     loaded, epoch = _load(env, directory)
-    first = bootstrap_records(env, path, loaded, features)
+    first = bootstrap_records(env, path, loaded, features, min_insync_replicas)
     broker_ids = (node_id, *(other.broker_id for other in others))
     check_writable(directory, loaded, properties, first, broker_ids)
     log = MetadataLog(

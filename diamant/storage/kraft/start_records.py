@@ -37,10 +37,13 @@ from diamant.storage.kraft.snapshot import decode_snapshot
 _BOOTSTRAP_NAME = "Bootstrap records"
 
 
-def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata, features: Mapping[str, int]) -> list[MetadataRecord]:
+def bootstrap_records(
+    env: Env, path: str, loaded: LoadedMetadata, features: Mapping[str, int], min_insync_replicas: str
+) -> list[MetadataRecord]:
     """Return the records of the first start in the log directory `path`, as one transaction; none for a later start.
 
-    They are the features with which the directory was formatted, `features` if it names none.
+    They are the features with which the directory was formatted, `features` if it names none. With ELR, `min_insync_replicas`
+    becomes that of the cluster.
     """
     # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
     if not (loaded.is_empty or (loaded.has_open_transaction and loaded.image.is_empty)):
@@ -56,7 +59,9 @@ def bootstrap_records(env: Env, path: str, loaded: LoadedMetadata, features: Map
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
         # Like QuorumController: with ELR the minimum of in-sync replicas is a setting of the cluster, not of each broker.
         records.append(
-            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value="1")
+            ConfigRecord(
+                resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=min_insync_replicas
+            )
         )
     if levels[METADATA_VERSION] < FIRST_WITH_TRANSACTIONS:
         return records

@@ -78,10 +78,14 @@ async def test_a_broker_that_goes_down_loses_its_leaders() -> None:
             assert await produce_code(again, 0) == NOT_LEADER
 
 
-async def test_too_few_replicas_in_sync_stop_acks_all() -> None:
-    """With one of three in sync, min.insync.replicas=2 refuses acks=all before anything is written, but not acks=1."""
-    async with several() as (broker, wires):
-        await create(wires[0], factor=3, min_insync_replicas="2")
+@pytest.mark.parametrize("of_topic", [True, False])
+async def test_too_few_replicas_in_sync_stop_acks_all(of_topic: bool) -> None:
+    """With one of three in sync, min.insync.replicas=2 refuses acks=all before anything is written, but not acks=1.
+
+    Set for the broker, it is that of the cluster from the first start on, as a controller makes it.
+    """
+    async with several(properties={} if of_topic else {"min.insync.replicas": "2"}) as (broker, wires):
+        await create(wires[0], factor=3, **({"min_insync_replicas": "2"} if of_topic else {}))
         assert await produce_code(wires[0]) == 0
         take_down(broker, 2)
         assert await produce_code(wires[0]) == 0
