@@ -138,12 +138,12 @@ async def test_a_cleaner_that_stops_before_its_callers(broker: Broker, wire: Wir
 async def test_no_more_calls_than_are_allowed(broker: Broker, wire: WireClient, gate: Gate) -> None:
     """Beyond the limit a call is refused, and accepted again when others have ended."""
     await fill(wire)
-    calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(MAX_CALLS)]
-    await wait_until(gate.begun.is_set)
+    calls = [asyncio.ensure_future(broker.compact("t")) for _ in range(MAX_CALLS + 1)]
+    refused, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     with pytest.raises(TooMany, match=f"{MAX_CALLS} calls are waiting"):
-        await broker.compact("t")
+        await asyncio.gather(*refused)
     gate.opened.set()
-    await asyncio.gather(*calls)
+    await asyncio.gather(*waiting)
     await broker.compact("t")
 
 
