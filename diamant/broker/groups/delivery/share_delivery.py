@@ -203,10 +203,13 @@ class ShareDelivery:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         partition = self.find(key)
         state = partition.state
-        lock_ends_ms = self._node.env.clock.now_ms() + self.value_of(key.group_id, LOCK_DURATION_MS)
+        lock_ends_ms = None
+        if self.text_of(key.group_id, RENEW) == "true":
+            lock_ends_ms = self._node.env.clock.now_ms() + self.value_of(key.group_id, LOCK_DURATION_MS)
         limit = self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         done = acknowledge(state, member_id, batches, limit, lock_ends_ms)
-        self._watch_lock(key, lock_ends_ms)
+        if lock_ends_ms is not None:
+            self._watch_lock(key, lock_ends_ms)
         try:
             self._persist(partition, done.changes)
         except REQUEST_ERRORS:

@@ -73,11 +73,12 @@ def acknowledge(
     member_id: str,
     batches: Sequence[AcknowledgementBatch],
     max_deliveries: int,
-    lock_ends_ms: int,
+    lock_ends_ms: int | None,
 ) -> Acknowledged:
     """Change the state of records that the member holds.
 
-    `lock_ends_ms`: of renewed locks. KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
+    `lock_ends_ms`: of renewed locks; None: the group may not renew any.
+    KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
     """
     acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
     done = Acknowledged(acknowledging.changes, acknowledging.before)
@@ -97,7 +98,9 @@ def acknowledge(
 class _Acknowledging:
     """The acknowledgement of one partition's batches in progress."""
 
-    def __init__(self, partition: SharePartition, member_id: str, max_deliveries: int, lock_ends_ms: int) -> None:
+    def __init__(
+        self, partition: SharePartition, member_id: str, max_deliveries: int, lock_ends_ms: int | None
+    ) -> None:
         self._partition = partition
         self._member_id = member_id
         self._max_deliveries = max_deliveries
@@ -145,6 +148,8 @@ class _Acknowledging:
         if run.member_id != self._member_id:
             raise _not_held("Member is not the owner of offset")
         if kind is AcknowledgeType.RENEW:
+            if self._lock_ends_ms is None:
+                raise _not_held("Renewing acquisition locks is not enabled for the group.")
             return run._replace(lock_ends_ms=self._lock_ends_ms)
         state = _STATES[kind]
         if state is RecordState.AVAILABLE and run.delivery_count >= self._max_deliveries:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, RENEW, ShareDelivery
+from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, ShareDelivery
 from diamant.broker.groups.delivery.share_sessions import RequestedSession
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
 from diamant.broker.groups.share.simple_assignor import Place
@@ -74,7 +74,6 @@ def acknowledged(
 ) -> dict[Place, Outcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
     group_id, member_id = asked.key
-    may_renew = is_renewing(request) and delivery.text_of(group_id, RENEW) == "true"
     outcome: dict[Place, Outcome] = {}
     for place, partition in places_of(request.topics):
         batches = [
@@ -87,7 +86,7 @@ def acknowledged(
             continue
         try:
             check_readable(topics, context, place)
-            check_form(batches, may_renew=may_renew)
+            check_form(batches, may_renew=is_renewing(request))
             delivery.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
             outcome[place] = DONE
         except REQUEST_ERRORS as error:

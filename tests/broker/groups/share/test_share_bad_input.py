@@ -14,10 +14,13 @@ from tests.broker.groups.share.share_requests import (
     ACCEPT,
     REJECT,
     RELEASE,
+    RENEW,
     SHARE_GROUP_HEARTBEAT,
+    Acks,
     ShareMemberClient,
     acquired,
     code,
+    configure,
     plain,
 )
 from tests.broker.groups.share.test_share_wire import ONE_STATE_PARTITION, member, sharing, window
@@ -204,3 +207,23 @@ async def test_a_thousand_members_share_one_partition() -> None:
         assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
         given = [acquired(await one.fetch(share_acquire_mode=1, max_records=1, wait_ms=0)) for one in members]
         assert given == [[[offset, offset, 1]] for offset in range(count)]
+
+
+async def test_a_group_without_renewals_refuses_one_and_keeps_all_as_it_was() -> None:
+    """The record's state is wrong, not the request; the batches beside it are not acknowledged either. As in Kafka 4.3.1."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        await configure(wire, "g", share_renew_acknowledge_enable="false")
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 10)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 9, 1]]
+        refusal = "Renewing acquisition locks is not enabled for the group."
+        acks: Acks
+        for acks in ([(0, 0, [RENEW])], [(1, 1, [ACCEPT]), (2, 2, [RENEW])], [(3, 4, [ACCEPT, RENEW])]):
+            answer = plain(await one.acknowledge(acks, is_renew_ack=True))
+            assert answer == [0, None, [[0, ErrorCode.INVALID_RECORD_STATE, refusal]]]
+        assert code(await one.acknowledge([(1, 1, [ACCEPT]), (3, 3, [ACCEPT])])) == 0
+        answer = plain(await one.acknowledge([(1, 1, [RENEW])], is_renew_ack=True))
+        refusal = "The offset cannot be acknowledged. The offset is not acquired."
+        assert answer == [0, None, [[0, ErrorCode.INVALID_RECORD_STATE, refusal]]]
+        assert code(await one.acknowledge([(5, 5, [RENEW])])) == ErrorCode.INVALID_REQUEST
