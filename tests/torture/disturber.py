@@ -52,7 +52,7 @@ def choose(rng: random.Random) -> Disturbance:
     kinds = {
         "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
         "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-        "clock": 2, "few descriptors": 2,
+        "clock": 2, "few descriptors": 2, "kill in a swap": 3,
     }  # fmt: skip
     (name,) = rng.choices([*kinds], weights=[*kinds.values()])
     match name:
@@ -60,6 +60,8 @@ def choose(rng: random.Random) -> Disturbance:
             rule = Rule(FILES | Op.SEND | Op.RECEIVE, Kind.KILL, 1, skip=rng.randrange(500))
         case "kill at a change":
             rule = Rule(_some(rng, CHANGES), Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(1, 7)))
+        case "kill in a swap":
+            rule = Rule(Op.RENAME, Kind.KILL, 1, skip=rng.randrange(4), part=rng.choice((".cleaned", ".swap", ".log")))
         case "torn write":
             rule = Rule(Op.WRITE, Kind.TORN, 1, skip=rng.randrange(1 << rng.randrange(1, 8)))
         case "kill another process":
