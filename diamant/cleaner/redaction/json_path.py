@@ -2,7 +2,7 @@ r"""Paths into keys and values for a redaction: what counts as JSON, what a path
 
 A value in the frame of a serializer (`values/framing.py`) is decoded by its schema, and the path leads through the result. If the
 schema cannot be had, or the bytes do not fit it, the value is UNDECIDED unless no schema could make it match: a text is in the
-bytes as UTF-8, unless it may be the symbol of an enum, a UUID, a number or a date. A payload that is JSON needs no schema.
+bytes as UTF-8, unless it may be the symbol of an enum, a UUID, a date or a time. A payload that is JSON needs no schema.
 
 JSON is UTF-8 (RFC 8259), with or without a byte order mark. `NaN`, `Infinity` and control characters in texts are accepted; the
 former equal nothing.
@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from diamant.cleaner.values.framing import MAY_BE_COMPRESSED, Frame
+from diamant.cleaner.values.framing import Frame, may_be_compressed
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown, is_equal
 
 NO: Final = 0
@@ -53,8 +53,8 @@ _OPENING = frozenset('{["')
 """First characters of a text that may be JSON with nested values."""
 MAX_ROUNDS = 32
 """Rounds of resolving escapes. In texts written by programs each round halves the backslashes; others might never end."""
-_MAY_BE_CODED = re.compile(r"[\w:.+-]*")
-"""Texts that need not stand in the bytes of Avro or Protobuf: symbols of enums, UUIDs, numbers, dates."""
+_MAY_BE_CODED = re.compile(r"|[^\W\d]\w*|[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*")
+"""Texts that need not stand in the bytes of Avro or Protobuf: the empty one, symbols of enums, UUIDs, dates and times."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
 """Encodings and start positions: an odd number of bytes may precede a text."""
 
@@ -69,9 +69,11 @@ class JsonPath:
     """The value to match: str, Decimal, bool, None, or EXISTS."""
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
     """For each text that must occur, its encoded forms without escapes."""
+    _escape: re.Pattern[bytes] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
+        object.__setattr__(self, "_escape", _escape_in(self._texts))
 
     @property
     def _texts(self) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ class JsonPath:
 
     def may_be_in(self, data: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
-        return self._may_be_json(data) or self._may_be_coded(data)
+        return self._may_be_coded(data) or all(any(form in data for form in forms) for forms in self._forms)
 
     def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
         """Return YES, NO or UNDECIDED for a value. `frame`: its frame, which `decode` decodes, or raises Undecodable."""
@@ -95,14 +97,18 @@ class JsonPath:
         return self.found_in(root)
 
     def _may_be_json(self, data: bytes) -> bool:
-        return b"\\" in data or all(any(form in data for form in forms) for forms in self._forms)
+        return all(any(form in data for form in forms) for forms in self._forms) or self._is_escaped(data)
 
     def _may_be_coded(self, data: bytes) -> bool:
         """Tell whether these bytes, by some schema, may hold the literal. The names of fields are in the schema."""
         text = self.literal
         if not isinstance(text, str) or _MAY_BE_CODED.fullmatch(text):
             return True
-        return text.encode() in data or b"\\" in data or MAY_BE_COMPRESSED.search(data) is not None
+        return text.encode() in data or self._is_escaped(data) or may_be_compressed(data)
+
+    def _is_escaped(self, data: bytes) -> bool:
+        """Tell whether a text may be hidden by escapes. Most batches have a byte like a backslash among their lengths."""
+        return self._escape.search(data) is not None
 
     def found_in(self, root: Any) -> int:
         """Follow the path, also in JSON within texts."""
@@ -188,6 +194,18 @@ def _no_number(_name: str) -> _NoNumber:
 DECODER = json.JSONDecoder(
     object_pairs_hook=Object, parse_float=_number, parse_int=_number, parse_constant=_no_number, strict=False
 )
+
+
+def _escape_in(texts: Sequence[str]) -> re.Pattern[bytes]:
+    """Return what every escape has that can hide a character of some texts, or a backslash of a further round.
+
+    By its number, as itself, or as a pair of backslashes; in UTF-16 a zero follows each byte.
+    """
+    said = "".join(texts)
+    if not said.isascii() or any(one < " " for one in said):
+        return re.compile(rb"\\")  # also `\n` and its like, short octal numbers, other bytes of UTF-16
+    own = b"".join(re.escape(one.encode()) for one in sorted({*said}))
+    return re.compile(rb"\\\x00?(?:[uUxX\\" + own + rb"]|[0-7]\x00?[0-7])")
 
 
 def _text(node: str | bytes) -> str:

@@ -28,7 +28,8 @@ SchemaName: TypeAlias = tuple[str, int | UUID]
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 """Limit of a value that is compressed in its frame."""
 
-MAY_BE_COMPRESSED = re.compile(rb"\x03\x05.{16}\x78", re.DOTALL)
+_COMPRESSED_HEAD = b"\x03\x05"
+_COMPRESSED = re.compile(_COMPRESSED_HEAD + rb".{16}\x78", re.DOTALL)
 """Occurs wherever a frame of AWS Glue has a compressed payload."""
 
 _HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
@@ -97,3 +98,8 @@ def _in_header(header: bytes, data: bytes) -> Frame | None:
     if header[0] == _HEADER_VERSION_GUID and len(header) >= 17:
         return Frame((GUID, UUID(bytes=header[1:17])), data, 0, prefix=header[17:])
     return None
+
+
+def may_be_compressed(data: bytes) -> bool:
+    """Tell whether these bytes may hold a frame with a compressed payload. The first test is much quicker."""
+    return _COMPRESSED_HEAD in data and _COMPRESSED.search(data) is not None

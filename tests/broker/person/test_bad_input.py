@@ -96,7 +96,7 @@ async def test_of_two_requests_at_once_one_is_carried_out(shop: Broker) -> None:
 
 async def test_records_that_cannot_be_decoded_hold_their_topic_alone(shop: Broker) -> None:
     """Cut off JSON with the person's number, a frame whose schema is missing; null bytes and keyless ones hold nothing."""
-    for value in (order(ADA, 11)[:-5], b"\0\0\0\0\x07\x02"):
+    for value in (order(ADA, 11)[:-5], b"\0\0\0\0\x07\x16" + ADA.encode()):
         await shop.produce("orders", value)
     done = await shop.person.forget({"customer_id": ADA}, MAP, **WHY, now=True)
     problems = {row["topic"]: row["problem"] for row in done.certificate["topics"]}

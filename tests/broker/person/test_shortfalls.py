@@ -94,7 +94,7 @@ async def test_topics_that_no_identifier_leads_to_are_named(shop: Broker) -> Non
 
 async def test_a_part_that_certifies_nothing_gives_its_reasons(shop: Broker) -> None:
     """A record that cannot be decoded may be the person's: the row says so."""
-    await shop.produce("orders", b"\0\0\0\0\x07\x02")
+    await shop.produce("orders", b"\0\0\0\0\x07\x16" + ADA.encode())
     done = await shop.person.forget({"customer_id": ADA}, orders_map(do="remove-record"), reason=WHY)
     assert done.state == "not-certified"
     [row] = done.certificate["topics"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -206,6 +207,24 @@ def test_escapes_of_other_languages_hide_nothing(written: bytes) -> None:
     assert judge(where, record(name + written)) == UNDECIDED
     assert parse_where(where).may_be_in(name + written)
     assert judge(where, record(name + written.replace(b"e", b"f"))) == NO
+
+
+@pytest.mark.parametrize("text", ["customer-42", "ada@example.com", "+41791234567", "4711"])
+def test_a_large_batch_without_the_text_is_passed_over(text: str) -> None:
+    """Although its lengths and deltas have a byte that is a backslash, and although values could be Avro."""
+    records = [record(b'{"customer": "bob-%d", "n": %d}' % (at, at), key=b"k%015d" % at) for at in range(500)]
+    batch = build_batch([one._replace(offset=at) for at, one in enumerate(records)])
+    payload = bytes(records_payload(batch, 0, parse_header(batch, 0)))
+    assert b"\\" in payload
+    where = parse_where(f'value.customer == "{text}"')
+    assert not where.may_be_in(payload)
+    assert where.may_be_in(payload.replace(b"bob-499", text.encode()))
+
+
+@pytest.mark.parametrize("text", ["GOLD", str(UUID(int=5)), "1815-12-10", "14:22:13.5", "2023-11-14T22:13:20Z", ""])
+def test_a_text_that_schemas_write_otherwise_passes_over_nothing(text: str) -> None:
+    """The symbol of an enum, a UUID, a date or a time may be in any bytes of Avro or Protobuf."""
+    assert parse_where(f'value.level == "{text}"').may_be_in(b"\0\0\0\0\7\2")
 
 
 def test_escapes_without_end_are_not_resolved_for_ever() -> None:
