@@ -6,13 +6,14 @@ The last file of a set is the schema: protoc and buf write a file after those th
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeAlias
 
 from diamant.cleaner.values.nodes import Undecodable, plain
 from diamant.cleaner.values.protobuf import ProtobufReader
-from diamant.cleaner.values.schemas import PROTOBUF, SchemaText
 
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -29,8 +30,9 @@ message Enum { optional string name = 1; repeated Symbol value = 2; }
 message Symbol { optional string name = 1; optional int32 number = 2; }
 message Options { optional bool map_entry = 7; }
 """
-_FIRST_MESSAGE = b"\0"
+_FIRST_MESSAGE, _SECOND_MESSAGE = b"\0", b"\2\2"
 """The message indexes that a `ProtobufReader` expects."""
+_BASE64 = re.compile(r"[\w+/]+=*\s*", re.ASCII)
 
 _LABELS = {2: "required", 3: "repeated"}
 _GROUP = 10
@@ -45,8 +47,8 @@ def _reader() -> ProtobufReader:
     return ProtobufReader(_DESCRIPTORS)
 
 
-def parse_descriptor_set(data: bytes) -> SchemaText:
-    """Return the schema in a set, with the files that it imports. Raises Undecodable."""
+def parse_descriptor_set(data: bytes) -> tuple[str, dict[str, str]]:
+    """Return the schema in a set as a `.proto` text, and the files that it imports by their names. Raises Undecodable."""
     try:
         files = _reader().read(_FIRST_MESSAGE + data)
         texts = {one["name"]: "\n".join(_file(one)) for one in plain(files)["file"]}
@@ -55,7 +57,18 @@ def parse_descriptor_set(data: bytes) -> SchemaText:
     if not texts:
         raise Undecodable("not a descriptor set, as protoc --descriptor_set_out --include_imports writes it")
     _, text = texts.popitem()
-    return SchemaText(PROTOBUF, text, texts)
+    return text, texts
+
+
+def source_of(text: str) -> str:
+    """Return a schema as a `.proto` text: itself, or a file descriptor in base64, as Confluent's Python client registers."""
+    if not _BASE64.fullmatch(text):
+        return text
+    try:
+        file = _reader().read(_SECOND_MESSAGE + base64.b64decode(text))
+        return "\n".join(_file(plain(file)))
+    except (Undecodable, KeyError, ValueError):
+        return text
 
 
 def _file(found: Fields) -> Iterator[str]:
@@ -66,15 +79,14 @@ def _file(found: Fields) -> Iterator[str]:
 
 
 def _types(messages: list[Fields], enums: list[Fields], groups: Mapping[str, Fields] = {}) -> Iterator[str]:
-    """Yield declarations in their order, which message indexes count. `groups`: fields by the names of their types."""
+    """Yield declarations in the order that message indexes count, with the entries of maps. `groups`: fields by their types."""
     for one in messages:
-        if not one.get("options", {}).get("map_entry"):
-            group = groups.get(one["name"])
-            head = "message" if group is None else f"{_label(group)} group"
-            number = "" if group is None else f"= {group['number']}"
-            yield f"{head} {one['name']} {number} {{"
-            yield from _body(one)
-            yield "}"
+        group = groups.get(one["name"])
+        head = "message" if group is None else f"{_label(group)} group"
+        number = "" if group is None else f"= {group['number']}"
+        yield f"{head} {one['name']} {number} {{"
+        yield from _body(one)
+        yield "}"
     for one in enums:
         yield f"enum {one['name']} {{"
         yield from (f"{symbol['name']} = {symbol['number']};" for symbol in one["value"])

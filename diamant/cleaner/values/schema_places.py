@@ -53,7 +53,7 @@ class SchemaDirectory:
             from diamant.cleaner.values.descriptor_set import parse_descriptor_set
 
             try:
-                return parse_descriptor_set(self._read(file))
+                return SchemaText(PROTOBUF, *parse_descriptor_set(self._read(file)))
             except Undecodable as error:
                 raise NoSchema(f"{self._path}/{file}: {error}") from None
         others = (

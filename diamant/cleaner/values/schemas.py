@@ -144,10 +144,12 @@ class Schemas:
                 avro = AvroReader(text.text, text.references)
                 return Reader(avro.read, partial(edit_avro, avro.type))
             if text.kind == PROTOBUF:
+                from diamant.cleaner.values.descriptor_set import source_of
                 from diamant.cleaner.values.protobuf import ProtobufReader
                 from diamant.cleaner.values.protobuf_edit import edit_protobuf
 
-                protobuf = ProtobufReader(text.text, text.references)
+                references = {one: source_of(other) for one, other in text.references.items()}
+                protobuf = ProtobufReader(source_of(text.text), references)
                 return Reader(protobuf.read, partial(edit_protobuf, protobuf))
         except (Undecodable, RecursionError) as error:
             return f"the schema with {name[0]} {name[1]} cannot be used: {error}"

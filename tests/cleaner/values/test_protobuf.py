@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.cleaner.values.descriptor_set import parse_descriptor_set
+from diamant.cleaner.values.descriptor_set import parse_descriptor_set, source_of
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
 from diamant.cleaner.values.protobuf import ProtobufReader
 from tests.effort import examples
@@ -46,9 +47,9 @@ syntax = "proto2"; package common;
 message Money { required sint64 units = 1; optional group Note = 2 { optional string text = 3; } }
 """
 READER = ProtobufReader(SHOP, {"common.proto": COMMON})
-SET = parse_descriptor_set(Path(__file__).with_name("shop.binpb").read_bytes())
+SET, IMPORTED = parse_descriptor_set(Path(__file__).with_name("shop.binpb").read_bytes())
 """`SHOP` without options, compiled by `protoc --include_imports --descriptor_set_out` 35.1."""
-READERS = [READER, ProtobufReader(SET.text, SET.references)]
+READERS = [READER, ProtobufReader(SET, IMPORTED)]
 CUSTOMER = b"\2\2"
 """The message indexes of `Customer`: one, 1."""
 
@@ -190,11 +191,38 @@ def test_bad_schemas_are_refused(text: str) -> None:
         ProtobufReader(text).read(b"\0\x0a\0")
 
 
-@pytest.mark.parametrize("data", [b"", b"\x0a\3abc", b"\0" * 50, bytes(SET.text, "utf-8"), b"\x0a\7\x0a\5a.txt\x12"])
+@pytest.mark.parametrize("data", [b"", b"\x0a\3abc", b"\0" * 50, bytes(SET, "utf-8"), b"\x0a\7\x0a\5a.txt\x12"])
 def test_other_bytes_are_no_descriptor_set(data: bytes) -> None:
     """Nothing, other bytes, a `.proto` file and a cut-off set raise one error."""
     with pytest.raises(Undecodable, match="not a descriptor set"):
         parse_descriptor_set(data)
+
+
+def test_message_indexes_of_a_descriptor_count_the_entries_of_maps() -> None:
+    """Serializers that have compiled classes count a map's entry, which protoc makes of its field, as a nested message."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto3")
+    outer = file.message_type.add(name="Outer")
+    entry, inner = outer.nested_type.add(name="LabelsEntry"), outer.nested_type.add(name="Inner")
+    entry.options.map_entry = True
+    for number, name in enumerate(("key", "value"), 1):
+        entry.field.add(name=name, number=number, type=FIELD.TYPE_STRING, label=FIELD.LABEL_OPTIONAL)
+    labels = outer.field.add(name="labels", number=1, type=FIELD.TYPE_MESSAGE, label=FIELD.LABEL_REPEATED)
+    labels.type_name = ".Outer.LabelsEntry"
+    inner.field.add(name="email", number=1, type=FIELD.TYPE_STRING, label=FIELD.LABEL_OPTIONAL)
+    reader = ProtobufReader(source_of(base64.b64encode(file.SerializeToString()).decode()))
+    assert native(reader.read(b"\4\0\2" + sized(1, b"a@b.c"))) == {"email": "a@b.c"}
+    assert native(reader.read(b"\0" + sized(1, sized(1, b"k") + sized(2, b"v")))) == {"labels": {"k": "v"}}
+
+
+def test_a_descriptor_in_base64_is_a_schema() -> None:
+    """Confluent's serializers of Python register a schema, and each that it imports, in this form."""
+    files = descriptor_pb2.FileDescriptorSet.FromString(Path(__file__).with_name("shop.binpb").read_bytes()).file
+    texts = [source_of(base64.b64encode(one.SerializeToString()).decode()) for one in files]
+    reader = ProtobufReader(texts[-1], dict(enumerate(texts[:-1])))  # type: ignore[arg-type]
+    money = sized(5, sized(1, b"EUR") + sized(2, b"\x08\3"))
+    assert native(reader.read(CUSTOMER + money)) == read(money)
+    assert source_of(SHOP) == SHOP
+    assert source_of("message") == "message"
 
 
 # -- random messages ---------------------------------------------------------------------------------------------------
@@ -272,5 +300,5 @@ def test_random_messages_are_decoded_as_by_the_reference_library(one: tuple[str,
     text, message = one
     as_set = descriptor_pb2.FileDescriptorSet(file=[descriptor_pb2.FileDescriptorProto()])
     message.DESCRIPTOR.file.CopyToProto(as_set.file[0])
-    for schema in (text, parse_descriptor_set(as_set.SerializeToString()).text):
+    for schema in (text, parse_descriptor_set(as_set.SerializeToString())[0]):
         assert native(ProtobufReader(schema).read(b"\0" + message.SerializeToString())) == by_the_library(message)
