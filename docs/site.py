@@ -19,6 +19,7 @@ OUTSIDE = (
     "SECURITY.md",
     "bench/README.md",
     "docker/README.md",
+    "examples/failover/README.md",
     "examples/programs/README.md",
     "examples/tests/README.md",
 )

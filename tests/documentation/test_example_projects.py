@@ -16,8 +16,11 @@ from tests.building import PATH_WITH_GO
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-TESTS = re.findall(r"^\| \[(\w+)\]\(\1\) \|.*\| `([^`]+)` \|$", (EXAMPLES / "tests/README.md").read_text(), re.M)
-PROGRAMS = re.findall(r"^\| \[(\w+)\]\(\1\) \|.*\| `([^`]+)` \|$", (EXAMPLES / "programs/README.md").read_text(), re.M)
+PROJECTS = {
+    folder: re.findall(r"^\| \[(\w+)\]\(\1\) \|.*\| `([^`]+)` \|$", (EXAMPLES / folder / "README.md").read_text(), re.M)
+    for folder in ("failover", "programs", "tests")
+}
+"""By folder: the name of each project, and the command that its README gives."""
 FETCHES = {
     "go": ["go", "mod", "download"],
     "npm": [
@@ -90,20 +93,27 @@ def run(project: Path, line: str, scratch: Path, timeouts_s: tuple[int, int], pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "line"), TESTS, ids=[name for name, _ in TESTS])
+@pytest.mark.parametrize(("name", "line"), PROJECTS["tests"], ids=[name for name, _ in PROJECTS["tests"]])
 def test_a_project_passes(name: str, line: str, tmp_path: Path) -> None:
     """The example's project passes with a broker of its own, by `diamant exec` where no fixture starts it."""
     run(EXAMPLES / "tests" / name, line, tmp_path, (FETCH_TIMEOUT_S, 140))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "line"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
+@pytest.mark.parametrize(("name", "line"), PROJECTS["failover"], ids=[name for name, _ in PROJECTS["failover"]])
+def test_a_client_passes_its_tests_of_failover(name: str, line: str, tmp_path: Path) -> None:
+    """The three tests of the guide on failover pass with each client in examples/failover, on three brokers."""
+    run(EXAMPLES / "failover" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S), PATH_WITH_GO)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "line"), PROJECTS["programs"], ids=[name for name, _ in PROJECTS["programs"]])
 def test_a_program_passes(name: str, line: str, tmp_path: Path) -> None:
     """Each framework's program in examples/programs passes with a broker of its own."""
     run(EXAMPLES / "programs" / name, line, tmp_path, (LONG_TIMEOUT_S, LONG_TIMEOUT_S), PATH_WITH_GO)
 
 
-@pytest.mark.parametrize(("folder", "projects"), [("tests", TESTS), ("programs", PROGRAMS)])
+@pytest.mark.parametrize(("folder", "projects"), PROJECTS.items(), ids=PROJECTS)
 def test_every_project_is_in_the_list(folder: str, projects: list[tuple[str, str]]) -> None:
     """The README beside the projects names each folder with the command that is run here; a README of its own repeats it."""
     assert {path.name for path in (EXAMPLES / folder).iterdir() if path.is_dir()} == {name for name, _ in projects}
@@ -114,7 +124,7 @@ def test_every_project_is_in_the_list(folder: str, projects: list[tuple[str, str
 
 def test_a_program_tells_its_version() -> None:
     """The program's libraries are pinned in its own files, and no file names the host of a registry."""
-    files = [path for path in (EXAMPLES / "programs").rglob("*") if path.is_file()]
+    files = [path for folder in ("failover", "programs") for path in (EXAMPLES / folder).rglob("*") if path.is_file()]
     assert [path.name for path in files if re.search(r"registry\.|repo1?\.maven|proxy\.golang", path.read_text())] == []
     assert [
         path.name for path in files if path.name == "package.json" and re.search(r'": "[\^~*]', path.read_text())
