@@ -74,7 +74,7 @@ class SeedLine(NamedTuple):
 
 
 def read_seed(path: str) -> list[SeedLine]:
-    """Read the records of a file; empty lines are skipped. BadArgument names file and line; raises OSError."""
+    """Read the records of a file; empty lines are skipped. Raises BadArgument, which names file and line, and OSError."""
     found = []
     data = read_input(path, MAX_SEED_BYTES)
     with LiveProgress(len(data)) as progress:

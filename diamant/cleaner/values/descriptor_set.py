@@ -52,7 +52,7 @@ def parse_descriptor_set(data: bytes) -> tuple[str, dict[str, str]]:
     try:
         files = _reader().read(_FIRST_MESSAGE + data)
         texts = {one["name"]: "\n".join(_file(one)) for one in plain(files)["file"]}
-    except (Undecodable, KeyError):
+    except (Undecodable, KeyError, ValueError):
         texts = {}
     if not texts:
         raise Undecodable("not a descriptor set, as protoc --descriptor_set_out --include_imports writes it")

@@ -191,9 +191,25 @@ def test_bad_schemas_are_refused(text: str) -> None:
         ProtobufReader(text).read(b"\0\x0a\0")
 
 
-@pytest.mark.parametrize("data", [b"", b"\x0a\3abc", b"\0" * 50, bytes(SET, "utf-8"), b"\x0a\7\x0a\5a.txt\x12"])
+def _map_entry_without_value() -> bytes:
+    entry = {
+        "name": "E",
+        "field": [{"name": "key", "number": 1, "label": 1, "type": 9}],
+        "options": {"map_entry": True},
+    }
+    field = {"name": "e", "number": 1, "label": 3, "type": 11, "type_name": ".M.E"}
+    file = {"name": "a.proto", "message_type": [{"name": "M", "field": [field], "nested_type": [entry]}]}
+    return bytes(
+        descriptor_pb2.FileDescriptorSet(file=[descriptor_pb2.FileDescriptorProto(**file)]).SerializeToString()
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x0a\3abc", b"\0" * 50, bytes(SET, "utf-8"), b"\x0a\7\x0a\5a.txt\x12", _map_entry_without_value()],
+)
 def test_other_bytes_are_no_descriptor_set(data: bytes) -> None:
-    """Nothing, other bytes, a `.proto` file and a cut-off set raise one error."""
+    """Nothing, other bytes, a `.proto` file, a cut-off set and a map without values raise one error."""
     with pytest.raises(Undecodable, match="not a descriptor set"):
         parse_descriptor_set(data)
 
