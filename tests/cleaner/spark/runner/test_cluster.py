@@ -67,16 +67,19 @@ async def cleaned_inline(directory: Path, **fields: object) -> dict[str, bytes]:
 
 
 def slow_plan(log: Log) -> CleanPlan:
-    """Return a round whose tasks take some tenths of a second each."""
-    return replace(plan_of(log), io_max_bytes_per_second=200_000.0)
+    """Return a round that takes `DIVIDING` drivers seconds in each step."""
+    return replace(plan_of(log), io_max_bytes_per_second=100_000.0)
 
 
 DIVIDING = DRIVER_PROGRAM.replace(
     "from diamant.cleaner.spark.runner.driver",
+    "from functools import partial; from diamant.cleaner.rules.throttle import Throttle; "
     "from diamant.cleaner.spark.clean import in_session; in_session.whole_bytes = lambda *_: -1; "
+    "in_session.CleanJob = partial(in_session.CleanJob, new_throttle=partial(Throttle, check_interval_s=0.0)); "
     "from diamant.cleaner.spark.runner.driver",
 )
-"""The program of drivers that divide every round."""
+"""The program of drivers that divide every round, and limit the rate from the first byte on: they report a step twice a second
+at most, so a shorter one may stay unseen."""
 IMPATIENT = DIVIDING.replace(
     "from diamant.cleaner.spark.runner.driver",
     "import diamant.cleaner.spark.session.session as session; watch = session.ExecutorWatch; "
@@ -187,9 +190,7 @@ async def test_executors_that_are_lost_are_made_up_for(cluster: Cluster, tmp_pat
     assert not os.listdir(staging)
 
     log = make_log(tmp_path / "all")
-    # Slower than others, so that a busy machine cannot finish it before the workers are gone.
-    plan = replace(plan_of(log), io_max_bytes_per_second=50_000.0)
-    round_ = asyncio.create_task(runner.run(plan, on_output=Swapper(log)))
+    round_ = asyncio.create_task(runner.run(slow_plan(log), on_output=Swapper(log)))
     await wait_for_step(runner, "map", round_)
     await wait_until(lambda: runner.progress_bytes > 0 or round_.done(), WAIT_S)
     cluster.stop_workers()
