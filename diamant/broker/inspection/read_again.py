@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from diamant.broker.client.kafka_client import KafkaClient, partitions_of
 from diamant.broker.clusters.cluster_look import SeenTopic
@@ -13,12 +13,22 @@ from diamant.broker.clusters.outcome import ReplicaRead, replica_name
 from diamant.broker.clusters.searching import KeySearch
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
+from diamant.cleaner.evidence.certificates.certificate import expected_form
 from diamant.cleaner.evidence.certificates.claim_checks import BROKEN, CANNOT_TELL, HOLDS, RECREATED, untold
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, NOT_READ, UNREADABLE
 from diamant.cleaner.evidence.certificates.verification import MAX_PROBLEMS, Verification
 from diamant.cleaner.evidence.scan.report import NOT_THERE, VALUES_PRESENT
 from diamant.protocol.wire.apis import METADATA
 from diamant.storage.uuid_text import uuid_to_text
+
+
+class _Claim(NamedTuple):
+    """A claim of the certificate."""
+
+    topic: str
+    partition: int
+    below_offset: int
+    state: str
 
 
 def read_again(
@@ -32,17 +42,23 @@ def read_again(
     """Read all present replicas of the claims, and record the verdicts in `found`.
 
     `secret`: that of the certificate's digests, which has shown that it is about this key; without it, no claim is confirmed.
-    Raises NotPossible for another cluster, and if the time is up; raises KafkaRefusal, ConnectionFailed.
+    Raises CertificateError for another form, NotPossible for another cluster, and if the time is up; KafkaRefusal,
+    ConnectionFailed.
     """
-    names = certificate["request"]["topics"]
+    with expected_form():
+        names = [str(name) for name in certificate["request"]["topics"]]
+        expected = str(certificate["issuer"]["cluster_id"])
+        known_ids = dict(certificate["request"].get("topic_ids", {}))
+        claims = [
+            _Claim(str(one["topic"]), int(one["partition"]), int(one["below_offset"]), str(one["state"]))
+            for one in certificate["claims"]
+        ]
     asked = {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
     answer = client.ask_any(METADATA, asked)
     client.note_brokers(answer)
-    expected = certificate["issuer"]["cluster_id"]
     if answer["cluster_id"] != expected:
         raise NotPossible(f"the certificate is about cluster {expected}, this is cluster {answer['cluster_id']}")
     topics = {one["name"]: one for one in answer["topics"] if not one["error_code"]}
-    known_ids = certificate["request"].get("topic_ids", {})
     reads = ReplicaReads(client, KeySearch(key, names, secret or os.urandom(32)), progress)
     doubts: dict[str, str] = {}
     for name in names:
@@ -52,7 +68,7 @@ def read_again(
             doubts[name] = RECREATED
         else:
             topic = SeenTopic(name, "", False, partitions_of(topics[name]), None, {})
-            ends = {one["partition"]: one["below_offset"] for one in certificate["claims"] if one["topic"] == name}
+            ends = {one.partition: one.below_offset for one in claims if one.topic == name}
             for led in topic.partitions:
                 if led.number in ends:
                     end = ends[led.number]
@@ -62,13 +78,12 @@ def read_again(
     except TimeIsUp:
         raise NotPossible("the time was up before all replicas were read: --timeout gives it more") from None
     found.was_scanned = True
-    for claim in certificate["claims"]:
-        place = claim["topic"], claim["partition"]
-        own = [reads.reads[one] for one in reads.reads if one[:2] == place]
-        verdict, state = _verdict(claim, own) if own else (CANNOT_TELL, doubts.get(claim["topic"], NOT_THERE))
+    for claim in claims:
+        own = [reads.reads[one] for one in reads.reads if one[:2] == (claim.topic, claim.partition)]
+        verdict, state = _verdict(claim, own) if own else (CANNOT_TELL, doubts.get(claim.topic, NOT_THERE))
         since = max((len(one.written_since) for one in own), default=0)
         verdict = verdict if secret is not None else CANNOT_TELL
-        found.claims.append({**untold(claim), "verdict": verdict, "state_now": state, "written_since": since})
+        found.claims.append({**untold(claim._asdict()), "verdict": verdict, "state_now": state, "written_since": since})
         found.notes += [problem for one in own if (problem := _problem(one))][:MAX_PROBLEMS]
     if secret is None:
         found.notes.append(
@@ -78,12 +93,12 @@ def read_again(
         found.notes.append("The disks were not searched again.")
 
 
-def _verdict(claim: Mapping[str, Any], reads: Sequence[ReplicaRead]) -> tuple[str, str]:
-    end = claim["below_offset"]
+def _verdict(claim: _Claim, reads: Sequence[ReplicaRead]) -> tuple[str, str]:
+    end = claim.below_offset
     if any(one.values for one in reads):
         return BROKEN, VALUES_PRESENT
     has_tombstone = any(mark.offset < end for one in reads for mark in one.tombstones)
-    if has_tombstone and claim["state"] == KEY_UNREADABLE:
+    if has_tombstone and claim.state == KEY_UNREADABLE:
         return BROKEN, UNREADABLE
     if any(not one.is_clean or one.to_offset < end for one in reads):
         return CANNOT_TELL, NOT_READ

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import wait
 from typing import Any
 
@@ -17,8 +17,7 @@ import click
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.admin import AdminError
-from diamant.broker.client.admin_methods import RemotePersonOperations
-from diamant.broker.client.json_types import Fields, JsonObject
+from diamant.broker.client.json_types import JsonObject
 from diamant.broker.commands.person.forget import forget_options, forget_person
 from diamant.broker.commands.settings.mode_option import chosen_mode
 from diamant.broker.commands.settings.schema_options import schema_options
@@ -63,7 +62,8 @@ def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any
     try:
         with one_line_errors(), Broker(data_dir=directory, properties={**resting, **_schemas(places)}) as broker:
             broker.loop.call_soon_threadsafe(broker.services.server.stop_accepting)
-            forget_person(_AskedHere(broker, directory, as_json=as_json), registry=None, **fields)
+            asked = _AskedHere(broker, directory, as_json=as_json)
+            forget_person(asked, _Here(broker), registry=None, **fields)
     except CannotStart as error:
         fail(error.reason)
 
@@ -87,7 +87,6 @@ class _AskedHere(Asked):
     def __init__(self, broker: BlockingBroker, directory: str, *, as_json: bool) -> None:
         super().__init__(broker.bootstrap_servers, None, 0, as_json=as_json)
         self._directory = directory
-        self.admin.person = RemotePersonOperations(_Here(broker))
 
     def command(self, *words: str) -> str:
         """Return the command that continues the work: a broker's start."""
@@ -96,22 +95,28 @@ class _AskedHere(Asked):
 
 
 class _Here:
-    """Performs the operations of `Admin` in this process."""
+    """Forgets a person in this process; as `admin.person`."""
 
     def __init__(self, broker: BlockingBroker) -> None:
         self._broker = broker
 
-    def perform(self, route: str, given: Fields) -> JsonObject:
-        """As `Admin.perform`."""
-        operation = next(one for one in OPERATIONS.values() if one.route == route)
+    def preview(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
+        """As `admin.person.preview`."""
+        return self._perform("person.preview", {"identifiers": identifiers, "map": map, **given})
+
+    def forget(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
+        """As `admin.person.forget`."""
+        return self._perform("person.forget", {"identifiers": identifiers, "map": map, **given})
+
+    def _perform(self, name: str, given: Mapping[str, Any]) -> JsonObject:
         progress = Progress()
-        taken = {one.name for one in params_of(operation.request_class())} - {"timeout"}
+        taken = {one.name for one in params_of(OPERATIONS[name].request_class())} - {"timeout"}
         fields = {name: value for name, value in given.items() if name in taken}
 
         async def look() -> JsonObject:
             return progress.to_fields()
 
-        work: Coroutine[Any, Any, Any] = perform(self._broker.awaited, operation.name, {**fields, "progress": progress})
+        work: Coroutine[Any, Any, Any] = perform(self._broker.awaited, name, {**fields, "progress": progress})
         future = asyncio.run_coroutine_threadsafe(work, self._broker.loop)
         while not wait([future], LOOK_AGAIN_S).done:
             given["on_progress"](self._broker.call(look()))
@@ -120,7 +125,3 @@ class _Here:
         except OperationError as error:
             raise AdminError(str(error), code=error.code) from None
         return found if isinstance(found, dict) else dict(found.to_fields())
-
-    def stream(self, route: str, given: Fields) -> Iterator[JsonObject]:
-        """No command needs it."""
-        raise NotImplementedError

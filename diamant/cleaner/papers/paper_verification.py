@@ -12,11 +12,11 @@ from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import (
     INVALID,
-    CertificateError,
     WrongKind,
     check_form,
     check_kind,
     check_signature,
+    expected_form,
 )
 from diamant.cleaner.evidence.certificates.own_certificates import problem_with
 from diamant.cleaner.evidence.certificates.verification import (
@@ -85,17 +85,20 @@ def verify_certificate(
     found.notes += notes_of_signature(found)
     if found.signature == INVALID:
         return found
-    try:
+    parts: list[tuple[Mapping[str, Any], PartSubject]] = []
+    with expected_form():
         problems = contradictions(certificate)
         if not problems:
-            subjects = _subjects(certificate, person, secret)
-            parts = [*zip(certificate["parts"], subjects, strict=True)]
-            signer = bytes.fromhex(found.signer)
-            steps = [steps_of(part, signer, key=subject.key, where=subject.where) for part, subject in parts]
-            for (part, subject), one in zip(parts, verified(steps, place), strict=True):
-                problems += _add_part(found, part, one, subject.missing)
-            if place is not None and (person is None or secret is None):
-                found.notes.append(IDENTIFIERS_MISSING)
+            parts += zip(certificate["parts"], _subjects(certificate, person, secret), strict=True)
+    signer = bytes.fromhex(found.signer)
+    of_parts = verified(
+        [steps_of(part, signer, key=subject.key, where=subject.where) for part, subject in parts], place
+    )
+    with expected_form():
+        for (part, subject), one in zip(parts, of_parts, strict=True):
+            problems += _add_part(found, part, one, subject.missing)
+        if parts and place is not None and (person is None or secret is None):
+            found.notes.append(IDENTIFIERS_MISSING)
         found.notes += [
             f"{row['topic']}: {row['records']} records stay, because of {row['keep']['because']}."
             for row in certificate["topics"]
@@ -103,8 +106,6 @@ def verify_certificate(
         ]
         found.notes += [f"{not_searched_text(one)}." for one in certificate["not_searched"]]
         found.notes += [f"{row['topic']}: {row['problem']}." for row in certificate["topics"] if row["problem"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
     found.coverage_adds_up = not problems
     found.notes += problems[:MAX_NOTES]
     return found

@@ -15,7 +15,12 @@ from click.testing import CliRunner
 from diamant.broker.cli import main
 from diamant.broker.clusters.certificate import issue, key_secret, signing_key
 from diamant.broker.clusters.outcome import ErasureOutcome
-from diamant.cleaner.evidence.certificates.certificate import WrongKind, parse_certificate, sign_certificate
+from diamant.cleaner.evidence.certificates.certificate import (
+    CertificateError,
+    WrongKind,
+    parse_certificate,
+    sign_certificate,
+)
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import CheckedFiles, Verification
 from diamant.cleaner.papers.paper_verification import verify_certificate
@@ -53,6 +58,19 @@ def test_replicas_without_a_value_are_certified_as_unreadable(state_dir: str) ->
     assert (found.outcome, found.state) == ("valid", "unreadable")
     assert "not a statement about disks" in found.summary
     assert any("nothing of the bytes on their disks" in note for note in found.notes)
+
+
+def test_a_fault_while_replicas_are_read_is_not_one_of_the_certificate(state_dir: str) -> None:
+    """Only fields that the certificate lacks make it one of another form; an error of the program stays what it is."""
+
+    def read(_: Verification) -> None:
+        raise TypeError("a mistake in the program")
+
+    certificate, public_key = issue(outcome(), state_dir), signing_key(state_dir).public_bytes
+    with pytest.raises(TypeError, match="a mistake in the program"):
+        verify_certificate(certificate, public_key, read_replicas=read)
+    with pytest.raises(CertificateError, match="not in the expected form: KeyError\\('below_offset'\\)"):
+        forged(certificate, state_dir, lambda fields: fields["claims"][0].pop("below_offset"))
 
 
 def test_without_tombstones_the_key_itself_is_unreadable(state_dir: str) -> None:

@@ -103,14 +103,20 @@ def test_a_topic_that_was_created_again_confirms_nothing(cluster: AnyCluster, re
     assert (told["outcome"], told["was_scanned"]) == ("valid", False)
 
 
-def test_another_cluster_is_refused(cluster: AnyCluster, register: Register, erased: Path) -> None:
-    """Its replicas say nothing about the erasure."""
+@pytest.mark.parametrize(
+    ("issuer", "exit_code", "told"),
+    [({"cluster_id": "another"}, 2, "is about cluster another"), ({}, 3, "not in the expected form")],
+)
+def test_another_cluster_is_refused(
+    cluster: AnyCluster, register: Register, erased: Path, issuer: dict[str, str], exit_code: int, told: str
+) -> None:
+    """Its replicas say nothing about the erasure; nor do any if the certificate names no cluster."""
     fields = json.loads(erased.read_text())
-    fields["issuer"]["cluster_id"] = "another"
+    fields["issuer"] = issuer
     from diamant.broker.clusters.certificate import signing_key
     from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 
     del fields["signature"]
     erased.write_text(json.dumps(sign_certificate(fields, signing_key(str(register.directory)))))
     found = run(cluster, erased, register, "--key", "customer-42")
-    assert (found.exit_code, "is about cluster another" in found.output) == (2, True), found.output
+    assert (found.exit_code, told in found.output) == (exit_code, True), found.output

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import click
 
+from diamant.broker.client.json_types import JsonObject
 from diamant.broker.commands.person.person_commands import person_options
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
@@ -62,11 +63,22 @@ def forget(asked: Asked, **fields: Any) -> None:
     3 not everything is certified, a topic could not be searched, the person wrote again, or it was declined, 4 nothing of the
     person was found.
     """
-    forget_person(asked, **fields)
+    forget_person(asked, asked.admin.person, **fields)
+
+
+class Forgets(Protocol):
+    """The part of `admin.person` that the command needs."""
+
+    @property
+    def preview(self) -> Callable[..., JsonObject]: ...
+
+    @property
+    def forget(self) -> Callable[..., JsonObject]: ...
 
 
 def forget_person(
     asked: Asked,
+    person: Forgets,
     identifiers: Sequence[tuple[str, str]],
     people: Mapping[str, Any],
     file: str | None,
@@ -83,7 +95,7 @@ def forget_person(
     known = by_name(identifiers)
     with going_on(asked):
         of_search = {name: fields[name] for name in ("confirm", "registry")}
-        plan = asked.admin.person.preview(known, people, **of_search, **asked.waiting)
+        plan = person.preview(known, people, **of_search, **asked.waiting)
     asked.end_progress()
     if dry_run:
         asked.show(plan, lambda console: _print_plan(console, plan))
@@ -91,7 +103,7 @@ def forget_person(
     if not yes and not _is_agreed(asked, plan):
         sys.exit(EXIT_NOT_SO)
     with going_on(asked):
-        found = asked.admin.person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
+        found = person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
     is_written = write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     paper = found["certificate"]

@@ -14,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.storage.env.env import Env
@@ -161,6 +162,18 @@ def _octets(digits: str) -> bytes:
     if found.hex() != digits:
         raise ValueError("expected lower-case hexadecimal digits only")
     return found
+
+
+@contextmanager
+def expected_form() -> Iterator[None]:
+    """Raise CertificateError if a signed certificate lacks a field, or has one of another form.
+
+    Only what reads fields belongs inside: an error of any other code would be reported as one of the certificate.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
 
 
 def check_form(certificate: object) -> None:

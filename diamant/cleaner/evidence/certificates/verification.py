@@ -28,10 +28,10 @@ from diamant.cleaner.evidence.certificates.certificate import (
     REDACTION_TYPE,
     TRUSTED,
     UNTRUSTED,
-    CertificateError,
     check_form,
     check_kind,
     check_signature,
+    expected_form,
     file_digest,
     is_anything_found,
     merkle_root,
@@ -303,10 +303,10 @@ def verification_steps(
     found.notes += notes_of_signature(found)
     if signature == INVALID:
         return found
-    try:
-        if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
-            _check_cluster(certificate, found, place is not None, read_replicas)
-            return found
+    if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
+        _check_cluster(certificate, found, place is not None, read_replicas)
+        return found
+    with expected_form():
         _note_what_it_proves(certificate, found)
         _check_roots(certificate, found)
         _check_coverage(certificate, found)
@@ -329,8 +329,6 @@ def verification_steps(
             found.notes.append(
                 "Only the signature and the certificate's own statements were checked: no file was read."
             )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CertificateError(f"the certificate is signed, but not in the expected form: {error!r}") from None
     return found
 
 
@@ -359,10 +357,12 @@ def _check_cluster(
     read_replicas: Callable[[Verification], object] | None,
 ) -> None:
     """Check a certificate about a Kafka cluster by its own rows, and by reading the replicas again."""
-    problems = contradictions(certificate)
+    with expected_form():
+        problems = contradictions(certificate)
+        found.notes += problems[:MAX_PROBLEMS]
+        found.notes += [note for note in (meaning(certificate),) if note]
+        claims = [untold(claim) for claim in certificate["claims"]]
     found.coverage_adds_up = not problems
-    found.notes += problems[:MAX_PROBLEMS]
-    found.notes += [note for note in (meaning(certificate),) if note]
     if read_replicas is not None:
         read_replicas(found)
     else:
@@ -370,7 +370,7 @@ def _check_cluster(
             "Only the signature and the certificate's own statements were checked: nothing was read again."
         )
     if has_files:
-        found.claims = [untold(claim) for claim in certificate["claims"]]
+        found.claims = claims
         found.notes.append(
             "It is about a Kafka cluster: `diamant certify DIRECTORY --erasure CERTIFICATE` searches its files."
         )
