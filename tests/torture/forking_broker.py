@@ -33,6 +33,8 @@ class ForkingBroker(Broker):
         if ForkingBroker.is_first:
             ForkingBroker.is_first = False
             self._tasks: set[asyncio.Task[None]] = set()
+            # Given up to tell of a fork, since there may be no other descriptor left.
+            self._spare = os.open(os.devnull, os.O_RDONLY)
             self._ends = asyncio.Event()
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGUSR1, lambda: self._tasks.add(loop.create_task(self._fork_once())))
@@ -51,7 +53,11 @@ class ForkingBroker(Broker):
     def _tell(self, **fields: Any) -> None:
         file = Path(self.config.data_dir).with_name(FORK)
         new = file.with_suffix(".new")
-        new.write_text(json.dumps(fields))
+        os.close(self._spare)
+        try:
+            new.write_text(json.dumps(fields))
+        finally:
+            self._spare = os.open(os.devnull, os.O_RDONLY)
         os.replace(new, file)
 
 
