@@ -82,15 +82,13 @@ class ShareOffsets:
 
     def alter(self, group: ShareGroup, name: str, topic_id: UUID, offsets: Mapping[int, int]) -> None:
         """Move the start offsets of partitions, by number. Raises KafkaError as of `ShareState.initialize`."""
-        epoch = group.group_epoch + 1
         for partition, offset in offsets.items():
-            self._delivery.state.initialize(SharePartitionKey(group.group_id, topic_id, partition), epoch, offset)
+            key = SharePartitionKey(group.group_id, topic_id, partition)
+            self._delivery.state.initialize(key, group.group_epoch, offset)
         known = group.initialized.get(topic_id, NamedPartitions(topic_id, name, ()))
         numbers = tuple(sorted({*known.partitions, *offsets}))
         topics = {**group.initialized, topic_id: known._replace(partitions=numbers)}
-        self._groups.commit(
-            group, [group.epoch_record(epoch, group.metadata_hash), group.state_record(topics.values())]
-        )
+        self._groups.commit(group, [group.state_record(topics.values())])
 
     def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
         """Erase the states of topics. Raises KafkaError as of `ShareState.remove`."""

@@ -1,7 +1,8 @@
 """Requests of members of share groups (KIP-932). Every request is answered at once.
 
-Decide, append the records as one batch, apply them, answer: one turn of the loop. A member's first heartbeat initializes the
-partitions of its topics in `__share_group_state` and assigns them; Kafka does so between two heartbeats.
+Decide, append the records as one batch, apply them, answer: one turn of the loop. The first heartbeat of a topic's first member
+begins the states of its partitions in `__share_group_state`, and assigns them; Kafka begins them after its answer, and assigns
+them with a later heartbeat. Most clients would wait five seconds for that, so this is a deliberate difference.
 
 Bound: the groups' members, one timer each.
 
