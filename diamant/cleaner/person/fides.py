@@ -32,9 +32,9 @@ def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
     collections: dict[str, list[_Field]] = {}
     owners: dict[str, str] = {}
     for dataset in _list(found.get("dataset"), "dataset"):
-        name = dataset.get("fides_key", "")
+        name = _text(dataset.get("fides_key", ""), "dataset: fides_key")
         for collection in _list(dataset.get("collections"), f"dataset {name}: collections"):
-            topic = str(collection.get("name", ""))
+            topic = _text(collection.get("name", ""), f"dataset {name}: the name of a collection")
             fields = list(_fields(collection, topic, ()))
             collections[topic] = fields
             for one in fields:
@@ -85,11 +85,12 @@ def _nested(fields: Mapping[str, Mapping[str, object]]) -> list[dict[str, object
 
 def _fields(found: Mapping[str, Any], where: str, path: tuple[str, ...]) -> Iterator[_Field]:
     for one in _list(found.get("fields"), f"dataset, collection {where}: fields"):
-        steps = (*path, str(one.get("name", "")))
+        steps = (*path, _text(one.get("name", ""), f"dataset, collection {where}: the name of a field"))
         name = ".".join(steps)
         meta = one.get("fides_meta") or one.get("fidesops_meta") or {}
         if not isinstance(meta, Mapping):
             raise MapError(f"dataset, collection {where}, field {name}: fides_meta: expected an object")
+        identity = meta.get("identity")
         references = tuple(
             f"{other.get('dataset')}.{other.get('field')}"
             for other in meta.get("references") or []
@@ -100,12 +101,18 @@ def _fields(found: Mapping[str, Any], where: str, path: tuple[str, ...]) -> Iter
         yield _Field(
             name if is_elsewhere else f"value.{name}",
             tuple(map(str, categories)) if isinstance(categories, list) else (),
-            meta.get("identity"),
+            _text(identity, f"dataset, collection {where}, field {name}: identity") if identity else None,
             references,
             str(meta.get("primary_key", "")).lower() == "true",
         )
         if one.get("fields"):
             yield from _fields(one, where, steps)
+
+
+def _text(found: object, where: str) -> str:
+    if not isinstance(found, str):
+        raise MapError(f"{where}: expected a text")
+    return found
 
 
 def _list(found: object, where: str) -> list[Mapping[str, Any]]:

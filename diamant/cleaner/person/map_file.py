@@ -77,11 +77,9 @@ def parse_yaml(content: bytes) -> Any:
     def refuse(node: yaml.Node, reason: str) -> NoReturn:
         raise MapError(f"line {node.start_mark.line + 1}: {reason}")
 
-    def value(node: yaml.Node, depth: int) -> Any:
-        if depth > _MAX_DEPTH:
-            refuse(node, f"more than {_MAX_DEPTH} levels")
+    def value(node: yaml.Node) -> Any:
         if isinstance(node, yaml.SequenceNode):
-            return [value(one, depth + 1) for one in node.value]
+            return [value(one) for one in node.value]
         if not isinstance(node, yaml.MappingNode):
             return node.value
         found: dict[str, object] = {}
@@ -89,20 +87,22 @@ def parse_yaml(content: bytes) -> Any:
             if not isinstance(key, yaml.ScalarNode):
                 refuse(key, "expected a name")
             if key.value in found:
-                refuse(key, f"{key.value} is given twice")
-            found[key.value] = value(one, depth + 1)
+                refuse(key, f"{key.value[:80]} is given twice")
+            found[key.value] = value(one)
         return found
 
     try:
         text = content.decode("utf-8-sig")
+        depth = 0
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH:  # here, since each level costs the library more time than the one before
+                raise MapError(f"line {event.start_mark.line + 1}: more than {_MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
                 raise MapError(f"line {event.start_mark.line + 1}: aliases (*{event.anchor}) are not allowed")
         root = yaml.compose(text, Loader=yaml.BaseLoader)
     except UnicodeDecodeError:
         raise MapError("expected UTF-8") from None
-    except RecursionError:
-        raise MapError("it is nested too deep") from None
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise MapError(f"{line}this is neither YAML nor JSON: {error.problem}") from None
@@ -110,4 +110,4 @@ def parse_yaml(content: bytes) -> Any:
         raise MapError(f"this is neither YAML nor JSON: {error}") from None
     if root is None:
         raise MapError("the file is empty")
-    return value(root, 0)
+    return value(root)

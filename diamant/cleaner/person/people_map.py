@@ -205,9 +205,9 @@ def parse_people_map(found: object) -> PeopleMap:
 
 
 def _check_topic(topic: object) -> None:
-    where = f"topics.{topic}"
     if not isinstance(topic, str):
         raise MapError(f"topics: expected the name of a topic, found {_shown(topic)}")
+    where = f"topics.{topic[:80]}"
     if topic.startswith("/"):
         if len(topic) < 3 or not topic.endswith("/") or len(topic) > _MAX_PATTERN_CHARACTERS:
             raise MapError(f"{where}: expected a regular expression between slashes, such as /orders-.*/")

@@ -30,7 +30,8 @@ _MAX_DEPTH = 20
 _SHORT = 4
 """Shorter values are in many places by chance."""
 
-_PROTO_TAGS = re.compile(r"(\w+)\s*=\s*\d+\s*\[([^;]*field_meta[^;]*)\]\s*;")
+_PROTO_TAGS = "field_meta"
+_WORD = re.compile(r"\w+")
 _QUOTED = re.compile(r'"([^"]*)"')
 
 
@@ -160,8 +161,11 @@ def tags_of(schema: SchemaText) -> dict[str, tuple[str, ...]]:
         try:
             _collect_tags(json.loads(text), "", found)
         except (ValueError, RecursionError):
-            for name, options in _PROTO_TAGS.findall(text):
-                found[name] = tuple(_QUOTED.findall(options))
+            for statement in text.split(";"):
+                declared, _, options = statement.partition("[")
+                words = _WORD.findall(declared.rpartition("=")[0])
+                if _PROTO_TAGS in options and words:
+                    found[words[-1]] = tuple(_QUOTED.findall(options))
     return found
 
 

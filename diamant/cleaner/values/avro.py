@@ -5,7 +5,7 @@ array of 2^62 nulls in ten bytes would fill any memory. A value that a schema do
 boolean of 2 are Undecodable: the schema is another one.
 
 Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`), `MAX_SCHEMA_DEPTH`; of a value, unions, records, arrays, maps and their
-items count as parts (`cursor.py`).
+items count as parts (`cursor.py`), and fields that take no bytes.
 
 Logical types: decimal, uuid, date, time-*, timestamp-*, local-timestamp-*. An unknown or ill-fitting one is ignored, as the
 specification demands.
@@ -103,7 +103,7 @@ def _compiled(text: str, names: MutableMapping[str, AvroType]) -> AvroType:
         schema = text.strip()
     try:
         return _Compiler(names).compile(schema, "", 0)
-    except (KeyError, TypeError, AttributeError, ValueError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise Undecodable("the Avro schema is not valid") from None
 
 
@@ -143,7 +143,10 @@ class _Compiler:
 
         def read(cursor: Cursor, at: int) -> Object:
             cursor.enter(at)
-            return Object([(name, read_field(cursor, at + 1)) for name, read_field in fields])
+            start = cursor.position
+            found = Object([(name, read_field(cursor, at + 1)) for name, read_field in fields])
+            cursor.count_empty(len(fields), start)
+            return found
 
         # Known before its fields: they may be of this type.
         found = self._define(schema, namespace, AvroType("record", read))

@@ -48,11 +48,13 @@ class AvroEdits:
             self._blocks(level, lambda: self.visit(kind.parts[0], level + 1, step))
         elif kind.kind == "record":
             cursor.enter(level)
+            start = cursor.position
             for one in kind.fields:
                 if one.name == self._path[step]:
                     self.visit(one.type, level + 1, step + 1, one)
                 else:
                     one.type.read(cursor, level + 1)
+            cursor.count_empty(len(kind.fields), start)
         elif kind.kind == "map":
             self._blocks(level, lambda: self._entry(kind.parts[0], level, step))
         else:

@@ -77,6 +77,10 @@ class Cursor:
         (found,) = struct.unpack("<d", self.take(8))
         return float(found)
 
+    def count_empty(self, parts: int, start: int) -> None:
+        """Count parts as far as they took no bytes since `start`: of these, a few bytes may have any number."""
+        self.enter(0, max(0, parts - (self.position - start)))
+
     def enter(self, depth: int, count: int = 1) -> None:
         """Count parts at a depth."""
         self.nodes_left -= count

@@ -1,7 +1,8 @@
 """Schemas of Protobuf as texts: parses a `.proto` file into message types.
 
 What values need is read: messages, enums, fields, oneofs, maps, groups. Options other than `packed`, which decoding does not
-need, services, extensions and reserved names are skipped. Bounds: `MAX_SCHEMA_DEPTH` nested messages.
+need, services, extensions and reserved names are skipped. Bounds: `MAX_SCHEMA_DEPTH` nested messages, names and
+numbers of `MAX_NAME_CHARACTERS`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from diamant.cleaner.values.nodes import Undecodable
 
 MAX_SCHEMA_DEPTH = 64
+MAX_NAME_CHARACTERS = 1_000
 
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|(?P<token>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|\.?[A-Za-z_][\w.]*|[-+]?[\w.]+|[{}()\[\]<>=;,:/+-])""",
@@ -114,7 +116,7 @@ class _Parser:
                 message.nested.append(self._message(message.name, depth + 1))
             elif word == "enum" and self._tokens[self._at + 1] == "{":
                 self._enum(message.name)
-            elif word == "oneof" and self._tokens[self._at + 1] == "{":
+            elif word == "oneof" and self._tokens[self._at + 1] == "{" and not is_oneof:
                 self._at += 2
                 self._body(message, depth, is_oneof=True)
             elif word in ("option", "extensions", "reserved", "extend") and not is_field:
@@ -204,8 +206,11 @@ def _tokens(text: str) -> list[str]:
         match = _TOKEN.match(text, at)
         if match is None:
             raise ValueError(text[at])
-        if match["token"]:
-            found.append(match["token"])
+        token = match["token"]
+        if token:
+            if len(token) > MAX_NAME_CHARACTERS and token[0] not in "\"'":
+                raise ValueError(token)
+            found.append(token)
         at = match.end()
     return found
 

@@ -168,6 +168,40 @@ def test_ten_years_may_have_more_or_fewer_leap_days(days: int, expected: list[st
     assert [one.kind for one in found if one.kind.endswith("-keep")] == expected
 
 
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ({"fides_key": []}, "fides_key: expected a text"),
+        ({"collections": {}}, "dataset shop: collections: expected a list of objects"),
+        ({"collections": [{"name": {"a": "b"}, "fields": []}]}, "dataset shop: the name of a collection: expected a text"),
+        ({"collections": [{"name": "a", "fields": [{"name": ["b"]}]}]}, "collection a: the name of a field: expected a text"),
+        ({"collections": [{"name": "a", "fields": [{"name": "b", "fides_meta": {"identity": {"c": "d"}}}]}]},
+         "collection a, field b: identity: expected a text"),
+    ],
+)  # fmt: skip
+def test_a_damaged_dataset_is_refused(dataset: dict[str, object], message: str) -> None:
+    """The error says where something else than expected is."""
+    content = json.dumps({"dataset": [{"fides_key": "shop", "collections": [], **dataset}]})
+    with pytest.raises(MapError, match=message):
+        parse_map_file(content.encode(), "fides.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 20_000, "line 1: more than 50 levels"),
+        ("- " * 20_000, "line 1: more than 50 levels"),
+        ("version: 1\ntopics: {? " + "a" * 20_000 + " : {}}", "expected the name of a topic"),
+    ],
+    ids=["lists", "items", "name"],
+)
+def test_hostile_files_are_refused_in_short(content: str, message: str) -> None:
+    """Lists in lists are refused before they cost seconds, and no error has all of a long name."""
+    with pytest.raises(MapError, match=message) as caught:
+        parse_map_file(content.encode(), "people.yaml")
+    assert len(str(caught.value)) < 300
+
+
 def test_the_published_schema_accepts_maps_and_refuses_unknown_names() -> None:
     """Editors show most mistakes while they are typed."""
     schema = people_map_schema()

@@ -9,9 +9,9 @@ import pytest
 
 from diamant.cleaner.person.map_check import MapProblem, check_map
 from diamant.cleaner.person.people_map import parse_people_map
-from diamant.cleaner.person.sampling import TopicSample
+from diamant.cleaner.person.sampling import TopicSample, tags_of
 from diamant.cleaner.person.suggestion import suggest
-from diamant.cleaner.values.schemas import Values
+from diamant.cleaner.values.schemas import AVRO, PROTOBUF, SchemaText, Values
 from diamant.protocol.batches.header import Record
 from diamant.storage.segments.log_config import LogConfig
 
@@ -69,3 +69,23 @@ def test_a_key_that_equals_the_identity_is_preferred() -> None:
     [entry] = suggest([sample("people", *others, is_compacted=True)]).topics.values()
     assert isinstance(entry, dict)
     assert entry["do"] == "remove-record"
+
+
+TAGGED = """syntax = "proto3"; message Customer { int64 id = 1;
+  string email = 2 [(confluent.field_meta).tags = "PII", (confluent.field_meta).tags = "EMAIL"];
+  map<string, string>phones = 3 [ (confluent.field_meta) = { tags: ["PII"] } ]; bool old = 4 [deprecated = true]; }"""
+
+
+def test_tags_of_schemas_are_found_by_the_names_of_fields() -> None:
+    """In the options of Protobuf's fields, and beside Avro's and JSON schema's."""
+    assert tags_of(SchemaText(PROTOBUF, TAGGED)) == {"email": ("PII", "EMAIL"), "phones": ("PII",)}
+    avro = {"fields": [{"name": "email", "confluent:tags": ["PII"]}]}
+    properties = {"properties": {"phone": {"confluent:tags": ["PHONE"]}}}
+    references = {"other": json.dumps(properties)}
+    assert tags_of(SchemaText(AVRO, json.dumps(avro), references)) == {"email": ("PII",), "phone": ("PHONE",)}
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "a=" + "1" * 100_000, "a=1[field_meta" * 10_000, "[" * 100_000])
+def test_hostile_schemas_have_no_tags(text: str) -> None:
+    """Long words and open brackets take no longer than others."""
+    assert set(tags_of(SchemaText(PROTOBUF, text))) <= {"a", "field_meta"}

@@ -26,6 +26,15 @@ LAUGHS = {
     "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}],
 }
 
+NULLS = {
+    "type": "array",
+    "items": {
+        "type": "record",
+        "name": "N",
+        "fields": [{"name": f"f{number}", "type": "null"} for number in range(999)],
+    },
+}
+
 
 def encoded(schema: Any, value: Any) -> bytes:
     out = io.BytesIO()
@@ -205,6 +214,13 @@ def test_hostile_values_are_undecodable(schema: Any, data: bytes) -> None:
         decoded(schema, data)
 
 
+def test_fields_without_bytes_have_a_limit() -> None:
+    """An array of records of nulls stands for much memory in a few bytes."""
+    assert len(decoded(NULLS, b"\xc8\1\0")) == 100
+    with pytest.raises(Undecodable, match="parts"):
+        decoded(NULLS, b"\xa0\x1f\0")
+
+
 def nested(levels: int) -> Any:
     schema: Any = "string"
     for _ in range(levels):
@@ -216,7 +232,8 @@ def nested(levels: int) -> Any:
     "text",
     [
         "", "{", "[" * 100_000, '"Unknown"', "unknown", "17", "null ]", "{}", '{"type": "record", "name": "a"}',
-        '{"type": "fixed", "name": "a", "size": "x"}', '{"type": "enum", "name": "a", "symbols": 1}',
+        '{"type": "fixed", "name": "a", "size": "x"}', '{"type": "fixed", "name": "a", "size": 1e999}',
+        '{"type": "enum", "name": "a", "symbols": 1}',
         '{"type": "record", "name": "a", "fields": [{"name": "x", "type": {"type": "map"}}]}',
         json.dumps(nested(MAX_SCHEMA_DEPTH + 1)),
     ],

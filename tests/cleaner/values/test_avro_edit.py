@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from diamant.cleaner.values.avro import AvroReader
 from diamant.cleaner.values.avro_edit import edit_avro
 from diamant.cleaner.values.edits import DEFAULT, EMPTY, GIVEN, NULL, TEXT, NewValue, Unchangeable, spliced, texts_in
+from diamant.cleaner.values.nodes import Undecodable
 from tests.cleaner.values.changed_fields import TOKEN, changed, is_for_items, paths, without
-from tests.cleaner.values.test_avro import encoded, schemas_and_values
+from tests.cleaner.values.test_avro import NULLS, encoded, schemas_and_values
 from tests.effort import examples
 
 PERSON = {
@@ -207,3 +208,5 @@ def test_hostile_schemas_cost_neither_memory_nor_time() -> None:
     schema = {"type": "record", "name": "T", "fields": [{"name": "u", "type": ["int", kind], "default": {}}]}
     with pytest.raises(Unchangeable):
         edit_avro(AvroReader(json.dumps(schema)).type, b"\0\0", ["u"], NewValue(DEFAULT))
+    with pytest.raises(Undecodable, match="parts"):
+        edit_avro(AvroReader(json.dumps(NULLS)).type, b"\xa0\x1f\0", ["f1"], NewValue(NULL))

@@ -180,6 +180,8 @@ def test_hostile_messages_are_undecodable(message: bytes) -> None:
         'edition = "2023"; message A {}',
         "message A { B b = 1; }",
         "message A " + "{ message A " * 100,
+        "message A { " + "oneof a { " * 1_000,
+        f"package {'a.' * 1_000}b; message A {{}}",
         "message A { /* }",
         "enum E { A = 1.5; }",
         "message 1 {}",
