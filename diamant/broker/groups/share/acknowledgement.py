@@ -150,7 +150,9 @@ class _Acknowledging:
         if kind is AcknowledgeType.RENEW:
             if self._lock_ends_ms is None:
                 raise _not_held("Renewing acquisition locks is not enabled for the group.")
-            return run._replace(lock_ends_ms=self._lock_ends_ms)
+            run = run._replace(lock_ends_ms=self._lock_ends_ms)
+            self._partition.lock(run)
+            return run
         state = _STATES[kind]
         if state is RecordState.AVAILABLE and run.delivery_count >= self._max_deliveries:
             state = RecordState.ARCHIVED

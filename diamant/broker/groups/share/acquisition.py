@@ -178,10 +178,7 @@ class _Acquisition:
 
     def _hold(self, batch: InFlightBatch, ranges: Sequence[tuple[int, int]], *, is_divided: bool) -> None:
         def held(run: Run) -> Run:
-            asked = self._asked
-            return Run(
-                run.first, run.last, RecordState.ACQUIRED, run.delivery_count + 1, asked.member_id, asked.lock_ends_ms
-            )
+            return self._locked(run.first, run.last, run.delivery_count + 1)
 
         index = self._partition.floor(batch.first)
         changes = [(first, last, held) for first, last in ranges]
@@ -204,22 +201,26 @@ class _Acquisition:
         was_empty = not partition.batches
         index = partition.floor(first) + 1
         if asked.is_record_limit and last - first + 1 > room:
-            held = Run(first, first + room - 1, RecordState.ACQUIRED, 1, asked.member_id, asked.lock_ends_ms)
+            held = self._locked(first, first + room - 1)
             rest = Run(first + room, last, RecordState.AVAILABLE, 0)
             partition.batches.insert(index, InFlightBatch((held, rest), is_divided=True))
             partition.released(first + room)
             ranges = [(first, first + room - 1)]
         else:
-            partition.batches[index:index] = [
-                InFlightBatch((Run(*one, RecordState.ACQUIRED, 1, asked.member_id, asked.lock_ends_ms),))
-                for one in ranges
-            ]
+            partition.batches[index:index] = [InFlightBatch((self._locked(*one),)) for one in ranges]
         if was_empty or index == 0:
             partition.start_offset = first
         partition.end_offset = max(partition.end_offset, last)
         self._found += [Acquired(*one, 1) for one in ranges]
         self._count += ranges[-1][1] - first + 1
         partition.gave_out_to(ranges[-1][1] + 1)
+
+    def _locked(self, first: int, last: int, delivery_count: int = 1) -> Run:
+        """Return a run that the member holds from now on."""
+        asked = self._asked
+        run = Run(first, last, RecordState.ACQUIRED, delivery_count, asked.member_id, asked.lock_ends_ms)
+        self._partition.lock(run)
+        return run
 
     def _end_of_batch(self, offset: int) -> int:
         """Return the last offset of the batch of the log that has `offset`; `offset` if there is none."""

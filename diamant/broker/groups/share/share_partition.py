@@ -12,10 +12,11 @@ Source: SharePartition of Kafka 4.3.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from diamant.broker.groups.share.ranges import InFlightBatch, RecordState, Run, completed_count
+from diamant.broker.groups.share.record_locks import RecordLock, RecordLocks
 from diamant.protocol.internal_topics.share_records import StateBatch
 
 UNKNOWN_OFFSET = -1
@@ -29,6 +30,7 @@ class SharePartition:
         "_completed_count",
         "_gap_end",
         "_gap_start",
+        "_locks",
         "batches",
         "end_offset",
         "start_offset",
@@ -45,6 +47,7 @@ class SharePartition:
         """No available record of the window is before it; None: none is in the window."""
         self._gap_start = self._gap_end = UNKNOWN_OFFSET
         """Where records unknown to the state topic begin, and the end offset when it was read; -1 without such records."""
+        self._locks = RecordLocks()
         expected = start_offset
         for first, last, number, count in state:
             first = max(first, start_offset)
@@ -121,8 +124,17 @@ class SharePartition:
 
     def next_lock_end_ms(self) -> int | None:
         """Return the time at which the first lock ends."""
-        ends = (run.lock_ends_ms for run in self.runs() if run.state is RecordState.ACQUIRED)
-        return min(ends, default=None)
+        while (lock := self._locks.first) is not None and not self._is_held(lock):
+            self._locks.drop_first()
+        return None if lock is None else lock.ends_ms
+
+    def _is_held(self, lock: RecordLock) -> bool:
+        index = self.floor(lock.first)
+        if index < 0:
+            return False
+        batch = self.batches[index]
+        runs = batch.runs[max(batch.floor(lock.first), 0) : batch.floor(lock.last) + 1]
+        return any(run.state is RecordState.ACQUIRED and run.lock_ends_ms == lock.ends_ms for run in runs)
 
     def state_batches(self) -> list[StateBatch]:
         """Return the state as a snapshot holds it: a record that is acquired counts as before this delivery."""
@@ -242,15 +254,27 @@ class SharePartition:
                 self.put(index, batch.changed(first, last, archived, is_divided=is_divided))
                 self.released(first)
 
+    def lock(self, run: Run) -> None:
+        """List the lock of a run that has just been acquired or renewed."""
+        if self._locks.is_full:
+            self._locks = RecordLocks(self.runs())
+        self._locks.add(run)
+
     def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:
         """Make records available whose lock has ended; return the changes. Those on their last delivery are archived."""
-        return self._free(lambda run: run.lock_ends_ms <= now_ms, max_deliveries)
+        locks = []
+        while (lock := self._locks.first) is not None and lock.ends_ms <= now_ms:
+            locks.append(self._locks.drop_first())
+        return self._free(locks, lambda run: run.lock_ends_ms <= now_ms, max_deliveries)
 
     def release(self, member_id: str, max_deliveries: int) -> list[StateBatch]:
         """Make the records of a member available that has closed its session; return the changes, as of `expire`."""
-        return self._free(lambda run: run.member_id == member_id, max_deliveries)
+        locks = self._locks.drop_member(member_id)
+        return self._free(locks, lambda run: run.member_id == member_id, max_deliveries)
 
-    def _free(self, is_meant: Callable[[Run], bool], max_deliveries: int) -> list[StateBatch]:
+    def _free(
+        self, locks: Sequence[RecordLock], is_meant: Callable[[Run], bool], max_deliveries: int
+    ) -> list[StateBatch]:
         changes: list[StateBatch] = []
 
         def after(run: Run) -> Run:
@@ -261,18 +285,32 @@ class SharePartition:
             changes.append(run.stored)
             return run
 
-        start = self.start_offset
-        for index, batch in enumerate(self.batches):
-            if any(run.state is RecordState.ACQUIRED for run in batch.runs):
-                if batch.first < start <= batch.last:
-                    changed = batch.changed(batch.first, start - 1, after, is_divided=True)
-                    changed = changed.changed(start, batch.last, after, is_divided=True)
-                else:
-                    changed = batch.changed(batch.first, batch.last, after, is_divided=False)
-                self.put(index, changed)
+        for index, ranges in self._by_batch(locks):
+            batch = self.batches[index]
+            count = len(changes)
+            changed = batch.changed_in([(*one, after) for one in ranges], is_divided=False)
+            if len(changes) > count:
+                is_cut = batch.first < self.start_offset <= batch.last
+                self.put(index, changed._replace(is_divided=changed.is_divided or is_cut))
         if changes:
             self.released(changes[0].first_offset)
         return combined(changes)
+
+    def _by_batch(self, locks: Sequence[RecordLock]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Yield the indexes of the batches with these locks, and the locks' ranges: ascending, apart, cut at the start."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        behind = 0
+        for first, last in sorted((lock.first, lock.last) for lock in locks):
+            index = self.floor(last)
+            if index < 0 or last < behind:
+                continue
+            first, behind = max(first, behind), last + 1
+            ranges = found.setdefault(index, [])
+            if first < self.start_offset <= last:
+                ranges.append((first, self.start_offset - 1))
+                first = self.start_offset
+            ranges.append((first, last))
+        yield from found.items()
 
 
 def combined(batches: Iterable[StateBatch], start_offset: int = 0) -> list[StateBatch]:

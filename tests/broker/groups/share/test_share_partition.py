@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import FrameType
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, acknowledge
+from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, AcknowledgeType, acknowledge
 from diamant.broker.groups.share.acquisition import Acquirer, ShareLimits, acquire
 from diamant.broker.groups.share.ranges import RecordState
 from diamant.broker.groups.share.share_partition import SharePartition
@@ -43,6 +46,9 @@ class Model:
     def may_acknowledge(self, member_id: str, first: int, last: int, start: int) -> bool:
         known = [offset for offset in range(max(first, start), last + 1) if offset in self.records]
         return all(self.records[offset][0] is ACQUIRED and self.records[offset][2] == member_id for offset in known)
+
+    def renew(self, offset: int, now_ms: int) -> None:
+        self.records[offset] = (*self.records[offset][:3], now_ms + LOCK_MS)
 
     def freed(self, offset: int, state: RecordState) -> None:
         count = self.records[offset][1]
@@ -87,12 +93,14 @@ def check(partition: SharePartition, model: Model) -> None:
         1 for offset, one in model.records.items() if offset >= partition.start_offset and one[0].is_terminal
     )
     assert partition.completed_count == completed
+    ends = [ends_ms for state, _, _, ends_ms in model.records.values() if state is ACQUIRED]
+    assert partition.next_lock_end_ms() == min(ends, default=None)
 
 
 MEMBERS = st.sampled_from(["a", "b"])
 STEPS = st.one_of(
     st.tuples(st.just("fetch"), MEMBERS, st.integers(1, 12), st.booleans(), st.sampled_from([1, 3, 100])),
-    st.tuples(st.just("acknowledge"), MEMBERS, st.integers(0, 60), st.integers(0, 8), st.integers(0, 3)),
+    st.tuples(st.just("acknowledge"), MEMBERS, st.integers(0, 60), st.integers(0, 8), st.integers(0, 4)),
     st.tuples(st.just("wait"), st.integers(1, 12)),
     st.tuples(st.just("release"), MEMBERS),
     st.tuples(st.just("restart")),
@@ -132,7 +140,10 @@ def test_ranges_agree_with_a_state_for_each_record(steps: list[tuple[object, ...
             assert model.may_acknowledge(member_id, first_offset, last_offset, start)
             for one in range(max(first_offset, start), last_offset + 1):
                 if one in model.records and model.records[one][0] is ACQUIRED:
-                    model.freed(one, STATES[ack])
+                    if ack == AcknowledgeType.RENEW:
+                        model.renew(one, now_ms)
+                    else:
+                        model.freed(one, STATES[ack])
         elif kind == "wait":
             now_ms += int(str(rest[0]))
             partition.expire(now_ms, MAX_DELIVERIES)
@@ -269,17 +280,99 @@ def test_one_of_many_ranges_costs_as_much_as_one_of_few(order: str, size: int) -
     assert costs[1] < 1.3 * costs[0]
 
 
-def _cost_of_acknowledging(count: int, size: int, order: str) -> float:
-    """Return the function calls for each record when `count` records are acknowledged one by one, in ranges that do not join."""
+@pytest.mark.parametrize("order", ["random", "forwards", "backwards"])
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_the_end_of_one_of_many_locks_costs_as_much_as_one_of_few(order: str, size: int) -> None:
+    """A lock that ends is found at once, however many records are in flight, in one batch or in many."""
+    costs = []
+    for count in (50, 1_000):
+        partition = _held(count, min(size, count))
+        ends = [1 + offset for offset in _ordered(count, order)]
+        for offset, ends_ms in enumerate(ends):
+            acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [4])], 5, ends_ms)
+        costs.append(_calls(partial(_end_all_locks, partition)) / count)
+        assert all(run.state is AVAILABLE for run in partition.runs())
+    assert costs[1] < 1.3 * costs[0]
+
+
+def _end_all_locks(partition: SharePartition) -> None:
+    now_ms = 0
+    while (ends_ms := partition.next_lock_end_ms()) is not None:
+        assert ends_ms > now_ms
+        now_ms = ends_ms
+        assert len(partition.expire(now_ms, 5)) == 1
+
+
+def test_one_of_many_members_leaves_as_cheaply_as_one_of_few() -> None:
+    """What a member held is found at once, however many members hold records."""
+    costs = []
+    for count in (50, 1_000):
+        partition = SharePartition(0)
+        members = [f"member {number}" for number in range(count)]
+        for offset, member_id in enumerate(members):
+            acquire(
+                partition, Acquirer(member_id, 1, 1, False, LOCK_MS), ShareLimits(count, 5), offset, [(offset, offset)]
+            )
+        costs.append(_calls(partial(_release_all, partition, members)) / count)
+        assert all(run.state is AVAILABLE for run in partition.runs())
+    assert costs[1] < 1.3 * costs[0]
+
+
+def _release_all(partition: SharePartition, members: list[str]) -> None:
+    for member_id in members:
+        assert len(partition.release(member_id, 5)) == 1
+
+
+def test_what_was_acknowledged_leaves_no_locks_behind() -> None:
+    """A partition whose records are acknowledged in time does not grow, however many they are."""
+    partition, limits = SharePartition(0), ShareLimits(10, 5)
+    sizes = []
+    for round_size in (2_000, 20_000):
+        tracemalloc.start()
+        for _ in range(round_size):
+            offset = partition.next_fetch_offset()
+            acquire(partition, Acquirer("a", 1, 1, False, LOCK_MS), limits, offset, [(offset, offset)])
+            acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1])], 5, None)
+            partition.advance()
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert sizes[1] < 2 * sizes[0]
+
+
+def _held(count: int, size: int) -> SharePartition:
+    """Return a partition whose records a member holds, in batches of a size."""
     partition, limits = SharePartition(0), ShareLimits(count, 5)
     for base in range(0, count, size):
         asked = Acquirer("a", size, size, False, LOCK_MS)
         acquire(partition, asked, limits, base, [(base, base + size - 1)])
+    return partition
+
+
+def _ordered(count: int, order: str) -> list[int]:
     offsets = list(range(count))
     if order == "random":
         Random(1).shuffle(offsets)
     elif order == "backwards":
         offsets.reverse()
+    return offsets
+
+
+def _cost_of_acknowledging(count: int, size: int, order: str) -> float:
+    """Return the function calls for each record when `count` records are acknowledged one by one, in ranges that do not join."""
+    partition = _held(count, size)
+
+    def acknowledge_all() -> None:
+        for offset in _ordered(count, order):
+            acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1 + offset % 3])], 5, LOCK_MS)
+            assert partition.completed_count <= count
+            partition.advance()
+            partition.next_fetch_offset()
+
+    return _calls(acknowledge_all) / count
+
+
+def _calls(run: Callable[[], object]) -> int:
+    """Return how many functions are called."""
     calls = 0
 
     def count_call(_frame: FrameType, event: str, _arg: object) -> None:
@@ -289,11 +382,7 @@ def _cost_of_acknowledging(count: int, size: int, order: str) -> float:
     before = sys.getprofile()
     sys.setprofile(count_call)
     try:
-        for offset in offsets:
-            acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1 + offset % 3])], 5, LOCK_MS)
-            assert partition.completed_count <= count
-            partition.advance()
-            partition.next_fetch_offset()
+        run()
     finally:
         sys.setprofile(before)
-    return calls / count
+    return calls
