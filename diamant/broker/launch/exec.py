@@ -37,7 +37,13 @@ from diamant.broker.launch.exec_options import (
     VariableType,
     read_seed,
 )
-from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
+from diamant.broker.launch.launch_settings import (
+    ArgumentError,
+    make_config,
+    one_line,
+    raise_file_limit,
+    return_free_memory,
+)
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
@@ -202,6 +208,7 @@ def exec_(
     127 if it cannot be run, as in a shell; 1 the broker cannot start; 2 usage, or a topic or a seed is refused.
     """
     raise_file_limit()
+    return_free_memory()
     if examples is None and (in_time or limit_ms is not None or random_seed is not None):
         fail("--in-time, --run-timeout and --random-seed are for --any-compaction, which is not given", "bad-argument")
     if examples is not None:

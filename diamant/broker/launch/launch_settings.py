@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import resource
 from collections.abc import Sequence
 
@@ -84,6 +86,28 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
         logging.getLogger(__name__).warning("the limit of open files stays at %d: %s", soft, error)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""Parameters of mallopt(3)."""
+_LARGE_BYTES = 4 << 20
+"""The size of the buffers in which segments are searched; a frame of a client is smaller."""
+_ARENAS = 2
+"""The loop's, and one that all other threads share: few of them allocate without the interpreter's lock."""
+
+
+def return_free_memory() -> None:
+    """Have glibc give free memory back to the system, instead of keeping up to 64 MiB of it in an arena for each thread.
+
+    By default the first large buffer that is freed makes glibc keep all later ones of its size, and there are eight arenas
+    for each processor. Does nothing with another C library, or if the environment has settings of malloc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        return
+    mallopt(_M_ARENA_MAX, _ARENAS)
+    mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE_BYTES)
 
 
 def one_line(error: StorageError | OSError) -> str:

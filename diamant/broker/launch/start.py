@@ -22,7 +22,13 @@ from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
+from diamant.broker.launch.launch_settings import (
+    ArgumentError,
+    make_config,
+    one_line,
+    raise_file_limit,
+    return_free_memory,
+)
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES
@@ -171,6 +177,7 @@ def start(
 
         fail(with_hint(error), "bad-argument")
     raise_file_limit()
+    return_free_memory()
     # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
