@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
 from diamant.broker.errors import no_topic
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
     from diamant.broker.client.login import Login
 
+Place: TypeAlias = tuple[str, int]
+"""A topic, and the number of one of its partitions."""
+
+NO_LEADER = -1
 EARLIEST, LATEST = -2, -1
 """The timestamps for which ListOffsets returns the first offset and the end."""
 RETRY_S = 0.1
@@ -193,19 +197,29 @@ class KafkaClient:
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
+        """Group partitions of a topic by leader, as `leaders_of`."""
+        found = self.leaders_of((topic, number) for number in numbers)
+        return {leader: [number for _, number in led] for leader, led in found.items()}
+
+    def leaders_of(self, places: Iterable[Place]) -> dict[int, list[Place]]:
         """Group partitions by leader. Waits up to the timeout until each has one."""
-        wanted = set(numbers)
+        wanted = set(places)
         deadline = time.monotonic() + self.timeout_s
-        while True:
-            partitions = [partition for partition in self.topic(topic).partitions if partition.number in wanted]
-            leaderless = [partition.number for partition in partitions if partition.leader < 0]
-            if not leaderless:
-                break
-            self.pause(deadline, f"{topic}-{leaderless[0]}", ErrorCode.LEADER_NOT_AVAILABLE)
-        found: dict[int, list[int]] = {}
-        for one in partitions:
-            found.setdefault(one.leader, []).append(one.number)
-        return found
+        while wanted:
+            found: dict[int, list[Place]] = {}
+            for topic in self.topics(sorted({name for name, _ in wanted})):
+                for one in topic.partitions:
+                    if (topic.name, one.number) in wanted:
+                        found.setdefault(one.leader, []).append((topic.name, one.number))
+            leaderless = found.pop(NO_LEADER, [])
+            missing = sorted(wanted.difference(leaderless, *found.values()))
+            if not leaderless and not missing:
+                return found
+            (name, number), *_ = leaderless or missing
+            if not leaderless and time.monotonic() > deadline:
+                raise KafkaRefusal(f"{name}-{number}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self.pause(deadline, f"{name}-{number}", ErrorCode.LEADER_NOT_AVAILABLE)
+        return {}
 
     def pause(self, deadline: float, what: str, code: int) -> None:
         """Wait before a retry. Raises KafkaRefusal if the error is permanent, or after the deadline."""
@@ -214,19 +228,27 @@ class KafkaClient:
         time.sleep(RETRY_S)
 
     def offsets(self, topic: str, numbers: Iterable[int], timestamp: int, *, committed: bool = False) -> dict[int, int]:
+        """Return an offset for each of a topic's partitions, as `offsets_of`."""
+        found = self.offsets_of(((topic, number) for number in numbers), timestamp, committed=committed)
+        return {number: offset for (_, number), offset in found.items()}
+
+    def offsets_of(self, places: Iterable[Place], timestamp: int, *, committed: bool = False) -> dict[Place, int]:
         """Return an offset for each partition: EARLIEST, LATEST, or the first record at or after a time (ms), -1 if none.
 
         `committed`: LATEST is the last stable offset, as for read_committed.
         """
-        left, found = set(numbers), {}
+        left, found = set(places), {}
         deadline = time.monotonic() + self.timeout_s
         while left:
-            for leader, led in self.led(topic, left).items():
-                partitions = [{"partition_index": one, "timestamp": timestamp} for one in led]
+            failed: dict[Place, int] = {}
+            for leader, led in self.leaders_of(left).items():
+                topics: dict[str, list[Fields]] = {}
+                for name, number in led:
+                    topics.setdefault(name, []).append({"partition_index": number, "timestamp": timestamp})
                 fields = {
                     "replica_id": -1,
                     "isolation_level": int(committed),
-                    "topics": [{"name": topic, "partitions": partitions}],
+                    "topics": [{"name": name, "partitions": own} for name, own in topics.items()],
                 }
                 try:
                     answer = self.broker(leader).ask(LIST_OFFSETS, fields, most=7, timeout_s=self.timeout_s)
@@ -235,14 +257,21 @@ class KafkaClient:
                     self.forget(leader)
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(RETRY_S)
+                    failed.update(dict.fromkeys(led, ErrorCode.LEADER_NOT_AVAILABLE))
                     continue
-                for partition in answer["topics"][0]["partitions"]:
-                    if partition["error_code"]:
-                        self.pause(deadline, f"{topic}-{partition['partition_index']}", partition["error_code"])
-                        continue
-                    found[partition["partition_index"]] = partition["offset"]
-                    left.discard(partition["partition_index"])
+                for topic in answer["topics"]:
+                    for one in topic["partitions"]:
+                        place = topic["name"], one["partition_index"]
+                        if one["error_code"]:
+                            failed[place] = one["error_code"]
+                        else:
+                            found[place] = one["offset"]
+                            left.discard(place)
+            if failed:
+                (name, number), code = next(
+                    (one for one in failed.items() if one[1] not in RETRIED), next(iter(failed.items()))
+                )
+                self.pause(deadline, f"{name}-{number}", code)
         return found
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal, Place
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.errors import no_group
 from diamant.protocol.errors import ErrorCode, ProtocolError
@@ -25,9 +25,6 @@ LAST_VERSION_WITH_NAMES = 9
 GROUP_KEY = 0
 NO_MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None, "retention_time_ms": -1}
 """The fields of a commit without a member, accepted while the group is empty."""
-
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition number."""
 
 
 class ListedGroup(NamedTuple):

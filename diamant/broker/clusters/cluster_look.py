@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from diamant.broker.acl import Operation
 from diamant.broker.client.kafka_client import (
@@ -22,6 +23,8 @@ from diamant.protocol.wire.apis import METADATA, NOT_REQUESTED
 
 DESCRIBE_CONFIGS = 32
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+MOST_IN_A_REQUEST = 100
+T = TypeVar("T")
 OWN_SOURCE = 1
 """The config_source of a value that is set on the topic itself."""
 TIERED_CONFIG = "remote.storage.enable"
@@ -85,9 +88,11 @@ def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation
         if found[name]["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
             raise topic_refusal(name, found[name]["error_code"])
     _check_rights([found[name] for name in names], needed)
-    topics = {}
+    topics, configs = {}, all_configs(client, names)
     for name in names:
-        one = found[name]
+        one, own = found[name], configs[name]
+        if isinstance(own, KafkaRefusal):
+            raise own
         topic_id = one.get("topic_id")
         topics[name] = SeenTopic(
             name,
@@ -95,7 +100,7 @@ def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation
             one["is_internal"],
             partitions_of(one),
             _operations(one),
-            configs_of(client, name),
+            own,
         )
     brokers = tuple(sorted(broker["node_id"] for broker in answer["brokers"]))
     return Cluster(
@@ -107,19 +112,47 @@ def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation
     )
 
 
-def configs_of(client: KafkaClient, topic: str, broker: int | None = None) -> dict[str, ConfigValue]:
-    """Return a topic's configurations, as one broker knows them. KafkaRefusal."""
-    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": None}
-    asked = {"resources": [resource]}
-    answer = (
-        client.ask_any(DESCRIBE_CONFIGS, asked)
-        if broker is None
-        else client.broker(broker).ask(DESCRIBE_CONFIGS, asked)
-    )
-    result = answer["results"][0]
-    if result["error_code"]:
-        raise topic_refusal(topic, result["error_code"], result["error_message"])
-    return {one["name"]: ConfigValue(one["value"], one["config_source"] == OWN_SOURCE) for one in result["configs"]}
+def configs_of(client: KafkaClient, topic: str) -> dict[str, ConfigValue]:
+    """Return a topic's configurations. KafkaRefusal, ConnectionFailed."""
+    found = all_configs(client, [topic])[topic]
+    if isinstance(found, KafkaRefusal):
+        raise found
+    return found
+
+
+def all_configs(
+    client: KafkaClient, topics: Iterable[str], broker: int | None = None
+) -> dict[str, dict[str, ConfigValue] | KafkaRefusal]:
+    """Return the configurations of topics, as one broker knows them, or why a topic has none. ConnectionFailed."""
+    found: dict[str, dict[str, ConfigValue] | KafkaRefusal] = {}
+    for names in in_requests(topics):
+        resources = [
+            {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": None} for name in names
+        ]
+        asked = {"resources": resources}
+        answer = (
+            client.ask_any(DESCRIBE_CONFIGS, asked)
+            if broker is None
+            else client.broker(broker).ask(DESCRIBE_CONFIGS, asked)
+        )
+        for result in answer["results"]:
+            name, code = result["resource_name"], result["error_code"]
+            found[name] = (
+                topic_refusal(name, code, result["error_message"])
+                if code
+                else {
+                    one["name"]: ConfigValue(one["value"], one["config_source"] == OWN_SOURCE)
+                    for one in result["configs"]
+                }
+            )
+    return found
+
+
+def in_requests(subjects: Iterable[T]) -> Iterator[list[T]]:
+    """Divide topics or partitions among requests, so that none of them or of their responses is large."""
+    left = iter(subjects)
+    while some := list(islice(left, MOST_IN_A_REQUEST)):
+        yield some
 
 
 def _check_rights(topics: Iterable[Fields], needed: Collection[Operation]) -> None:
@@ -186,17 +219,21 @@ def _backoff_ms(client: KafkaClient, brokers: Sequence[int]) -> int:
     return next((int(one["value"]) for one in result["configs"] if one["value"]), DEFAULT_BACKOFF_MS)
 
 
-def check_same(client: KafkaClient, topic: SeenTopic) -> tuple[LedPartition, ...]:
-    """Return a topic's partitions now. NotPossible if it was deleted, or created again under its name."""
-    answer = client.ask_any(METADATA, {"topics": [{"name": topic.name}], "allow_auto_topic_creation": False})
+def check_same(client: KafkaClient, topics: Iterable[SeenTopic]) -> dict[str, tuple[LedPartition, ...]]:
+    """Return the topics' partitions now. NotPossible if one was deleted, or created again under its name."""
+    seen = {one.name: one for one in topics}
+    asked = {"topics": [{"name": name} for name in seen], "allow_auto_topic_creation": False}
+    answer = client.ask_any(METADATA, asked)
     client.note_brokers(answer)
-    one = answer["topics"][0]
-    if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
-        raise NotPossible(f"topic {topic.name!r} was deleted during the work ({error_name(one['error_code'])})")
-    found = one.get("topic_id")
-    if topic.topic_id and found is not None and str(found) != topic.topic_id:
-        raise NotPossible(f"topic {topic.name!r} was deleted and created again during the work: start again")
-    return partitions_of(one)
+    partitions = {}
+    for one in answer["topics"]:
+        name, found = one["name"], one.get("topic_id")
+        if one["error_code"] not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise NotPossible(f"topic {name!r} was deleted during the work ({error_name(one['error_code'])})")
+        if seen[name].topic_id and found is not None and str(found) != seen[name].topic_id:
+            raise NotPossible(f"topic {name!r} was deleted and created again during the work: start again")
+        partitions[name] = partitions_of(one)
+    return partitions
 
 
 def now_ms() -> int:

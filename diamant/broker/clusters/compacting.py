@@ -8,7 +8,7 @@ been there.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ class CompactionRun:
         self._problems: dict[str, str] = {}
         self._wait: CleanerWait | None = None
         self.left: list[str] = []
+        self.not_put_back: Mapping[str, str] = {}
+        """Why the topic still has lowered configurations, by its name."""
 
     def run(self) -> JsonObject:
         """Compact, and return the report. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
@@ -84,13 +86,13 @@ class CompactionRun:
             raise NotFound(
                 f"topic {name!r} has no partition {self._partition}: expected 0 to {len(self._topic.partitions) - 1}"
             )
-        lowering = lowered_configs.lowering(self._client, self._topic)
+        lowering = lowered_configs.lowering(self._client, [self._topic])
         if not self._force:
-            lowering.pop("min.compaction.lag.ms", None)
+            lowering[name].pop("min.compaction.lag.ms", None)
         self._look_for_witnesses(wanted)
         try:
             if any(part.witnesses for part in self._parts):
-                lowered_configs.lower(self._client, self._register, self._work, self._topic, lowering)
+                lowered_configs.lower(self._client, self._register, self._work, [self._topic], lowering)
                 self._clean()
         except TimeIsUp:
             if self._wait is not None:
@@ -124,9 +126,11 @@ class CompactionRun:
         wait.targets = {one: oldest[one.partition] for one in targets if one not in wait.problems}
         self._problems = wait.until_clean(lambda: None)
 
-    def _put_back(self, names: Iterable[str] | None = None) -> None:
+    def _put_back(self, names: Collection[str] | None = None) -> None:
         if self._work.changes:
-            self.left += lowered_configs.put_back(self._client, self._register, self._work, names)
+            found = lowered_configs.put_back(self._client, self._register, self._work, names)
+            self.left += found.left
+            self.not_put_back = found.failed
 
     def _look_for_witnesses(self, wanted: Iterable[LedPartition]) -> None:
         self._progress.stage("looking for superseded records")
@@ -219,6 +223,8 @@ class CompactionRun:
             "held_text": held,
             "missing": dict(self._problems),
             "left": self.left,
+            "work_id": self._work.id,
+            "not_put_back": dict(self.not_put_back),
             "partitions": partitions,
         }
 

@@ -6,22 +6,30 @@ register lists it with what is missing, and a resumed run lowers and rolls again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from diamant.broker.acl import Operation
-from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedPartition
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedPartition, Place
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.client.kafka_group import KafkaGroup, list_groups
 from diamant.broker.clusters import lowered_configs
-from diamant.broker.clusters.cluster_look import Cluster, SeenTopic, check_cleanable, check_same, look, now_ms
+from diamant.broker.clusters.cluster_look import (
+    Cluster,
+    SeenTopic,
+    check_cleanable,
+    check_same,
+    in_requests,
+    look,
+    now_ms,
+)
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch
-from diamant.broker.clusters.lowered_configs import CleaningDelays
+from diamant.broker.clusters.lowered_configs import CleaningDelays, Lowering
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
-from diamant.broker.clusters.rolling import Replica, Roller
+from diamant.broker.clusters.rolling import Replica, Roller, raise_first
 from diamant.broker.clusters.searching import KeySearch, replica_read
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
@@ -64,7 +72,7 @@ class ReplicaReads:
         self._client = client
         self._search = search
         self._progress = progress
-        self.parts: dict[tuple[str, int], FoundPartition] = {}
+        self.parts: dict[Place, FoundPartition] = {}
         self.reads: dict[Replica, ReplicaRead] = {}
         """The last read of each replica."""
         self.remaining: dict[Replica, int] = {}
@@ -76,13 +84,9 @@ class ReplicaReads:
         """Read replicas whole."""
         if not replicas:
             return
-        stretches = []
-        for topic, own in _by_topic(replicas).items():
-            numbers = {one.partition for one in own}
-            starts = self._client.offsets(topic, numbers, EARLIEST)
-            ends = self._client.offsets(topic, numbers, LATEST)
-            for one in own:
-                stretches.append((one, Stretch(*one, starts[one.partition], ends[one.partition])))
+        places = {one[:2] for one in replicas}
+        starts, ends = (self._client.offsets_of(places, which) for which in (EARLIEST, LATEST))
+        stretches = [(one, Stretch(*one, starts[one[:2]], ends[one[:2]])) for one in replicas]
         self._progress.reading(stage, [stretch for _, stretch in stretches])
         begins = {one: stretch.next_offset for one, stretch in stretches}
         found = self._search.read(self._client, [stretch for _, stretch in stretches], check=self._progress.check)
@@ -111,20 +115,19 @@ class ReplicaReads:
 
     def read_tails(self) -> None:
         """Read what was written since a replica was read, at the leaders."""
-        leaders = [part.replicas()[0] for part in self.parts.values()]
-        for topic, own in _by_topic(leaders).items():
-            ends = self._client.offsets(topic, [leader.partition for leader in own], LATEST)
-            stretches = []
-            for leader in own:
-                read = self.reads.get(leader)
-                if read is not None and read.is_clean and read.to_offset < ends[leader.partition]:
-                    stretches.append(Stretch(*leader, read.to_offset, ends[leader.partition]))
-            finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
-            for one, found in zip(stretches, finds, strict=True):
-                leader = Replica(one.topic, one.partition, one.broker)
-                late = tuple(record for record in found.records if record.value_bytes is not None)
-                read = self.reads[leader]
-                self.reads[leader] = replace(read, written_since=(*read.written_since, *late))
+        ends = self._client.offsets_of(self.parts, LATEST)
+        stretches = []
+        for place, part in self.parts.items():
+            leader = part.replicas()[0]
+            read = self.reads.get(leader)
+            if read is not None and read.is_clean and read.to_offset < ends[place]:
+                stretches.append(Stretch(*leader, read.to_offset, ends[place]))
+        finds = self._search.read(self._client, stretches, has_planted=False, check=self._progress.check)
+        for one, found in zip(stretches, finds, strict=True):
+            leader = Replica(one.topic, one.partition, one.broker)
+            late = tuple(record for record in found.records if record.value_bytes is not None)
+            read = self.reads[leader]
+            self.reads[leader] = replace(read, written_since=(*read.written_since, *late))
 
 
 class ErasureRun:
@@ -148,6 +151,8 @@ class ErasureRun:
         self.outcome = work.outcome
         self.left: list[str] = []
         """Sentences about configurations that others have changed."""
+        self.not_put_back: Mapping[str, str] = {}
+        """Why topics still have lowered configurations, by name."""
 
     def look(self) -> list[SeenTopic]:
         """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
@@ -166,19 +171,20 @@ class ErasureRun:
                 raise NotPossible(
                     f"topic {one.name!r} was deleted and created again since: its erased records went with it"
                 )
-        self._lowering = {
-            one.name: lowered_configs.lowering(self._client, one, tombstones_now=self.outcome.tombstones_now)
-            for one in self._topics
-        }
+        self._lowering = lowered_configs.lowering(
+            self._client, self._topics, tombstones_now=self.outcome.tombstones_now
+        )
         return self._topics
 
     def find(self) -> list[FoundPartition]:
         """Search all partitions at their leaders; in a resumed run, all replicas that are not clean yet. Changes nothing."""
         known = {(one.topic, one.partition): one for one in self.outcome.partitions}
+        ends = self._client.offsets_of(
+            [(topic.name, one.number) for topic in self._topics for one in topic.partitions], LATEST
+        )
         for topic in self._topics:
-            ends = self._client.offsets(topic.name, [one.number for one in topic.partitions], LATEST)
             for led in topic.partitions:
-                found = FoundPartition(topic, led, ends[led.number])
+                found = FoundPartition(topic, led, ends[topic.name, led.number])
                 if before := known.get((topic.name, led.number)):
                     found.end_offset, found.values = before.below_offset, before.values
                     found.tombstone = before.tombstone_offset
@@ -268,14 +274,13 @@ class ErasureRun:
         dirty = {one[:2] for one in self._replicas.remaining}
         self._is_saved = True
         self._note_outcome()
-        for topic in self._topics:
-            if any(name == topic.name for name, _ in dirty):
-                self._progress.stage(f"lowering configurations of {topic.name}")
-                lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
-                delay = self._work.changes[topic.name].get("file.delete.delay.ms")
-                if delay is not None and not float(delay.lowered) and not self._is_resumed:
-                    delayed = {*self.outcome.file_delay_lowered, topic.name}
-                    self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
+        names = {name for name, _ in dirty}
+        self._progress.stage("lowering configurations")
+        self._lower([topic for topic in self._topics if topic.name in names], self._lowering)
+        if not self._is_resumed:
+            delays = {name: self._work.changes[name].get("file.delete.delay.ms") for name in names}
+            delayed = [name for name, delay in delays.items() if delay is not None and not float(delay.lowered)]
+            self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
         roller = Roller(self._client, self._cluster, self._key, self._delays())
         self._write_tombstones(roller, dirty)
         # Those without a read have not been looked at: what the leader had is theirs, too.
@@ -301,8 +306,9 @@ class ErasureRun:
     def _read_what_is_new(self) -> None:
         """Read replicas, and partitions, that the topics have got during the work, and later records of the key."""
         tails = []
+        present = check_same(self._client, self._topics)
         for topic in self._topics:
-            for led in check_same(self._client, topic):
+            for led in present[topic.name]:
                 part = self._replicas.parts.get((topic.name, led.number))
                 if part is None:
                     part = self._replicas.parts[topic.name, led.number] = FoundPartition(topic, led, 0)
@@ -331,8 +337,7 @@ class ErasureRun:
             return
         self._is_saved = True
         self._note_outcome()
-        for topic in self._topics:
-            lowered_configs.lower(self._client, self._register, self._work, topic, self._lowering[topic.name])
+        self._lower(self._topics, self._lowering)
         self._progress.stage("waiting for the cleaner to remove the tombstones")
         last = {one: max(mark.offset for mark in own) for one, own in marks.items()}
         held = wait_for_removal(
@@ -361,23 +366,29 @@ class ErasureRun:
             for name in lowered_configs.TOMBSTONES_NOW:
                 values.pop(name, None)
 
-    def _write_tombstones(self, roller: Roller, dirty: Iterable[tuple[str, int]]) -> None:
+    def _write_tombstones(self, roller: Roller, dirty: Iterable[Place]) -> None:
         self._progress.stage("writing tombstones")
         noted = self._progress.clock()
-        for place in sorted(dirty):
+        for places in in_requests(sorted(dirty)):
             self._progress.check()
-            part = self._replicas.parts[place]
-            check_same(self._client, part.topic)
-            offset = roller.write_tombstone(place, part.latest_ms)
-            if part.tombstone is None:
-                part.tombstone = offset
+            parts = {place: self._replicas.parts[place] for place in places}
+            check_same(self._client, {part.topic.name: part.topic for part in parts.values()}.values())
+            written = roller.write_tombstones({place: part.latest_ms for place, part in parts.items()})
+            for place, offset in written.items():
+                if parts[place].tombstone is None and not isinstance(offset, KafkaRefusal):
+                    parts[place].tombstone = offset
+            raise_first(written.values())
             small = lowered_configs.SMALL_SEGMENTS
-            if place in roller.refused_times and part.topic.number("segment.bytes") > float(small["segment.bytes"]):
-                lowered_configs.lower(self._client, self._register, self._work, part.topic, small)
+            by_size = {part.topic.name: part.topic for place, part in parts.items() if place in roller.refused_times}
+            larger = [one for one in by_size.values() if one.number("segment.bytes") > float(small["segment.bytes"])]
+            self._lower(larger, dict.fromkeys(by_size, small))
             if self._progress.clock() - noted > NOTE_S:
                 self._note_outcome()
                 noted = self._progress.clock()
         self._note_outcome()
+
+    def _lower(self, topics: Iterable[SeenTopic], values: Lowering) -> None:
+        lowered_configs.lower(self._client, self._register, self._work, topics, values)
 
     def _build(self) -> ErasureOutcome:
         """Return the outcome as of now."""
@@ -406,19 +417,14 @@ class ErasureRun:
         self.outcome = self._work.outcome = self._build()
         self._register.save(self._work)
 
-    def _put_back(self, names: Iterable[str] | None = None) -> None:
+    def _put_back(self, names: Collection[str] | None = None) -> None:
         if self._work.changes:
-            self.left += lowered_configs.put_back(self._client, self._register, self._work, names)
+            found = lowered_configs.put_back(self._client, self._register, self._work, names)
+            self.left += found.left
+            self.not_put_back = found.failed
 
 
-def _by_topic(replicas: Iterable[Replica]) -> dict[str, list[Replica]]:
-    found: dict[str, list[Replica]] = {}
-    for one in replicas:
-        found.setdefault(one.topic, []).append(one)
-    return found
-
-
-def groups_behind(client: KafkaClient, ends: Mapping[tuple[str, int], int]) -> tuple[dict[str, list[str]], list[str]]:
+def groups_behind(client: KafkaClient, ends: Mapping[Place, int]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the groups that have not read partitions up to their ends, by partition, and why others are not known."""
     behind: dict[str, list[str]] = {}
     unknown: list[str] = []
@@ -451,10 +457,8 @@ def wait_for_removal(
     Tombstones go with the first clean after their horizon, and the cleaner comes only where something is dirty: what has been
     appended since the last clean, at least a marker. Without the right to append one, the tombstones stay until others write.
     """
-    for topic in {one.topic for one in tombstones}:
-        numbers = {one.partition for one in tombstones if one.topic == topic}
-        for number, end in client.offsets(topic, numbers, LATEST).items():
-            roller.close_after((topic, number), end - 1)
+    for place, end in client.offsets_of({one[:2] for one in tombstones}, LATEST).items():
+        roller.close_after(place, end - 1)
     wait = CleanerWait(client, cluster, progress, dict(tombstones), roller)
     if roller.lacks:
         return wait.held()

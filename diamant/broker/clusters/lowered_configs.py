@@ -8,12 +8,13 @@ named.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
-from diamant.broker.client.kafka_client import RETRY_S, KafkaClient, KafkaRefusal, topic_refusal
-from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.clusters.cluster_look import TOPIC_RESOURCE, SeenTopic, configs_of
+from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, KafkaRefusal, topic_refusal
+from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
+from diamant.broker.clusters.cluster_look import TOPIC_RESOURCE, ConfigValue, SeenTopic, all_configs, in_requests
 from diamant.broker.clusters.register import ClusterWork, LoweredValue, Register
 from diamant.broker.errors import NotPossible
 from diamant.protocol.errors import ErrorCode
@@ -31,6 +32,10 @@ LONGER_MS = ("600000", "3600000", "86400000", "604800000")
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 TOMBSTONES_NOW = {"delete.retention.ms": "0"}
 _REFUSALS = {ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST}
+
+
+Lowering: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Values to set, by topic and name."""
 
 
 class CleaningDelays(NamedTuple):
@@ -57,16 +62,31 @@ def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDel
     )
 
 
-def lowering(client: KafkaClient, topic: SeenTopic, *, tombstones_now: bool = False) -> dict[str, str]:
-    """Return what to set on a topic: only what is higher now, the lowest value that the cluster accepts (validate_only).
+def lowering(
+    client: KafkaClient, topics: Sequence[SeenTopic], *, tombstones_now: bool = False
+) -> dict[str, dict[str, str]]:
+    """Return what to set on each topic: only what is higher now, the lowest value that the cluster accepts (validate_only).
 
     NotPossible if too little is accepted to have the cleaner come.
     """
+    lowest = {**ROLLING, **CLEANING, **(TOMBSTONES_NOW if tombstones_now else {})}
+    wanted = {
+        one.name: {name: value for name, value in lowest.items() if _is_higher(one, name, value)} for one in topics
+    }
+    refusals = alter(client, wanted, validate_only=True)
+    return {one.name: _accepted(client, one, lowest) if one.name in refusals else wanted[one.name] for one in topics}
+
+
+def _is_higher(topic: SeenTopic, name: str, value: str) -> bool:
+    return name in topic.configs and topic.number(name) > float(value)
+
+
+def _accepted(client: KafkaClient, topic: SeenTopic, lowest: Mapping[str, str]) -> dict[str, str]:
+    """Return what the cluster accepts of a topic's changes, asked for one by one."""
     refused: dict[str, str] = {}
-    wanted = {**ROLLING, **CLEANING, **(TOMBSTONES_NOW if tombstones_now else {})}
-    found = _accepted(client, topic, wanted, refused)
+    found = _accepted_of(client, topic, lowest, refused)
     if "min.cleanable.dirty.ratio" in refused:
-        found.update(_accepted(client, topic, BY_LAG, refused))
+        found.update(_accepted_of(client, topic, BY_LAG, refused))
     if {"min.cleanable.dirty.ratio", "max.compaction.lag.ms"} <= refused.keys():
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise NotPossible(
@@ -75,19 +95,17 @@ def lowering(client: KafkaClient, topic: SeenTopic, *, tombstones_now: bool = Fa
     return found
 
 
-def _accepted(
+def _accepted_of(
     client: KafkaClient, topic: SeenTopic, wanted: Mapping[str, str], refused: dict[str, str]
 ) -> dict[str, str]:
     found = {}
     for name, lowest in wanted.items():
         for value in (lowest, *(LONGER_MS if name in ROLLING | BY_LAG else ())):
-            if name not in topic.configs or topic.number(name) <= float(value):
+            if not _is_higher(topic, name, value):
                 break
-            try:
-                alter(client, topic.name, {name: value}, validate_only=True)
-            except KafkaRefusal as error:
+            if error := alter(client, {topic.name: {name: value}}, validate_only=True).get(topic.name):
                 if error.code not in _REFUSALS:
-                    raise
+                    raise error
                 refused.setdefault(name, str(error))
                 continue
             found[name] = value
@@ -96,69 +114,94 @@ def _accepted(
     return found
 
 
-def alter(client: KafkaClient, topic: str, values: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-    """Set configurations of a topic; None unsets one. KafkaRefusal, ConnectionFailed."""
+def alter(
+    client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
+) -> dict[str, KafkaRefusal]:
+    """Set configurations of topics; None unsets one. Returns why topics were refused, by name. ConnectionFailed."""
+    left, refused = {topic: values for topic, values in changes.items() if values}, dict[str, KafkaRefusal]()
+    deadline = time.monotonic() + client.timeout_s
+    while left:
+        again = set[str]()
+        for names in in_requests(left):
+            fields = {"resources": [_changed(name, left[name]) for name in names], "validate_only": validate_only}
+            for one in client.ask_any(INCREMENTAL_ALTER_CONFIGS, fields)["responses"]:
+                name, code = one["resource_name"], one["error_code"]
+                if code in RETRIED and time.monotonic() < deadline:
+                    again.add(name)
+                elif code:
+                    refused[name] = topic_refusal(name, code, one["error_message"])
+        left = {name: left[name] for name in again}
+        if left:
+            time.sleep(RETRY_S)
+    return refused
+
+
+def _changed(topic: str, values: Mapping[str, str | None]) -> Fields:
     operations = [
         {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
         for name, value in values.items()
     ]
-    resource = {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configs": operations}
-    deadline = time.monotonic() + client.timeout_s
-    while True:
-        answer = client.ask_any(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validate_only": validate_only})
-        found = answer["responses"][0]
-        code = found["error_code"]
-        if not code:
-            return
-        try:
-            client.pause(deadline, topic, code)
-        except KafkaRefusal:
-            raise topic_refusal(topic, code, found["error_message"]) from None
+    return {"resource_type": TOPIC_RESOURCE, "resource_name": topic, "configs": operations}
 
 
 def lower(
-    client: KafkaClient, register: Register, work: ClusterWork, topic: SeenTopic, values: Mapping[str, str]
+    client: KafkaClient, register: Register, work: ClusterWork, topics: Iterable[SeenTopic], values: Lowering
 ) -> None:
-    """Save a topic's values, set the lower ones, and wait until all of its brokers know them, or those that they use instead."""
-    own = work.changes.setdefault(topic.name, {})
-    for name, value in values.items():
-        found = topic.configs[name]
-        before = own[name].before if name in own else (found.value if found.is_own else None)
-        own[name] = LoweredValue(before, value)
-    if not values:
+    """Save the topics' values, set the lower ones of `values`, and wait until their brokers know them, or those that they use
+    instead. KafkaRefusal, ConnectionFailed: some may be lowered, all are saved.
+    """
+    seen = {one.name: one for one in topics}
+    for name, topic in seen.items():
+        own = work.changes.setdefault(name, {})
+        for config, value in values[name].items():
+            found = topic.configs[config]
+            before = own[config].before if config in own else (found.value if found.is_own else None)
+            own[config] = LoweredValue(before, value)
+    wanted = {name: values[name] for name in seen if values[name]}
+    if not wanted:
         return
     register.save(work)
-    alter(client, topic.name, values)
-    if differing := wait_known(client, topic, values):
-        for name, shown in differing.items():
-            own[name].lowered = shown
+    for refusal in alter(client, wanted).values():
+        raise refusal
+    differing = wait_known(client, seen, wanted)
+    for name, others in differing.items():
+        for config, shown in others.items():
+            work.changes[name][config].lowered = shown
+    if differing:
         register.save(work)
-    if "min.cleanable.dirty.ratio" in differing and topic.number("max.compaction.lag.ms") > 1:
-        lower(client, register, work, topic, BY_LAG)
+    by_lag = [
+        seen[name]
+        for name, others in differing.items()
+        if "min.cleanable.dirty.ratio" in others and seen[name].number("max.compaction.lag.ms") > 1
+    ]
+    if by_lag:
+        lower(client, register, work, by_lag, dict.fromkeys(seen, BY_LAG))
 
 
-def wait_known(client: KafkaClient, topic: SeenTopic, values: Mapping[str, str | None]) -> dict[str, str]:
-    """Wait until the brokers of a topic's replicas show these values; None is any. Returns those that differ in the end."""
-    brokers = {broker for one in topic.partitions for broker in one.replicas}
+def wait_known(client: KafkaClient, topics: Mapping[str, SeenTopic], values: Lowering) -> dict[str, dict[str, str]]:
+    """Wait until the brokers of the topics' replicas show these values. Returns those that differ in the end, by topic."""
+    brokers: dict[int, set[str]] = {}
+    for name in values:
+        for broker in {broker for one in topics[name].partitions for broker in one.replicas}:
+            brokers.setdefault(broker, set()).add(name)
     deadline = time.monotonic() + client.timeout_s
-    differing: dict[str, str] = {}
+    differing: dict[str, dict[str, str]] = {}
     while brokers:
         differing = {}
         for broker in sorted(brokers):
             try:
-                shown = configs_of(client, topic.name, broker)
+                shown = all_configs(client, sorted(brokers[broker]), broker)
             except ConnectionFailed:
                 client.forget(broker)
-                brokers.discard(broker)  # It reads the present values when it starts.
+                del brokers[broker]  # It reads the present values when it starts.
                 continue
-            wrong = {
-                name: shown[name].value or ""
-                for name, value in values.items()
-                if not _is_same(shown[name].value, value)
-            }
-            if not wrong:
-                brokers.discard(broker)
-            differing.update(wrong)
+            for name, found in shown.items():
+                wrong = {} if isinstance(found, KafkaRefusal) else _differing(found, values[name])
+                if wrong or isinstance(found, KafkaRefusal):
+                    differing.setdefault(name, {}).update(wrong)
+                else:
+                    brokers[broker].discard(name)
+        brokers = {broker: names for broker, names in brokers.items() if names}
         if brokers and time.monotonic() > deadline:
             break
         if brokers:
@@ -166,75 +209,97 @@ def wait_known(client: KafkaClient, topic: SeenTopic, values: Mapping[str, str |
     return differing
 
 
+def _differing(shown: Mapping[str, ConfigValue], values: Mapping[str, str]) -> dict[str, str]:
+    return {name: shown[name].value or "" for name, value in values.items() if not _is_same(shown[name].value, value)}
+
+
 def _is_same(shown: str | None, wanted: str | None) -> bool:
     try:
-        return wanted is None or shown == wanted or float(shown or "nan") == float(wanted)
+        return shown == wanted or float(shown or "nan") == float(wanted or "nan")
     except ValueError:
         return False
 
 
-def put_back(
-    client: KafkaClient, register: Register, work: ClusterWork, names: Iterable[str] | None = None
-) -> list[str]:
-    """Put back the lowered values, or those of `names`. Returns sentences about values that others have changed.
+class PutBack(NamedTuple):
+    """What is not back after `put_back`."""
 
-    KafkaRefusal, ConnectionFailed: what is not back stays in the saved file.
-    """
-    left: list[str] = []
+    left: Sequence[str] = ()
+    """Sentences about values that others have changed, so they stay."""
+    failed: Mapping[str, str] = MappingProxyType({})
+    """Why topics still have lowered values, by name. These stay in the saved file."""
+
+
+def put_back(
+    client: KafkaClient, register: Register, work: ClusterWork, names: Collection[str] | None = None
+) -> PutBack:
+    """Put back the lowered values, or those of `names`, on all topics that take them back: one that fails stops no other."""
+    own = {
+        topic: {name: value for name, value in lowered.items() if names is None or name in names}
+        for topic, lowered in work.changes.items()
+    }
+    left, failed = list[str](), dict[str, str]()
     try:
-        for topic in list(work.changes):
-            _put_back_topic(client, work, topic, names, left)
+        values, there = dict[str, dict[str, str | None]](), all_configs(client, own)
+        for topic, shown in there.items():
+            if not isinstance(shown, KafkaRefusal):
+                values[topic] = _to_put_back(topic, own[topic], shown, left)
+            elif shown.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                left.append(f"topic {topic!r} was deleted: its configurations went with it")
+                del work.changes[topic]
+            else:
+                failed[topic] = str(shown)
+        refused = alter(client, values)
+        failed.update({topic: str(error) for topic, error in refused.items()})
+        altered = {topic: own for topic, own in values.items() if topic not in refused}
+        failed.update(_not_shown(client, altered))
+        for topic in altered.keys() - failed.keys():
+            for name in own[topic]:
+                del work.changes[topic][name]
+            if not work.changes[topic]:
+                del work.changes[topic]
+    except ConnectionFailed as error:
+        failed.update({topic: str(error) for topic in own.keys() & work.changes.keys() - failed.keys()})
     finally:
         register.save(work)
-    return left
+    return PutBack(left, failed)
 
 
-def _put_back_topic(
-    client: KafkaClient, work: ClusterWork, topic: str, names: Iterable[str] | None, left: list[str]
-) -> None:
-    own = work.changes[topic]
-    wanted: Sequence[str] = [name for name in own if names is None or name in names]
-    try:
-        shown = configs_of(client, topic) if wanted else {}
-    except KafkaRefusal as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        left.append(f"topic {topic!r} was deleted: its configurations went with it")
-        del work.changes[topic]
-        return
+def _to_put_back(
+    topic: str, own: Mapping[str, LoweredValue], shown: Mapping[str, ConfigValue], left: list[str]
+) -> dict[str, str | None]:
+    """Return what to set on a topic; `left` gets sentences about the rest."""
     values: dict[str, str | None] = {}
-    for name in wanted:
-        found = shown[name]
-        if found.is_own and _is_same(found.value, own[name].lowered):
-            values[name] = own[name].before
-        elif (found.value if found.is_own else None) != own[name].before:
+    for name, saved in own.items():
+        found = shown.get(name, ConfigValue(None, is_own=False))
+        if found.is_own and _is_same(found.value, saved.lowered):
+            values[name] = saved.before
+        elif (found.value if found.is_own else None) != saved.before:
             left.append(
                 f"{topic}: {name} is {found.value}, which another client has set since; before it was "
-                f"{own[name].before or 'not set'}"
+                f"{saved.before or 'not set'}"
             )
-    if values:
-        alter(client, topic, values)
-        _confirm(client, topic, values)
-    for name in wanted:
-        del own[name]
-    if not own:
-        del work.changes[topic]
+    return values
 
 
-def _confirm(client: KafkaClient, topic: str, values: Mapping[str, str | None]) -> None:
-    """Wait until the cluster shows the values. NotPossible names those that it does not take back."""
+def _not_shown(client: KafkaClient, values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
+    """Wait until the cluster shows the values. Returns why topics do not, by name."""
     deadline = time.monotonic() + client.timeout_s
+    waiting = {topic for topic, own in values.items() if own}
     while True:
-        shown = configs_of(client, topic)
-        wrong = [
-            name
-            for name, value in values.items()
-            if shown[name].is_own != (value is not None) or not _is_same(shown[name].value, value)
-        ]
-        if not wrong:
-            return
-        if time.monotonic() > deadline:
-            raise NotPossible(
-                f"{topic}: the cluster does not take back {', '.join(wrong)}; `diamant restore` tries again"
-            )
+        found: dict[str, str] = {}
+        for topic, shown in all_configs(client, sorted(waiting)).items():
+            if isinstance(shown, KafkaRefusal):
+                found[topic] = str(shown)
+                continue
+            wrong = [
+                name
+                for name, value in values[topic].items()
+                if shown[name].is_own != (value is not None)
+                or (value is not None and not _is_same(shown[name].value, value))
+            ]
+            if wrong:
+                found[topic] = f"the cluster does not take back {', '.join(wrong)}"
+        if not found or time.monotonic() > deadline:
+            return found
+        waiting = set(found)
         time.sleep(RETRY_S)

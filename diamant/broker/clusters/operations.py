@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker import certificate_texts
-from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.certificate import existing_signing_key, issue, key_secret
 from diamant.broker.clusters.cluster_look import look, now_ms
@@ -16,7 +17,7 @@ from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
-from diamant.broker.errors import NotPossible
+from diamant.broker.errors import NotPossible, OperationError
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _SAID = "reason and reference"
+_ERRORS = (OperationError, KafkaRefusal, ConnectionFailed)
 _Agree: TypeAlias = "Callable[[Mapping[str, list[str]], list[str]], bool]"
 
 
@@ -106,10 +108,13 @@ def _run(
             is_refused = not agree(behind, unknown)
             if is_refused:
                 run.keep_tombstones()
-        run.erase()
+        try:
+            run.erase()
+        except _ERRORS as error:
+            raise with_not_put_back(error, work, run.not_put_back) from None
         outcome = run.outcome
         certificate, path = _certify(register, outcome)
-        if outcome.state in ("not-certified", "unreadable"):
+        if work.changes or outcome.state in ("not-certified", "unreadable"):
             register.save(work)
         else:
             register.remove(work)
@@ -123,6 +128,7 @@ def _run(
         "outcome": outcome.to_fields(),
         "missing": outcome.missing,
         "left": run.left,
+        "not_put_back": dict(run.not_put_back),
         "groups_behind": behind,
         "groups_not_known": unknown,
         "is_now_refused": is_refused,
@@ -154,11 +160,26 @@ def compact(
     check_alone(register, work)
     progress = WorkProgress(timeout_s, on_progress, on_note=on_note)
     with register.working(work):
+        run = CompactionRun(client, register, work, progress, partition=partition, force=force)
         try:
-            return CompactionRun(client, register, work, progress, partition=partition, force=force).run()
+            return run.run()
+        except _ERRORS as error:
+            raise with_not_put_back(error, work, run.not_put_back) from None
         finally:
             if not work.changes:
                 register.remove(work)
+
+
+def with_not_put_back(error: Exception, work: ClusterWork, failed: Mapping[str, str]) -> Exception:
+    """Return an error that ended work, with what is still lowered after it."""
+    if not failed:
+        return error
+    return NotPossible(f"{error}; not put back: {not_put_back_text(failed)}; `diamant restore {work.id}` tries again")
+
+
+def not_put_back_text(failed: Mapping[str, str]) -> str:
+    """Return the topics with lowered configurations and the reasons, as one text."""
+    return "; ".join(f"topic {topic!r} ({reason})" for topic, reason in failed.items())
 
 
 def check_alone(register: Register, work: ClusterWork) -> None:
@@ -186,18 +207,27 @@ def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register
     with register.working(work):
         names = [*work.changes]
         if names:
-            found = look(client, []).cluster_id
-            if work.cluster_id and found != work.cluster_id:
+            present = look(client, []).cluster_id
+            if work.cluster_id and present != work.cluster_id:
                 raise NotPossible(
-                    f"{work_id} is of cluster {work.cluster_id} at {work.bootstrap}, this is cluster {found}: nothing was changed"
+                    f"{work_id} is of cluster {work.cluster_id} at {work.bootstrap}, this is cluster {present}: nothing was "
+                    "changed"
                 )
-        left = lowered_configs.put_back(client, register, work)
+        found = lowered_configs.put_back(client, register, work)
         is_open = not forget and work.outcome is not None and work.outcome.is_open
-        if work.outcome is not None and not forget:
+        if forget:
+            work.key = work.outcome = None
+        if work.outcome is not None or work.changes:
             register.save(work)
         else:
             register.remove(work)
-    return {"id": work_id, "topics": names, "left": left, "is_open": is_open}
+    return {
+        "id": work_id,
+        "topics": [name for name in names if name not in found.failed],
+        "left": [*found.left],
+        "not_put_back": dict(found.failed),
+        "is_open": is_open,
+    }
 
 
 def _certify(register: Register, outcome: ErasureOutcome) -> tuple[JsonObject, str]:

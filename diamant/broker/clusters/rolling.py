@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, KafkaRefusal
+from diamant.broker.client.kafka_client import LATEST, RETRIED, RETRY_S, KafkaClient, KafkaRefusal, Place
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.client.producing import ALL_REPLICAS, LAST_VERSION_WITH_NAMES
-from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, now_ms
+from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, in_requests, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.lowered_configs import SEGMENT_MS, CleaningDelays
 from diamant.broker.clusters.outcome import replica_name
@@ -56,34 +56,43 @@ class Replica(NamedTuple):
         return replica_name(*self)
 
 
-def write_tombstone(client: KafkaClient, topic: str, partition: int, key: bytes, timestamp_ms: int) -> int:
-    """Write a tombstone with acks=all, and return its offset. A retry may write a second one, which does no harm.
+def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
+    """Write a tombstone to each partition with acks=all. Returns its offset, or the refusal, also after the client's timeout.
 
-    KafkaRefusal, also after the client's timeout, with NOT_ENOUGH_REPLICAS for one; ConnectionFailed.
+    A retry may write a second one, which does no harm. KafkaRefusal if a partition has no leader, ConnectionFailed.
     """
-    batch = bytes(build_batch([Record(0, timestamp_ms, key, None)], base_offset=0))
-    fields = {
-        "transactional_id": None,
-        "acks": ALL_REPLICAS,
-        "timeout_ms": round(client.timeout_s * 1000),
-        "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
-    }
+    batches = {place: bytes(build_batch([Record(0, at, key, None)], base_offset=0)) for place, at in times_ms.items()}
+    found: dict[Place, int | KafkaRefusal] = {}
     deadline = time.monotonic() + client.timeout_s
-    while True:
-        (leader,) = client.led(topic, [partition])
-        try:
-            answer = client.broker(leader).ask(PRODUCE, fields, most=LAST_VERSION_WITH_NAMES)
-        except ConnectionFailed:
-            client.forget(leader)
-            if time.monotonic() > deadline:
-                raise
+    while left := batches.keys() - found.keys():
+        for leader, places in client.leaders_of(left).items():
+            topics: dict[str, list[Fields]] = {}
+            for name, number in places:
+                topics.setdefault(name, []).append({"index": number, "records": batches[name, number]})
+            fields = {
+                "transactional_id": None,
+                "acks": ALL_REPLICAS,
+                "timeout_ms": round(client.timeout_s * 1000),
+                "topic_data": [{"name": name, "partition_data": own} for name, own in topics.items()],
+            }
+            try:
+                answer = client.broker(leader).ask(PRODUCE, fields, most=LAST_VERSION_WITH_NAMES)
+            except ConnectionFailed:
+                client.forget(leader)
+                if time.monotonic() > deadline:
+                    raise
+                continue
+            for topic in answer["responses"]:
+                for one in topic["partition_responses"]:
+                    place, code = (topic["name"], one["index"]), one["error_code"]
+                    code = _RETRIED_AS.get(code, code)
+                    if not code:
+                        found[place] = int(one["base_offset"])
+                    elif code not in RETRIED or time.monotonic() > deadline:
+                        found[place] = KafkaRefusal(f"the tombstone in {topic['name']}-{one['index']}", code)
+        if len(found) < len(batches):
             time.sleep(RETRY_S)
-            continue
-        found = answer["responses"][0]["partition_responses"][0]
-        if not found["error_code"]:
-            return int(found["base_offset"])
-        code = found["error_code"]
-        client.pause(deadline, f"the tombstone in {topic}-{partition}", _RETRIED_AS.get(code, code))
+    return found
 
 
 class EmptyTransaction:
@@ -170,35 +179,39 @@ class Roller:
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
         self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
         """Why nothing can be appended, so that only other producers' records close segments; "" if something can."""
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._offsets: dict[Place, int] = {}
         """What has to leave the active segment."""
-        self._times_ms: dict[tuple[str, int], int] = {}
+        self._times_ms: dict[Place, int] = {}
         """The time of the last tombstone."""
         self._appended = 0.0
-        self.refused_times: set[tuple[str, int]] = set()
+        self.refused_times: set[Place] = set()
         """Partitions whose records are so far in the future that the cluster refuses a later time: only size rolls them."""
         self.later: dict[Replica, str] = {}
         """Replicas whose active segment cannot be closed now, with the reason, and until when."""
 
-    def write_tombstone(self, place: tuple[str, int], latest_ms: int) -> int:
-        """Write a tombstone later than all records of the partition, up to `latest_ms`; as `write_tombstone`."""
+    def write_tombstones(self, latest_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
+        """Write a tombstone to each partition, later than its records, whose latest time is given; as `write_tombstones`."""
         assert self._key is not None
-        present_ms, roll_ms = now_ms(), round(self.delays[place[0]].roll_ms)
-        time_ms = max(present_ms, latest_ms + roll_ms + 1 if latest_ms >= present_ms - roll_ms else -1)
-        try:
-            offset = write_tombstone(self._client, *place, self._key, time_ms)
-        except KafkaRefusal as error:
-            if error.code != ErrorCode.INVALID_TIMESTAMP:
-                raise
-            time_ms = present_ms
-            self.refused_times.add(place)
-            offset = write_tombstone(self._client, *place, self._key, time_ms)
-        self._offsets.setdefault(place, offset)
-        self._times_ms[place] = time_ms
+        present_ms, times_ms = now_ms(), dict[Place, int]()
+        for place, latest in latest_ms.items():
+            roll_ms = round(self.delays[place[0]].roll_ms)
+            times_ms[place] = max(present_ms, latest + roll_ms + 1 if latest >= present_ms - roll_ms else -1)
+        found = write_tombstones(self._client, self._key, times_ms)
+        too_late = {
+            place: present_ms
+            for place, one in found.items()
+            if isinstance(one, KafkaRefusal) and one.code == ErrorCode.INVALID_TIMESTAMP
+        }
+        self.refused_times |= too_late.keys()
+        found.update(write_tombstones(self._client, self._key, too_late))
+        for place, one in found.items():
+            if not isinstance(one, KafkaRefusal):
+                self._offsets.setdefault(place, one)
+                self._times_ms[place] = too_late.get(place, times_ms[place])
         self._appended = time.monotonic()
-        return offset
+        return found
 
-    def close_after(self, place: tuple[str, int], offset: int) -> None:
+    def close_after(self, place: Place, offset: int) -> None:
         """Have the segment closed that holds this offset."""
         self._offsets[place] = offset
 
@@ -210,9 +223,10 @@ class Roller:
             return {}
         time.sleep(max(0.0, self._appended + (SEGMENT_MS + ROLL_SLACK_MS) / 1000 - time.monotonic()))
         ahead = {place for place in places if self._times_ms.get(place, 0) > now_ms() - self.delays[place[0]].roll_ms}
-        for place in sorted(ahead if self._has_transactions else places):
-            if self._key is not None:
-                self.write_tombstone(place, self._times_ms[place])
+        if self._key is not None:
+            for some in in_requests(sorted(ahead if self._has_transactions else places)):
+                written = self.write_tombstones({place: self._times_ms[place] for place in some})
+                raise_first(written.values())
         if self._has_transactions and (plain := places - ahead):
             topics: dict[str, list[int]] = {}
             for topic, partition in sorted(plain):
@@ -231,15 +245,17 @@ class Roller:
         return found
 
 
-def not_rolled(
-    client: KafkaClient, replicas: Iterable[Replica], offsets: Mapping[tuple[str, int], int]
-) -> dict[Replica, str]:
+def raise_first(written: Iterable[int | KafkaRefusal]) -> None:
+    """Raise the first refusal of what `write_tombstones` has returned, if there is one."""
+    for one in written:
+        if isinstance(one, KafkaRefusal):
+            raise one
+
+
+def not_rolled(client: KafkaClient, replicas: Iterable[Replica], offsets: Mapping[Place, int]) -> dict[Replica, str]:
     """Return the replicas whose active segment does not begin after the partition's offset in `offsets`, with the reason."""
     wanted = list(replicas)
-    ends: dict[tuple[str, int], int] = {}
-    for topic in {one.topic for one in wanted}:
-        numbers = {one.partition for one in wanted if one.topic == topic}
-        ends.update({(topic, number): end for number, end in client.offsets(topic, numbers, -1).items()})
+    ends = client.offsets_of({one[:2] for one in wanted}, LATEST)
     stretches = {one: Stretch(one.topic, one.partition, one.broker, offsets[one[:2]], ends[one[:2]]) for one in wanted}
     read_stretches(client, stretches.values(), lambda _one, _data: None)
     found = {}

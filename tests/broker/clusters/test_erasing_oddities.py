@@ -118,12 +118,11 @@ def test_a_value_that_is_written_during_the_erasure_is_named(cluster: AnyCluster
     assert left(cluster, name) == [b"new"]
 
 
-@pytest.mark.parametrize("stage", ["looking at the cluster", "finding", "lowering configurations of t", "writing tombstones",
+@pytest.mark.parametrize("stage", ["looking at the cluster", "finding", "lowering configurations", "writing tombstones",
     "closing active segments", "waiting for the cleaner of each replica"])  # fmt: skip
 def test_an_interruption_puts_everything_back(cluster: AnyCluster, register: Register, stage: str) -> None:
     """Ctrl-C at any stage leaves the configurations as they were. What was begun is open, and a resumed run closes it."""
-    name = cluster.create(f"interrupted-{len(stage)}", segment_ms="123456")
-    stage = stage if not stage.endswith(" t") else f"lowering configurations of {name}"
+    name = cluster.create(f"interrupted-{stage.replace(' ', '-')}", segment_ms="123456")
     cluster.produce(name, [(KEY, b"old"), (b"other", b"1")], timestamp_ms=OLD_MS)
     before = cluster.configs(name)
     with pytest.raises(KeyboardInterrupt):
@@ -162,11 +161,11 @@ def test_what_a_killed_run_left_is_put_back(cluster: AnyCluster, register: Regis
     assert cluster.configs(name) != before
     with pytest.raises(NotPossible, match=f"diamant restore {work.id}"):
         run(cluster, register, name)
-    lowered_configs.alter(cluster.client, name, {"min.cleanable.dirty.ratio": "0.3"})
+    alter(cluster, name, "min.cleanable.dirty.ratio", "0.3")
     found = restore(cluster.client, work.id, register=register)
     (sentence,) = found["left"]
     assert "min.cleanable.dirty.ratio is 0.3" in sentence
-    lowered_configs.alter(cluster.client, name, {"min.cleanable.dirty.ratio": None})
+    alter(cluster, name, "min.cleanable.dirty.ratio", None)
     assert cluster.configs(name) == before
     assert open_works(register) == []
     with pytest.raises(NotFound):
@@ -221,13 +220,18 @@ def test_a_partition_without_a_leader_ends_it_before_the_first_change() -> None:
         check_cleanable([topic])
 
 
-def lowered(cluster: AnyCluster, register: Register, name: str) -> ClusterWork:
-    """Return a topic with lowered configurations, and the saved file of a run that was killed then."""
-    seen = look(cluster.client, [name])
-    work = ClusterWork(register.new_id(), "erase", seen.cluster_id, cluster.bootstrap, [name], 0)
-    topic = seen.topics[name]
-    lowered_configs.lower(cluster.client, register, work, topic, lowered_configs.lowering(cluster.client, topic))
+def lowered(cluster: AnyCluster, register: Register, *names: str) -> ClusterWork:
+    """Return topics with lowered configurations, and the saved file of a run that was killed then."""
+    seen = look(cluster.client, names)
+    work = ClusterWork(register.new_id(), "erase", seen.cluster_id, cluster.bootstrap, [*names], 0)
+    topics = [*seen.topics.values()]
+    lowered_configs.lower(cluster.client, register, work, topics, lowered_configs.lowering(cluster.client, topics))
     return work
+
+
+def alter(cluster: AnyCluster, name: str, config: str, value: str | None) -> None:
+    """Set or unset a configuration of a topic."""
+    assert not lowered_configs.alter(cluster.client, {name: {config: value}})
 
 
 def test_times_that_the_cluster_no_longer_accepts_are_overcome_by_size(cluster: AnyCluster, register: Register) -> None:
@@ -236,7 +240,7 @@ def test_times_that_the_cluster_no_longer_accepts_are_overcome_by_size(cluster: 
     stamp = round(time.time() * 1000) + 7 * DAY_MS
     pairs = [(KEY, b"a value"), *((b"k%d" % number, b"x" * 60_000) for number in range(20))]
     cluster.produce(name, pairs, timestamp_ms=stamp)
-    lowered_configs.alter(cluster.client, name, {"message.timestamp.after.max.ms": "3600000"})
+    alter(cluster, name, "message.timestamp.after.max.ms", "3600000")
     before = cluster.configs(name)
     found = run(cluster, register, name)
     assert (found["missing"], left(cluster, name), cluster.configs(name)) == ({}, [], before)

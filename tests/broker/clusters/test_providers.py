@@ -54,7 +54,8 @@ class Provider(KafkaClient):
                 is_low = one["value"] is not None and float(one["value"]) < self._least.get(one["name"], 0)
                 if is_low and self._how == "refused":
                     code = int(ErrorCode.POLICY_VIOLATION)
-                    return {"responses": [{"error_code": code, "error_message": NEVER}]}
+                    refusal = {"resource_name": resource["resource_name"], "error_code": code, "error_message": NEVER}
+                    return {"responses": [refusal]}
                 if not is_low:
                     taken.append(one)
                 elif self._how == "raised":

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 
 from diamant.broker.acl import Operation, ResourceType
+from diamant.broker.cli import main
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.login import Login
-from diamant.broker.clusters.operations import erase
-from diamant.broker.clusters.register import Register
+from diamant.broker.clusters.operations import erase, restore
+from diamant.broker.clusters.register import STATE_VARIABLE, Register
 from diamant.broker.errors import NotAllowed
 from tests.broker.clusters.any_cluster import OLD_MS, PASSWORD, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
-from tests.broker.request_fields import acl
+from tests.broker.clusters.test_erasing_oddities import at_stage, lowered
+from tests.broker.request_fields import acl, acl_filter
 from tests.waiting import PATIENCE_S
 
-CREATE_ACLS = 30
+CREATE_ACLS, DELETE_ACLS = 30, 31
 NEEDED = {Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS}
 WITHOUT = {"reads": Operation.READ, "writes": Operation.WRITE, "alters": Operation.ALTER_CONFIGS}
 """By user, the right that it lacks."""
@@ -87,3 +92,59 @@ def test_a_transactional_id_spares_the_second_tombstone(cluster: AnyCluster, reg
         found = erase(client, b"k", [name], reason="asked", timeout_s=120.0, register=register)
     assert found["missing"] == {}
     assert [(record.key, record.value) for record in cluster.held(name)] == [(b"other", b"3"), (b"k", None)]
+
+
+@pytest.mark.parametrize("rest", [set(), {Operation.DESCRIBE_CONFIGS}], ids=["none", "may describe"])
+def test_a_topic_that_cannot_be_put_back_stops_no_other(
+    cluster: AnyCluster, register: Register, tmp_path: Path, rest: set[Operation]
+) -> None:
+    """The other topics are as before. The error names the one with the reason, and its saved values stay for another attempt."""
+    names = [cluster.create(f"back-{len(rest)}-{letter}", segment_ms="77000") for letter in "abc"]
+    before = [cluster.configs(name) for name in names]
+    work = lowered(cluster, register, *names)
+    for name, rights in zip(names, (NEEDED, rest, NEEDED), strict=True):
+        allow(cluster, "may-all", name, rights)
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="may-all" password="{PASSWORD}";\n'
+    )
+    words = ["restore", work.id, "-b", cluster.addresses["SASL_PLAINTEXT"], "--command-config", str(config)]
+    done = CliRunner().invoke(main, words, env={STATE_VARIABLE: str(register.directory)})
+    assert done.exit_code == 1, done.output
+    assert f"{names[1]}: configurations are still lowered: " in done.output
+    assert "TOPIC_AUTHORIZATION_FAILED" in done.output
+    assert f"diamant restore {work.id}" in done.output
+    assert [cluster.configs(name) == own for name, own in zip(names, before, strict=True)] == [True, False, True]
+    assert [*register.get(work.id).changes] == [names[1]]
+    found = restore(cluster.client, work.id, register=register)
+    assert (found["topics"], found["not_put_back"]) == ([names[1]], {})
+    assert [cluster.configs(name) for name in names] == before
+    assert register.all() == []
+
+
+def test_a_right_that_is_taken_away_meanwhile_costs_no_certificate(cluster: AnyCluster, register: Register) -> None:
+    """The erasure is certified, and the topic that is still lowered is named and stays in the register."""
+    name = filled(cluster, "taken-away")
+    before = cluster.configs(name)
+    allow(cluster, "may-all", name, NEEDED)
+
+    def take_away() -> None:
+        with AnyCluster(cluster.bootstrap) as other:
+            wanted = acl_filter(
+                ResourceType.TOPIC, name, pattern=3, operation=Operation.ALTER_CONFIGS, permission_type=3
+            )
+            answer = other.client.controller().ask(DELETE_ACLS, {"filters": [wanted]})
+            assert len(answer["filter_results"][0]["matching_acls"]) == 1, answer
+
+    with logged_in(cluster, "may-all") as client:
+        found = erase(
+            client, b"k", [name], reason="asked", timeout_s=120.0, register=register,
+            on_progress=at_stage("waiting for the cleaner of each replica", take_away),
+        )  # fmt: skip
+    assert (found["state"], found["missing"], [*found["not_put_back"]]) == ("unreadable", {}, [name])
+    assert cluster.configs(name) != before
+    (work,) = register.all()
+    assert work.is_open
+    restore(cluster.client, work.id, register=register)
+    assert cluster.configs(name) == before

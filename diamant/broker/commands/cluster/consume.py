@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import click
 
 from diamant.broker.client.consuming import ReadRecord, TopicReader
-from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
-from diamant.broker.client.kafka_group import KafkaGroup, Place
+from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, Place
+from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.commands.cluster.asking_kafka import on_cluster
 from diamant.broker.commands.cluster.decoding import decoded_line, values_on, with_decoded
 from diamant.broker.commands.cluster.places import place_offsets

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import click
 
-from diamant.broker.client.kafka_client import LATEST, KafkaClient, KafkaRefusal
-from diamant.broker.client.kafka_group import SHARE, DescribedGroup, KafkaGroup, MemberOfGroup, Place, list_groups
+from diamant.broker.client.kafka_client import LATEST, KafkaClient, KafkaRefusal, Place
+from diamant.broker.client.kafka_group import SHARE, DescribedGroup, KafkaGroup, MemberOfGroup, list_groups
 from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.cluster.places import place_offsets

@@ -71,11 +71,10 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
         show_report(console, found)
         for name, reason in found["missing"].items():
             console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
-        for sentence in found["left"]:
-            console.print(sentence, style="yellow", markup=False, soft_wrap=True)
+        print_not_as_before(console, asked, found, found["work_id"])
 
     asked.show(found, show)
-    sys.exit(EXIT_DONE if found["is_reached"] else EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if found["is_reached"] and not found["not_put_back"] else EXIT_NOT_SO)
 
 
 def resume_elsewhere(asked: Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
@@ -100,7 +99,8 @@ def ending_by_signal(asked: Asked) -> Iterator[None]:
         register = Register()
         for work in register.all():
             if work.began_ms >= began_ms and work.changes:
-                note(f"not all is put back; to try again: {asked.command('restore', work.id)}")
+                names = ", ".join(work.changes)
+                note(f"configurations of {names} are not put back; to try again: {asked.command('restore', work.id)}")
             elif work.began_ms >= began_ms:
                 again = asked.command("erase", "--resume", work.id)
                 note(f"all configurations are put back; erasure {work.id} is open: {again}")
@@ -128,7 +128,7 @@ def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) ->
             f"declined, so the tombstones stay{until}; the rest of the erasure is done. To remove them at once: the same command "
             "with --confirm-groups-behind"
         )
-    if found["missing"] or found["written_since"] or found["is_now_refused"]:
+    if found["missing"] or found["written_since"] or found["is_now_refused"] or found["not_put_back"]:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
@@ -183,8 +183,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         console.print(
             f"Other records of {escape(read['topic'])}-{read['partition']} hold the same bytes and stay: {offsets}"
         )
-    for sentence in found["left"]:
-        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    print_not_as_before(console, asked, found, found["id"])
     if found["missing"]:
         again = asked.command("erase", "--resume", found["id"])
         console.print(
@@ -196,6 +195,18 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
         console.print(
             f"The tombstones name the key until {time_text(found['next_due_ms'])}; to remove them then: {again}"
         )
+
+
+def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any], work_id: str) -> None:
+    """Print which configurations are not as they were: those that others have changed, and those that are still lowered."""
+    for sentence in found["left"]:
+        console.print(sentence, style="yellow", markup=False, soft_wrap=True)
+    for topic, reason in found["not_put_back"].items():
+        text = f"{topic}: configurations are still lowered: {reason}"
+        console.print(visible(text), style="red", markup=False, soft_wrap=True)
+    if found["not_put_back"]:
+        again = asked.command("restore", work_id)
+        console.print(f"To put them back, once that is resolved: {again}", markup=False, soft_wrap=True)
 
 
 def _print_nothing_found(console: Console, topics: Iterable[str]) -> None:

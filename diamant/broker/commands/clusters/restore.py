@@ -9,9 +9,10 @@ import click
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.register import Register
+from diamant.broker.commands.clusters.erase import print_not_as_before
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, Asked, asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 
@@ -25,8 +26,9 @@ def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
     """Put back the configurations that the erasure or compaction ID has lowered on another cluster than Diamant's, and left so
     when it was killed. Without an ID, list all work that is open: erasures of which a replica is not read yet, too.
 
-    Values that another client has changed since are left and named. Exit codes: 0 done, 1 failed, 2 usage, another cluster, or no
-    such ID, 3 some values were left.
+    Values that another client has changed since are left and named. A topic that fails stops no other: it is named, and stays in
+    the list. Exit codes: 0 done, 1 failed, on some or all topics, 2 usage, another cluster, or no such ID, 3 some values were
+    left.
     """
     if id is None:
         if forget:
@@ -38,7 +40,7 @@ def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
         return
     found = for_admin.restore(asked.admin, id, forget=forget)
     asked.show(found, lambda console: _print_restored(console, asked, found))
-    sys.exit(EXIT_NOT_SO if found["left"] else EXIT_DONE)
+    sys.exit(EXIT_FAILED if found["not_put_back"] else EXIT_NOT_SO if found["left"] else EXIT_DONE)
 
 
 def _open_work() -> list[JsonObject]:
@@ -93,7 +95,6 @@ def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
 
 def _print_restored(console: Console, asked: Asked, found: JsonObject) -> None:
     console.print(f"{found['id']}: put back on {escape(', '.join(found['topics'])) or 'no topic'}")
-    for sentence in found["left"]:
-        console.print(f"[yellow]{escape(sentence)}[/yellow]", soft_wrap=True)
+    print_not_as_before(console, asked, found, found["id"])
     if found["is_open"]:
         console.print(f"The erasure is open: {asked.command('erase', '--resume', found['id'])}", soft_wrap=True)
