@@ -6,32 +6,7 @@ assemble           the output, batch by batch
 """
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_TIMESTAMP,
-    CODEC_MASK,
-    CONTROL,
-    DELETE_HORIZON,
-    EXTRA_END,
-    EXTRA_START,
-    HEADER_BYTES,
-    HORIZON,
-    KEPT,
-    KEPT_START,
-    LAST_OFFSET,
-    LOG_APPEND_TIME,
-    LOG_OVERHEAD,
-    MAX_TIMESTAMP,
-    NEW_BASE_TIMESTAMP,
-    NEW_MAX_TIMESTAMP,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    POSITION,
-    SIZE,
-    STEP,
-    TRANSACTIONAL,
-)
-from cython.cimports.diamant.kernels.constants.steps import COPY, EXTRA, HEADER_ONLY, REBUILD
+from cython.cimports.diamant.kernels.constants import fields, steps
 from cython.cimports.diamant.kernels.processor import crc32c_of, prepare_crc32c, store_big
 from cython.cimports.diamant.kernels.records import (
     Integer,
@@ -62,7 +37,7 @@ prepare_crc32c()
 @cython.exceptval(check=False)
 def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
     """True if a row's records are rebuilt and compressed."""
-    return rows[STEP, row] == REBUILD and rows[ATTRIBUTES, row] & CODEC_MASK != 0
+    return rows[fields.STEP, row] == steps.REBUILD and rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK != 0
 
 
 @cython.cfunc
@@ -71,7 +46,7 @@ def is_recompressed(rows: int64_t[:, ::1], row: int64_t) -> cython.bint:
 @cython.exceptval(check=False)
 def room_for_records(rows: int64_t[:, ::1], row: int64_t) -> int64_t:
     """Return the maximum number of bytes that `encode` writes."""
-    return rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + _MAX_GROWTH_BYTES * rows[KEPT, row]
+    return rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row] + _MAX_GROWTH_BYTES * rows[fields.KEPT, row]
 
 
 @cython.cfunc
@@ -95,14 +70,14 @@ def encode(
     delta: int64_t
     raw: uint64_t
     found = cython.declare(Integer)
-    start: int64_t = rows[PAYLOAD_START, row]
-    end: int64_t = rows[PAYLOAD_END, row]
-    first: int64_t = rows[KEPT_START, row]
-    is_log_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+    start: int64_t = rows[fields.PAYLOAD_START, row]
+    end: int64_t = rows[fields.PAYLOAD_END, row]
+    first: int64_t = rows[fields.KEPT_START, row]
+    is_log_append_time: cython.bint = rows[fields.ATTRIBUTES, row] & fields.LOG_APPEND_TIME != 0
     # New delta = timestamp - new base = old base + old delta - new base.
-    shift: int64_t = wrapping_difference(rows[BASE_TIMESTAMP, row], rows[NEW_BASE_TIMESTAMP, row])
-    fixed_delta: int64_t = wrapping_difference(rows[MAX_TIMESTAMP, row], rows[NEW_BASE_TIMESTAMP, row])
-    for index in range(first, first + rows[KEPT, row]):
+    shift: int64_t = wrapping_difference(rows[fields.BASE_TIMESTAMP, row], rows[fields.NEW_BASE_TIMESTAMP, row])
+    fixed_delta: int64_t = wrapping_difference(rows[fields.MAX_TIMESTAMP, row], rows[fields.NEW_BASE_TIMESTAMP, row])
+    for index in range(first, first + rows[fields.KEPT, row]):
         found = read_integer(source, start + kept_records[index], end, 5)
         rest = found.position + (found.raw >> 1)
         found = read_integer(source, found.position + 1, end, 10)
@@ -140,9 +115,9 @@ def encode_rows(
         return -room
     for row in range(first, end):
         if is_recompressed(rows, row):
-            rows[EXTRA_START, row] = at - out
+            rows[fields.EXTRA_START, row] = at - out
             at = encode(source, rows, row, kept_records, at)
-            rows[EXTRA_END, row] = at - out
+            rows[fields.EXTRA_END, row] = at - out
     return at - out
 
 
@@ -172,17 +147,17 @@ def room_for_output(rows: int64_t[:, ::1], first: int64_t, end: int64_t) -> int:
     step: int64_t
     with cython.nogil:
         for row in range(first, end):
-            step = rows[STEP, row]
-            if step == COPY:
-                room += rows[SIZE, row]
-            elif step == EXTRA:
-                room += rows[EXTRA_END, row] - rows[EXTRA_START, row]
-            elif step == HEADER_ONLY:
-                room += HEADER_BYTES
-            elif step == REBUILD:
-                room += HEADER_BYTES
+            step = rows[fields.STEP, row]
+            if step == steps.COPY:
+                room += rows[fields.SIZE, row]
+            elif step == steps.EXTRA:
+                room += rows[fields.EXTRA_END, row] - rows[fields.EXTRA_START, row]
+            elif step == steps.HEADER_ONLY:
+                room += fields.HEADER_BYTES
+            elif step == steps.REBUILD:
+                room += fields.HEADER_BYTES
                 if is_recompressed(rows, row):
-                    room += rows[EXTRA_END, row] - rows[EXTRA_START, row]
+                    room += rows[fields.EXTRA_END, row] - rows[fields.EXTRA_START, row]
                 else:
                     room += room_for_records(rows, row)
     return room
@@ -195,19 +170,21 @@ def write_header(
     old: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes, end: output_bytes
 ) -> cython.void:
     """Write the header of a rebuilt batch, whose records end at `end`, or of an emptied batch."""
-    attributes: int64_t = rows[ATTRIBUTES, row] & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    attributes: int64_t = rows[fields.ATTRIBUTES, row] & (
+        fields.LOG_APPEND_TIME | fields.TRANSACTIONAL | fields.CONTROL
+    )
     base_timestamp: int64_t = -1
-    max_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
+    max_timestamp: int64_t = rows[fields.MAX_TIMESTAMP, row]
     count: int64_t = 0
-    if rows[STEP, row] != HEADER_ONLY:
-        attributes |= rows[ATTRIBUTES, row] & CODEC_MASK
-        if rows[HORIZON, row] != 0:
-            attributes |= DELETE_HORIZON
-        base_timestamp = rows[NEW_BASE_TIMESTAMP, row]
-        max_timestamp = rows[NEW_MAX_TIMESTAMP, row]
-        count = rows[KEPT, row]
-    memcpy(out, old, HEADER_BYTES)
-    store_big(out + 8, end - out - LOG_OVERHEAD, 4)
+    if rows[fields.STEP, row] != steps.HEADER_ONLY:
+        attributes |= rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK
+        if rows[fields.HORIZON, row] != 0:
+            attributes |= fields.DELETE_HORIZON
+        base_timestamp = rows[fields.NEW_BASE_TIMESTAMP, row]
+        max_timestamp = rows[fields.NEW_MAX_TIMESTAMP, row]
+        count = rows[fields.KEPT, row]
+    memcpy(out, old, fields.HEADER_BYTES)
+    store_big(out + 8, end - out - fields.LOG_OVERHEAD, 4)
     store_big(out + 21, attributes, 2)
     store_big(out + 27, base_timestamp, 8)
     store_big(out + 35, max_timestamp, 8)
@@ -221,8 +198,8 @@ def write_header(
 @cython.exceptval(check=False)
 def copy_extra(extra: input_bytes, rows: int64_t[:, ::1], row: int64_t, out: output_bytes) -> output_bytes:
     """Write a row's range of the extra buffer; return the position after it."""
-    size: int64_t = rows[EXTRA_END, row] - rows[EXTRA_START, row]
-    memcpy(out, extra + rows[EXTRA_START, row], size)
+    size: int64_t = rows[fields.EXTRA_END, row] - rows[fields.EXTRA_START, row]
+    memcpy(out, extra + rows[fields.EXTRA_START, row], size)
     return out + size
 
 
@@ -248,38 +225,38 @@ def assemble_rows(
     at: output_bytes = out
     start: output_bytes = out
     while row < end:
-        step = rows[STEP, row]
+        step = rows[fields.STEP, row]
         start = at
-        if step == COPY:
-            run_start = run_end = rows[POSITION, row]
-            while row < end and rows[STEP, row] == COPY and rows[POSITION, row] == run_end:
-                columns[0, count] = rows[SIZE, row]
-                columns[1, count] = rows[LAST_OFFSET, row]
-                columns[2, count] = rows[MAX_TIMESTAMP, row]
-                run_end += rows[SIZE, row]
+        if step == steps.COPY:
+            run_start = run_end = rows[fields.POSITION, row]
+            while row < end and rows[fields.STEP, row] == steps.COPY and rows[fields.POSITION, row] == run_end:
+                columns[0, count] = rows[fields.SIZE, row]
+                columns[1, count] = rows[fields.LAST_OFFSET, row]
+                columns[2, count] = rows[fields.MAX_TIMESTAMP, row]
+                run_end += rows[fields.SIZE, row]
                 count += 1
                 row += 1
             memcpy(at, data + run_start, run_end - run_start)
             at += run_end - run_start
             continue
-        if step == EXTRA:
+        if step == steps.EXTRA:
             at = copy_extra(extra, rows, row, at)
-            columns[2, count] = rows[NEW_MAX_TIMESTAMP, row]
-        elif step == HEADER_ONLY:
-            at += HEADER_BYTES
-            write_header(data + rows[POSITION, row], rows, row, start, at)
-            columns[2, count] = rows[MAX_TIMESTAMP, row]
-        elif step == REBUILD:
-            at += HEADER_BYTES
+            columns[2, count] = rows[fields.NEW_MAX_TIMESTAMP, row]
+        elif step == steps.HEADER_ONLY:
+            at += fields.HEADER_BYTES
+            write_header(data + rows[fields.POSITION, row], rows, row, start, at)
+            columns[2, count] = rows[fields.MAX_TIMESTAMP, row]
+        elif step == steps.REBUILD:
+            at += fields.HEADER_BYTES
             if is_recompressed(rows, row):
                 at = copy_extra(extra, rows, row, at)
             else:
                 at = encode(data, rows, row, kept_records, at)
-            write_header(data + rows[POSITION, row], rows, row, start, at)
-            columns[2, count] = rows[NEW_MAX_TIMESTAMP, row]
+            write_header(data + rows[fields.POSITION, row], rows, row, start, at)
+            columns[2, count] = rows[fields.NEW_MAX_TIMESTAMP, row]
         if at > start:
             columns[0, count] = at - start
-            columns[1, count] = rows[LAST_OFFSET, row]
+            columns[1, count] = rows[fields.LAST_OFFSET, row]
             count += 1
         row += 1
     return at - out, count
@@ -315,6 +292,6 @@ def copy_columns(
     row: int64_t
     with cython.nogil:
         for row in range(first, end):
-            columns[0, row - first] = rows[SIZE, row]
-            columns[1, row - first] = rows[LAST_OFFSET, row]
-            columns[2, row - first] = rows[MAX_TIMESTAMP, row]
+            columns[0, row - first] = rows[fields.SIZE, row]
+            columns[1, row - first] = rows[fields.LAST_OFFSET, row]
+            columns[2, row - first] = rows[fields.MAX_TIMESTAMP, row]

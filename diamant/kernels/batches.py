@@ -1,28 +1,7 @@
 """The batches of a chunk: their headers as rows (`constants.fields`), one per batch, and their checksums."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BAD_HEADER,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    CODEC_MASK,
-    CONTROL,
-    HEADER_BYTES,
-    LAST_OFFSET,
-    LEGACY,
-    LOG_OVERHEAD,
-    MAGIC,
-    MAX_TIMESTAMP,
-    NO_FAULT,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    POSITION,
-    PRODUCER_ID,
-    RECORD_COUNT,
-    SIZE,
-    STEP,
-)
+from cython.cimports.diamant.kernels.constants import fields
 from cython.cimports.diamant.kernels.processor import (
     crc32c_by_tables,
     crc32c_of,
@@ -50,7 +29,7 @@ def read_headers(
     together: int64_t = 0
     count: int64_t = 0
     position: int64_t = start
-    fault: cython.int = NO_FAULT
+    fault: cython.int = fields.NO_FAULT
     room: int64_t = rows.shape[1]
     size: int64_t
     magic: int64_t
@@ -61,36 +40,36 @@ def read_headers(
     with cython.nogil:
         while count < room and position + 17 <= end:
             batch = cython.address(data[position])
-            size = read_int32(batch + 8) + LOG_OVERHEAD
+            size = read_int32(batch + 8) + fields.LOG_OVERHEAD
             magic = cython.cast(int8_t, batch[16])
             base_offset = cython.cast(int64_t, load_big64(batch))
-            if size < 26 or magic < 0 or magic > 2 or (magic == 2 and size < HEADER_BYTES):
-                fault = BAD_HEADER
+            if size < 26 or magic < 0 or magic > 2 or (magic == 2 and size < fields.HEADER_BYTES):
+                fault = fields.BAD_HEADER
                 break
             if position + size > end:
                 break
             delta = read_int32(batch + 23) if magic == 2 else 0
             if base_offset > INT64_MAX - delta if delta > 0 else base_offset < INT64_MIN - delta:
-                fault = BAD_HEADER
+                fault = fields.BAD_HEADER
                 break
             for field in range(rows.shape[0]):
                 rows[field, count] = 0
-            rows[POSITION, count] = position
-            rows[SIZE, count] = size
-            rows[MAGIC, count] = magic
+            rows[fields.POSITION, count] = position
+            rows[fields.SIZE, count] = size
+            rows[fields.MAGIC, count] = magic
             if magic == 2:
-                rows[BASE_OFFSET, count] = base_offset
-                rows[LAST_OFFSET, count] = base_offset + delta
-                rows[ATTRIBUTES, count] = cython.cast(int16_t, load_big16(batch + 21))
-                rows[BASE_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 27))
-                rows[MAX_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 35))
-                rows[PRODUCER_ID, count] = cython.cast(int64_t, load_big64(batch + 43))
-                rows[RECORD_COUNT, count] = read_int32(batch + 57)
-                rows[PAYLOAD_START, count] = position + HEADER_BYTES
-                rows[PAYLOAD_END, count] = position + size
-                together |= rows[ATTRIBUTES, count]
+                rows[fields.BASE_OFFSET, count] = base_offset
+                rows[fields.LAST_OFFSET, count] = base_offset + delta
+                rows[fields.ATTRIBUTES, count] = cython.cast(int16_t, load_big16(batch + 21))
+                rows[fields.BASE_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 27))
+                rows[fields.MAX_TIMESTAMP, count] = cython.cast(int64_t, load_big64(batch + 35))
+                rows[fields.PRODUCER_ID, count] = cython.cast(int64_t, load_big64(batch + 43))
+                rows[fields.RECORD_COUNT, count] = read_int32(batch + 57)
+                rows[fields.PAYLOAD_START, count] = position + fields.HEADER_BYTES
+                rows[fields.PAYLOAD_END, count] = position + size
+                together |= rows[fields.ATTRIBUTES, count]
             else:
-                together |= LEGACY
+                together |= fields.LEGACY
             count += 1
             position += size
     return fault, count, position, together
@@ -105,9 +84,9 @@ def find_bad_crc(
     batch: input_bytes
     with cython.nogil:
         for row in range(first, end):
-            if rows[STEP, row] == step:
-                batch = cython.address(data[rows[POSITION, row]])
-                if crc32c_of(batch + 21, rows[SIZE, row] - 21) != load_big32(batch + 17):
+            if rows[fields.STEP, row] == step:
+                batch = cython.address(data[rows[fields.POSITION, row]])
+                if crc32c_of(batch + 21, rows[fields.SIZE, row] - 21) != load_big32(batch + 17):
                     found = row
                     break
     return found
@@ -128,14 +107,14 @@ def end_of_sound(
     batch: input_bytes
     with cython.nogil:
         while row < end:
-            if rows[MAGIC, row] != 2 or rows[BASE_OFFSET, row] <= last_offset:
+            if rows[fields.MAGIC, row] != 2 or rows[fields.BASE_OFFSET, row] <= last_offset:
                 break
-            if rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
+            if rows[fields.LAST_OFFSET, row] < rows[fields.BASE_OFFSET, row]:
                 break
-            batch = cython.address(data[rows[POSITION, row]])
-            if crc32c_of(batch + 21, rows[SIZE, row] - 21) != load_big32(batch + 17):
+            batch = cython.address(data[rows[fields.POSITION, row]])
+            if crc32c_of(batch + 21, rows[fields.SIZE, row] - 21) != load_big32(batch + 17):
                 break
-            last_offset = rows[LAST_OFFSET, row]
+            last_offset = rows[fields.LAST_OFFSET, row]
             row += 1
     return row, last_offset
 
@@ -144,7 +123,7 @@ def next_with(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t,
     """Return the first row whose batch has one of these bits in its attributes; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
-        while row < end and rows[ATTRIBUTES, row] & attributes == 0:
+        while row < end and rows[fields.ATTRIBUTES, row] & attributes == 0:
             row += 1
     return row
 
@@ -153,7 +132,7 @@ def next_with_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
     """Return the first row with STEP `step`; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
-        while row < end and rows[STEP, row] != step:
+        while row < end and rows[fields.STEP, row] != step:
             row += 1
     return row
 
@@ -162,7 +141,7 @@ def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: 
     """Return the first row with another STEP; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
-        while row < end and rows[STEP, row] == step:
+        while row < end and rows[fields.STEP, row] == step:
             row += 1
     return row
 
@@ -174,7 +153,9 @@ def set_steps(
     row: int64_t
     with cython.nogil:
         for row in range(count):
-            rows[STEP, row] = other_step if rows[MAGIC, row] != 2 or rows[ATTRIBUTES, row] & attributes != 0 else step
+            rows[fields.STEP, row] = (
+                other_step if rows[fields.MAGIC, row] != 2 or rows[fields.ATTRIBUTES, row] & attributes != 0 else step
+            )
 
 
 def find_packed(
@@ -193,9 +174,13 @@ def find_packed(
     row: int64_t
     with cython.nogil:
         for row in range(first, end):
-            if rows[STEP, row] == step and rows[ATTRIBUTES, row] & CODEC_MASK != 0 and rows[RECORD_COUNT, row] != 0:
+            if (
+                rows[fields.STEP, row] == step
+                and rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK != 0
+                and rows[fields.RECORD_COUNT, row] != 0
+            ):
                 found[count, 0] = row
-                found[count, 1] = rows[ATTRIBUTES, row] & CODEC_MASK
+                found[count, 1] = rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK
                 found[count, 2] = rows[start_field, row]
                 found[count, 3] = rows[start_field + 1, row]
                 count += 1
@@ -208,17 +193,17 @@ def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
     row: int64_t
     with cython.nogil:
         for row in range(count):
-            records += 1 if rows[ATTRIBUTES, row] & CONTROL != 0 else rows[RECORD_COUNT, row]
+            records += 1 if rows[fields.ATTRIBUTES, row] & fields.CONTROL != 0 else rows[fields.RECORD_COUNT, row]
     return records
 
 
 def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int64_t:
     """Return the greatest last offset of at least one row."""
-    last: int64_t = rows[LAST_OFFSET, first]
+    last: int64_t = rows[fields.LAST_OFFSET, first]
     row: int64_t
     with cython.nogil:
         for row in range(first, end):
-            last = max(last, rows[LAST_OFFSET, row])
+            last = max(last, rows[fields.LAST_OFFSET, row])
     return last
 
 
@@ -228,10 +213,13 @@ def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, last_offse
     are: cython.bint = True
     with cython.nogil:
         for row in range(count):
-            if rows[BASE_OFFSET, row] <= last_offset or rows[LAST_OFFSET, row] < rows[BASE_OFFSET, row]:
+            if (
+                rows[fields.BASE_OFFSET, row] <= last_offset
+                or rows[fields.LAST_OFFSET, row] < rows[fields.BASE_OFFSET, row]
+            ):
                 are = False
                 break
-            last_offset = rows[LAST_OFFSET, row]
+            last_offset = rows[fields.LAST_OFFSET, row]
     return are
 
 

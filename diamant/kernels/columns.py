@@ -5,6 +5,7 @@ timestamp and offset.
 """
 
 import cython
+from cython.cimports.diamant.kernels.constants import fields as row_fields
 from cython.cimports.diamant.kernels.constants.columns import (
     COUNT,
     HEADERS,
@@ -22,21 +23,6 @@ from cython.cimports.diamant.kernels.constants.columns import (
 )
 from cython.cimports.diamant.kernels.constants.columns import MAX_TIMESTAMP as MAX_WANTED_TIMESTAMP
 from cython.cimports.diamant.kernels.constants.columns import ROW as ROW_OF_RECORD
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    CORRUPT,
-    IS_UNPACKED,
-    LAST_OFFSET,
-    LOG_APPEND_TIME,
-    MAX_TIMESTAMP,
-    NO_FAULT,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    RECORD_COUNT,
-    STEP,
-)
 from cython.cimports.diamant.kernels.records import Integer, from_zigzag, input_bytes, read_integer, wrapping_sum
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.libc.string import memcpy, memset
@@ -206,16 +192,16 @@ def walk_row(
     fixed: int64_t[:, ::1],
 ) -> cython.bint:
     """Append the wanted records of a row; False if any is malformed."""
-    position: int64_t = rows[PAYLOAD_START, row]
-    end: int64_t = rows[PAYLOAD_END, row]
+    position: int64_t = rows[row_fields.PAYLOAD_START, row]
+    end: int64_t = rows[row_fields.PAYLOAD_END, row]
     record_end: int64_t
-    base_offset: int64_t = rows[BASE_OFFSET, row]
-    last_offset: int64_t = rows[LAST_OFFSET, row]
-    base_timestamp: int64_t = rows[BASE_TIMESTAMP, row]
-    append_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
-    is_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+    base_offset: int64_t = rows[row_fields.BASE_OFFSET, row]
+    last_offset: int64_t = rows[row_fields.LAST_OFFSET, row]
+    base_timestamp: int64_t = rows[row_fields.BASE_TIMESTAMP, row]
+    append_timestamp: int64_t = rows[row_fields.MAX_TIMESTAMP, row]
+    is_append_time: cython.bint = rows[row_fields.ATTRIBUTES, row] & row_fields.LOG_APPEND_TIME != 0
     last_seen: int64_t = wrapping_sum(base_offset, -1)
-    left: int64_t = rows[RECORD_COUNT, row]
+    left: int64_t = rows[row_fields.RECORD_COUNT, row]
     index: int64_t = columns.count
     offset: int64_t
     timestamp: int64_t
@@ -251,7 +237,7 @@ def walk_row(
         position = record_end
         left -= 1
     columns.count = index
-    columns.walked += max(rows[RECORD_COUNT, row], 0)
+    columns.walked += max(rows[row_fields.RECORD_COUNT, row], 0)
     return position == end
 
 
@@ -312,9 +298,9 @@ def walk_records(
     row: int64_t
     with cython.nogil:
         for row in range(first_row, end_row):
-            if rows[STEP, row] != step:
+            if rows[row_fields.STEP, row] != step:
                 continue
-            payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
+            payload = cython.address(unpacked[0]) if rows[row_fields.IS_UNPACKED, row] != 0 else cython.address(data[0])
             if not walk_row(payload, rows, row, cython.address(wanted), cython.address(columns), fixed):
                 break
             state[COUNT] = columns.count
@@ -322,4 +308,4 @@ def walk_records(
             state[WALKED] = columns.walked
         else:
             row = end_row
-    return NO_FAULT if row == end_row else CORRUPT, row
+    return row_fields.NO_FAULT if row == end_row else row_fields.CORRUPT, row

@@ -5,6 +5,7 @@ An *entry* is three words: the two halves of a key's hash (`processor.h`), and a
 """
 
 import cython
+from cython.cimports.diamant.kernels.constants import fields
 from cython.cimports.diamant.kernels.constants.counts import (
     ABORTED,
     BELOW_LOG_START,
@@ -18,21 +19,6 @@ from cython.cimports.diamant.kernels.constants.counts import (
     TOMBSTONE,
 )
 from cython.cimports.diamant.kernels.constants.counts import UNDECIDED as UNDECIDED_RECORDS
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BUFFER_FULL,
-    CONTROL,
-    CORRUPT,
-    IS_UNPACKED,
-    LAST_OFFSET,
-    MIN_RECORD_BYTES,
-    NO_FAULT,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    RECORD_COUNT,
-    STEP,
-)
 from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
 from cython.cimports.diamant.kernels.records import Record, from_zigzag, input_bytes, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import slot_of
@@ -58,12 +44,12 @@ def count_row(
     sums: int64_t[::1],
 ) -> int64_t:
     """Run `count_records` for one row with records, given room for its entries; -1 if it is corrupt."""
-    position: int64_t = rows[PAYLOAD_START, row]
-    end: int64_t = rows[PAYLOAD_END, row]
-    base_offset: int64_t = rows[BASE_OFFSET, row]
-    last_offset: int64_t = rows[LAST_OFFSET, row]
-    record_count: int64_t = rows[RECORD_COUNT, row]
-    outcome: int64_t = rows[STEP, row]
+    position: int64_t = rows[fields.PAYLOAD_START, row]
+    end: int64_t = rows[fields.PAYLOAD_END, row]
+    base_offset: int64_t = rows[fields.BASE_OFFSET, row]
+    last_offset: int64_t = rows[fields.LAST_OFFSET, row]
+    record_count: int64_t = rows[fields.RECORD_COUNT, row]
+    outcome: int64_t = rows[fields.STEP, row]
     below: int64_t = 0
     keyless: int64_t = 0
     left: int64_t = record_count
@@ -126,34 +112,35 @@ def count_records(
     BUFFER_FULL asks for room for the entries of all its records.
     """
     row: int64_t = first
-    fault: cython.int = NO_FAULT
+    fault: cython.int = fields.NO_FAULT
     record_count: int64_t
     found: int64_t
     payload: input_bytes
     with cython.nogil:
         while row < end:
-            record_count = rows[RECORD_COUNT, row]
-            if rows[ATTRIBUTES, row] & CONTROL != 0:
-                if record_count > 0 and rows[LAST_OFFSET, row] >= least_offset:
+            record_count = rows[fields.RECORD_COUNT, row]
+            if rows[fields.ATTRIBUTES, row] & fields.CONTROL != 0:
+                if record_count > 0 and rows[fields.LAST_OFFSET, row] >= least_offset:
                     sums[MARKERS] += record_count
-            elif rows[LAST_OFFSET, row] < least_offset:
+            elif rows[fields.LAST_OFFSET, row] < least_offset:
                 if record_count > 0:
                     sums[RECORDS] += record_count
                     sums[BELOW_LOG_START] += record_count
             elif record_count != 0:
                 if (
                     record_count < 0
-                    or record_count > (rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]) // MIN_RECORD_BYTES
+                    or record_count
+                    > (rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row]) // fields.MIN_RECORD_BYTES
                 ):
-                    fault = CORRUPT
+                    fault = fields.CORRUPT
                     break
-                if rows[STEP, row] == 0 and record_count > entries.shape[0] - count:
-                    fault = BUFFER_FULL
+                if rows[fields.STEP, row] == 0 and record_count > entries.shape[0] - count:
+                    fault = fields.BUFFER_FULL
                     break
-                payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
+                payload = cython.address(unpacked[0]) if rows[fields.IS_UNPACKED, row] != 0 else cython.address(data[0])
                 found = count_row(payload, rows, row, least_offset, k0, k1, source, entries, count, sums)
                 if found < 0:
-                    fault = CORRUPT
+                    fault = fields.CORRUPT
                     break
                 count = found
             row += 1

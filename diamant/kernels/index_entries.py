@@ -1,23 +1,7 @@
 """Index entries for batches appended to a segment."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.outputs import (
-    GREATEST_TIMESTAMP,
-    INDEX_BYTES,
-    INDEX_ENTRY_BYTES,
-    INDEX_INTERVAL,
-    INDEXED_TIMESTAMP,
-    IS_STRICT,
-    MAX_INDEX_BYTES,
-    MAX_OUTPUT_SIZE,
-    MAX_TIME_INDEX_BYTES,
-    OFFSET_OF_GREATEST,
-    OUTPUT_BASE_OFFSET,
-    OUTPUT_SIZE,
-    SINCE_ENTRY,
-    TIME_INDEX_BYTES,
-    TIME_INDEX_ENTRY_BYTES,
-)
+from cython.cimports.diamant.kernels.constants import outputs
 from cython.cimports.diamant.kernels.processor import store_big
 from cython.cimports.libc.stdint import INT32_MAX, int64_t, uint8_t
 
@@ -41,38 +25,39 @@ def index_columns(
     is_full: cython.bint
     for batch in range(count):
         size = columns[0, batch]
-        position = output[OUTPUT_SIZE]
-        if position + size > output[MAX_OUTPUT_SIZE] or columns[1, batch] < output[OUTPUT_BASE_OFFSET]:
+        position = output[outputs.OUTPUT_SIZE]
+        if position + size > output[outputs.MAX_OUTPUT_SIZE] or columns[1, batch] < output[outputs.OUTPUT_BASE_OFFSET]:
             return batch
-        relative = columns[1, batch] - output[OUTPUT_BASE_OFFSET]
+        relative = columns[1, batch] - output[outputs.OUTPUT_BASE_OFFSET]
         if relative > INT32_MAX:
             return batch
-        is_due = output[SINCE_ENTRY] > output[INDEX_INTERVAL]
+        is_due = output[outputs.SINCE_ENTRY] > output[outputs.INDEX_INTERVAL]
         if is_due:
             is_full = (
-                output[INDEX_BYTES] + INDEX_ENTRY_BYTES > output[MAX_INDEX_BYTES]
-                or output[TIME_INDEX_BYTES] + TIME_INDEX_ENTRY_BYTES > output[MAX_TIME_INDEX_BYTES]
+                output[outputs.INDEX_BYTES] + outputs.INDEX_ENTRY_BYTES > output[outputs.MAX_INDEX_BYTES]
+                or output[outputs.TIME_INDEX_BYTES] + outputs.TIME_INDEX_ENTRY_BYTES
+                > output[outputs.MAX_TIME_INDEX_BYTES]
             )
-            if is_full and output[IS_STRICT] != 0:
+            if is_full and output[outputs.IS_STRICT] != 0:
                 return batch
             is_due = not is_full
-        if columns[2, batch] > output[GREATEST_TIMESTAMP]:
-            output[GREATEST_TIMESTAMP] = columns[2, batch]
-            output[OFFSET_OF_GREATEST] = columns[1, batch]
+        if columns[2, batch] > output[outputs.GREATEST_TIMESTAMP]:
+            output[outputs.GREATEST_TIMESTAMP] = columns[2, batch]
+            output[outputs.OFFSET_OF_GREATEST] = columns[1, batch]
         if is_due:
             store_big(index, relative, 4)
             store_big(index + 4, position, 4)
-            index += INDEX_ENTRY_BYTES
-            output[INDEX_BYTES] += INDEX_ENTRY_BYTES
-            if output[GREATEST_TIMESTAMP] > output[INDEXED_TIMESTAMP]:
-                store_big(time_index, output[GREATEST_TIMESTAMP], 8)
-                store_big(time_index + 8, output[OFFSET_OF_GREATEST] - output[OUTPUT_BASE_OFFSET], 4)
-                time_index += TIME_INDEX_ENTRY_BYTES
-                output[TIME_INDEX_BYTES] += TIME_INDEX_ENTRY_BYTES
-                output[INDEXED_TIMESTAMP] = output[GREATEST_TIMESTAMP]
-            output[SINCE_ENTRY] = 0
-        output[SINCE_ENTRY] += size
-        output[OUTPUT_SIZE] = position + size
+            index += outputs.INDEX_ENTRY_BYTES
+            output[outputs.INDEX_BYTES] += outputs.INDEX_ENTRY_BYTES
+            if output[outputs.GREATEST_TIMESTAMP] > output[outputs.INDEXED_TIMESTAMP]:
+                store_big(time_index, output[outputs.GREATEST_TIMESTAMP], 8)
+                store_big(time_index + 8, output[outputs.OFFSET_OF_GREATEST] - output[outputs.OUTPUT_BASE_OFFSET], 4)
+                time_index += outputs.TIME_INDEX_ENTRY_BYTES
+                output[outputs.TIME_INDEX_BYTES] += outputs.TIME_INDEX_ENTRY_BYTES
+                output[outputs.INDEXED_TIMESTAMP] = output[outputs.GREATEST_TIMESTAMP]
+            output[outputs.SINCE_ENTRY] = 0
+        output[outputs.SINCE_ENTRY] += size
+        output[outputs.OUTPUT_SIZE] = position + size
     return count
 
 

@@ -9,47 +9,7 @@ offsets of last records (*membership*: the dirty range, where each record was ma
 """
 
 import cython
-from cython.cimports.diamant.kernels.constants.fates import (
-    FATE_BELOW_LOG_START,
-    FATE_KEYLESS,
-    FATE_SUPERSEDED,
-    FATE_TOMBSTONE,
-    FATES,
-    INVALID_READ,
-    KEEP,
-    MESSAGES_READ,
-    MESSAGES_WRITTEN,
-    REMOVED,
-    REMOVED_BYTES,
-)
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    CORRUPT,
-    DELETE_HORIZON,
-    DROPS_ALL,
-    HEADER_BYTES,
-    HORIZON,
-    IS_UNPACKED,
-    KEPT,
-    KEPT_START,
-    LAST_OFFSET,
-    LOG_APPEND_TIME,
-    MAX_TIMESTAMP,
-    MIN_RECORD_BYTES,
-    NEW_BASE_TIMESTAMP,
-    NEW_MAX_TIMESTAMP,
-    NO_FAULT,
-    NOTE,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    PRODUCER_ID,
-    RECORD_COUNT,
-    RETAINED,
-    SIZE,
-    STEP,
-)
+from cython.cimports.diamant.kernels.constants import fates, fields, steps
 from cython.cimports.diamant.kernels.constants.rules import (
     FROZEN_ABOVE,
     HEADER_END,
@@ -62,15 +22,6 @@ from cython.cimports.diamant.kernels.constants.rules import (
     NEW_HORIZON_MS,
     NO_HORIZON,
     NOW_MS,
-)
-from cython.cimports.diamant.kernels.constants.steps import (
-    COPY,
-    DROP,
-    HEADER_ONLY,
-    JUDGE,
-    PLAIN_ENGINE,
-    REBUILD,
-    UNDECIDED,
 )
 from cython.cimports.diamant.kernels.judgement import Judgement
 from cython.cimports.diamant.kernels.processor import hash128, prefetch, siphash128
@@ -148,36 +99,36 @@ def decide_rows(
     kept_from: int64_t
     is_retained: cython.bint
     for row in range(first, end):
-        if rows[STEP, row] != UNDECIDED:
+        if rows[fields.STEP, row] != steps.UNDECIDED:
             continue
-        base_offset = rows[BASE_OFFSET, row]
-        last_offset = rows[LAST_OFFSET, row]
-        record_count = rows[RECORD_COUNT, row]
-        fate = rows[DROPS_ALL, row]
+        base_offset = rows[fields.BASE_OFFSET, row]
+        last_offset = rows[fields.LAST_OFFSET, row]
+        record_count = rows[fields.RECORD_COUNT, row]
+        fate = rows[fields.DROPS_ALL, row]
         if last_offset < rules[LOG_START_OFFSET]:
-            fate = FATE_BELOW_LOG_START
+            fate = fates.FATE_BELOW_LOG_START
         is_retained = last_offset == rules[HEADER_END] - 1
-        if rows[PRODUCER_ID, row] >= 0 and last_offset >= 0 and not is_retained:
-            is_retained = last_data_offset(producers, rows[PRODUCER_ID, row]) == last_offset
-        rows[RETAINED, row] = is_retained
-        emptied = HEADER_ONLY if is_retained else DROP
-        if fate != KEEP:
-            rows[STEP, row] = emptied
+        if rows[fields.PRODUCER_ID, row] >= 0 and last_offset >= 0 and not is_retained:
+            is_retained = last_data_offset(producers, rows[fields.PRODUCER_ID, row]) == last_offset
+        rows[fields.RETAINED, row] = is_retained
+        emptied = steps.HEADER_ONLY if is_retained else steps.DROP
+        if fate != fates.KEEP:
+            rows[fields.STEP, row] = emptied
             if is_retained:
-                counts[MESSAGES_READ] += record_count
-            counts[REMOVED + fate] += record_count
+                counts[fates.MESSAGES_READ] += record_count
+            counts[fates.REMOVED + fate] += record_count
             if record_count != 0:
-                counts[REMOVED_BYTES + fate] += rows[SIZE, row] - HEADER_BYTES
+                counts[fates.REMOVED_BYTES + fate] += rows[fields.SIZE, row] - fields.HEADER_BYTES
             continue
-        counts[MESSAGES_READ] += record_count
-        rows[STEP, row] = JUDGE
+        counts[fates.MESSAGES_READ] += record_count
+        rows[fields.STEP, row] = steps.JUDGE
         if (
             rules[IS_PROBING] != 0
-            or rows[NOTE, row] == 0
+            or rows[fields.NOTE, row] == 0
             or record_count == 0
             or last_offset > rules[MAP_END_OFFSET]
             or base_offset < rules[LOG_START_OFFSET]
-            or rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+            or rows[fields.ATTRIBUTES, row] & fields.LOG_APPEND_TIME != 0
         ):
             continue
         while at < latest.shape[0] and latest[at] < base_offset:
@@ -186,13 +137,13 @@ def decide_rows(
         while at < latest.shape[0] and latest[at] <= last_offset:
             at += 1
         if at == kept_from:
-            rows[STEP, row] = emptied
-            counts[REMOVED + FATE_SUPERSEDED] += record_count
-            counts[REMOVED_BYTES + FATE_SUPERSEDED] += rows[NOTE, row] - 1
+            rows[fields.STEP, row] = emptied
+            counts[fates.REMOVED + fates.FATE_SUPERSEDED] += record_count
+            counts[fates.REMOVED_BYTES + fates.FATE_SUPERSEDED] += rows[fields.NOTE, row] - 1
         elif at - kept_from == record_count:
-            rows[STEP, row] = COPY
-            rows[KEPT, row] = record_count
-            counts[MESSAGES_WRITTEN] += record_count
+            rows[fields.STEP, row] = steps.COPY
+            rows[fields.KEPT, row] = record_count
+            counts[fates.MESSAGES_WRITTEN] += record_count
     return at
 
 
@@ -221,10 +172,11 @@ def room_to_judge(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int6
     row: int64_t
     with cython.nogil:
         for row in range(first, end):
-            if rows[STEP, row] == JUDGE:
+            if rows[fields.STEP, row] == steps.JUDGE:
                 room += max(
                     min(
-                        rows[RECORD_COUNT, row], (rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]) // MIN_RECORD_BYTES
+                        rows[fields.RECORD_COUNT, row],
+                        (rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row]) // fields.MIN_RECORD_BYTES,
                     ),
                     0,
                 )
@@ -286,11 +238,11 @@ def fate_of(
     """Return the fate of a record. `is_expired`: its batch's tombstones are expired; `at`: index into `latest`."""
     is_superseded: cython.bint
     if offset < rules[LOG_START_OFFSET]:
-        return FATE_BELOW_LOG_START
+        return fates.FATE_BELOW_LOG_START
     if offset > rules[MAP_END_OFFSET]:
-        return KEEP
+        return fates.KEEP
     if record.key_size < 0:
-        return FATE_KEYLESS
+        return fates.FATE_KEYLESS
     if rules[IS_PROBING] != 0:
         is_superseded = offset < find(keys.words, keys.slots, hashed.first, hashed.second)
     else:
@@ -298,8 +250,8 @@ def fate_of(
             at[0] += 1
         is_superseded = at[0] == latest.shape[0] or latest[at[0]] != offset
     if is_superseded:
-        return FATE_SUPERSEDED
-    return FATE_TOMBSTONE if is_expired and not record.has_value else KEEP
+        return fates.FATE_SUPERSEDED
+    return fates.FATE_TOMBSTONE if is_expired and not record.has_value else fates.KEEP
 
 
 @cython.cfunc
@@ -308,10 +260,10 @@ def fate_of(
 @cython.exceptval(check=False)
 def are_tombstones_expired(rows: int64_t[:, ::1], row: int64_t, rules: cython.const[int64_t][::1]) -> cython.bint:
     """Tell whether a row's tombstones go: its delete horizon has come, and nothing holds them."""
-    base_offset: int64_t = rows[BASE_OFFSET, row]
-    horizon_ms: int64_t = rows[BASE_TIMESTAMP, row]
+    base_offset: int64_t = rows[fields.BASE_OFFSET, row]
+    horizon_ms: int64_t = rows[fields.BASE_TIMESTAMP, row]
     return (
-        rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
+        rows[fields.ATTRIBUTES, row] & fields.DELETE_HORIZON != 0
         and rules[NOW_MS] >= horizon_ms
         and base_offset <= rules[FROZEN_ABOVE]
         and (base_offset <= rules[HELD_ABOVE] or horizon_ms <= rules[HELD_SINCE_MS])
@@ -345,30 +297,30 @@ def judge_records(
     fate: int64_t
     timestamp: int64_t
     size: int64_t
-    position: int64_t = rows[PAYLOAD_START, row]
-    base_offset: int64_t = rows[BASE_OFFSET, row]
+    position: int64_t = rows[fields.PAYLOAD_START, row]
+    base_offset: int64_t = rows[fields.BASE_OFFSET, row]
     previous: int64_t = wrapping_sum(base_offset, -1)
-    base_timestamp: int64_t = rows[BASE_TIMESTAMP, row]
-    batch_timestamp: int64_t = rows[MAX_TIMESTAMP, row]
-    is_log_append_time: cython.bint = rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0
+    base_timestamp: int64_t = rows[fields.BASE_TIMESTAMP, row]
+    batch_timestamp: int64_t = rows[fields.MAX_TIMESTAMP, row]
+    is_log_append_time: cython.bint = rows[fields.ATTRIBUTES, row] & fields.LOG_APPEND_TIME != 0
     is_expired: cython.bint = are_tombstones_expired(rows, row, rules)
-    for index in range(rows[RECORD_COUNT, row]):
+    for index in range(rows[fields.RECORD_COUNT, row]):
         place = index & 15
         if place == 0:
-            ahead = min(rows[RECORD_COUNT, row] - index, 16)
-            read_ahead(payload, position, rows[PAYLOAD_END, row], ahead, keys, records, hashes)
+            ahead = min(rows[fields.RECORD_COUNT, row] - index, 16)
+            read_ahead(payload, position, rows[fields.PAYLOAD_END, row], ahead, keys, records, hashes)
         record = cython.address(records[place])
         if not record.is_valid:
-            return CORRUPT
+            return fields.CORRUPT
         offset = wrapping_sum(base_offset, from_zigzag(record.delta))
-        if offset <= previous or offset > rows[LAST_OFFSET, row]:
+        if offset <= previous or offset > rows[fields.LAST_OFFSET, row]:
             judged.is_disordered = True
-            return NO_FAULT
+            return fields.NO_FAULT
         previous = offset
         judged.is_odd |= record.is_odd
         fate = fate_of(record, cython.address(hashes[place]), offset, is_expired, rules, keys, latest, at)
-        if fate == KEEP:
-            kept_records[kept_start + judged.kept] = cython.cast(int32_t, position - rows[PAYLOAD_START, row])
+        if fate == fates.KEEP:
+            kept_records[kept_start + judged.kept] = cython.cast(int32_t, position - rows[fields.PAYLOAD_START, row])
             timestamp = (
                 batch_timestamp if is_log_append_time else wrapping_sum(base_timestamp, from_zigzag(record.timestamp))
             )
@@ -387,7 +339,11 @@ def judge_records(
             judged.removed[fate] += 1
             judged.removed_bytes[fate] += size
         position = record.end
-    return CORRUPT if rows[RECORD_COUNT, row] > 0 and position != rows[PAYLOAD_END, row] else NO_FAULT
+    return (
+        fields.CORRUPT
+        if rows[fields.RECORD_COUNT, row] > 0 and position != rows[fields.PAYLOAD_END, row]
+        else fields.NO_FAULT
+    )
 
 
 @cython.cfunc
@@ -404,40 +360,42 @@ def conclude(
 ) -> cython.void:
     """Set the step and the new header's fields of a row whose records are judged."""
     fate: int64_t
-    record_count: int64_t = rows[RECORD_COUNT, row]
-    has_horizon: cython.bint = rows[ATTRIBUTES, row] & DELETE_HORIZON != 0
+    record_count: int64_t = rows[fields.RECORD_COUNT, row]
+    has_horizon: cython.bint = rows[fields.ATTRIBUTES, row] & fields.DELETE_HORIZON != 0
     sets_horizon: cython.bint = (
         not has_horizon
         and judged.last_tombstone_offset >= 0
         and (rules[IS_KAFKA] != 0 or judged.last_tombstone_offset <= rules[MAP_END_OFFSET])
     )
     if judged.is_disordered or (judged.is_odd and judged.kept > 0 and (judged.kept < record_count or sets_horizon)):
-        rows[STEP, row] = PLAIN_ENGINE
-        counts[MESSAGES_READ] -= record_count
+        rows[fields.STEP, row] = steps.PLAIN_ENGINE
+        counts[fates.MESSAGES_READ] -= record_count
         return
-    for fate in range(FATES):
-        counts[REMOVED + fate] += judged.removed[fate]
-        counts[REMOVED_BYTES + fate] += judged.removed_bytes[fate]
-    counts[INVALID_READ] += judged.removed[FATE_KEYLESS]
-    counts[MESSAGES_WRITTEN] += judged.kept
+    for fate in range(fates.FATES):
+        counts[fates.REMOVED + fate] += judged.removed[fate]
+        counts[fates.REMOVED_BYTES + fate] += judged.removed_bytes[fate]
+    counts[fates.INVALID_READ] += judged.removed[fates.FATE_KEYLESS]
+    counts[fates.MESSAGES_WRITTEN] += judged.kept
     if judged.kept == 0:
-        rows[STEP, row] = HEADER_ONLY if rows[RETAINED, row] != 0 else DROP
+        rows[fields.STEP, row] = steps.HEADER_ONLY if rows[fields.RETAINED, row] != 0 else steps.DROP
     elif judged.kept == record_count and not sets_horizon:
-        rows[STEP, row] = COPY
+        rows[fields.STEP, row] = steps.COPY
     else:
-        rows[STEP, row] = REBUILD
-    rows[KEPT, row] = judged.kept
-    rows[KEPT_START, row] = kept_start
+        rows[fields.STEP, row] = steps.REBUILD
+    rows[fields.KEPT, row] = judged.kept
+    rows[fields.KEPT_START, row] = kept_start
     sets_horizon = sets_horizon and rules[NEW_HORIZON_MS] != NO_HORIZON
-    rows[HORIZON, row] = has_horizon or sets_horizon
+    rows[fields.HORIZON, row] = has_horizon or sets_horizon
     if has_horizon:
-        rows[NEW_BASE_TIMESTAMP, row] = rows[BASE_TIMESTAMP, row]
+        rows[fields.NEW_BASE_TIMESTAMP, row] = rows[fields.BASE_TIMESTAMP, row]
     elif sets_horizon:
-        rows[NEW_BASE_TIMESTAMP, row] = rules[NEW_HORIZON_MS]
+        rows[fields.NEW_BASE_TIMESTAMP, row] = rules[NEW_HORIZON_MS]
     else:
-        rows[NEW_BASE_TIMESTAMP, row] = judged.first_timestamp
-    rows[NEW_MAX_TIMESTAMP, row] = (
-        rows[MAX_TIMESTAMP, row] if rows[ATTRIBUTES, row] & LOG_APPEND_TIME != 0 else judged.max_timestamp
+        rows[fields.NEW_BASE_TIMESTAMP, row] = judged.first_timestamp
+    rows[fields.NEW_MAX_TIMESTAMP, row] = (
+        rows[fields.MAX_TIMESTAMP, row]
+        if rows[fields.ATTRIBUTES, row] & fields.LOG_APPEND_TIME != 0
+        else judged.max_timestamp
     )
 
 
@@ -464,17 +422,17 @@ def judge_rows(
     at: int64_t = 0
     at_row: int64_t
     if rules[IS_PROBING] == 0 and first < end and latest.shape[0] > 0:
-        at = place_of(cython.address(latest[0]), latest.shape[0], rows[BASE_OFFSET, first])
+        at = place_of(cython.address(latest[0]), latest.shape[0], rows[fields.BASE_OFFSET, first])
     for row in range(first, end):
-        if rows[STEP, row] != JUDGE:
+        if rows[fields.STEP, row] != steps.JUDGE:
             continue
-        if rows[RECORD_COUNT, row] < 0:
-            return CORRUPT, row
+        if rows[fields.RECORD_COUNT, row] < 0:
+            return fields.CORRUPT, row
         memset(cython.address(judged), 0, cython.sizeof(Judgement))
         judged.first_timestamp = judged.max_timestamp = judged.last_tombstone_offset = -1
         at_row = at
         fault = judge_records(
-            unpacked if rows[IS_UNPACKED, row] != 0 else data,
+            unpacked if rows[fields.IS_UNPACKED, row] != 0 else data,
             rows,
             row,
             rules,
@@ -485,14 +443,14 @@ def judge_rows(
             kept_end,
             cython.address(judged),
         )
-        if fault != NO_FAULT:
+        if fault != fields.NO_FAULT:
             return fault, row
         if judged.is_disordered:
             at = at_row
         conclude(rows, row, rules, kept_end, cython.address(judged), counts)
-        if rows[STEP, row] == REBUILD:
+        if rows[fields.STEP, row] == steps.REBUILD:
             kept_end += judged.kept
-    return NO_FAULT, end
+    return fields.NO_FAULT, end
 
 
 def judge(

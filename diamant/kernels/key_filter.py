@@ -1,16 +1,7 @@
 """Key filters (`cleaner/facts/key_filter.py`): selection of batches, sorted hashes of keys, and the filter itself."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    CONTROL,
-    DELETE_HORIZON,
-    MAGIC,
-    NOTE,
-    RECORD_COUNT,
-    STEP,
-    TRANSACTIONAL,
-)
+from cython.cimports.diamant.kernels.constants import fields
 from cython.cimports.diamant.kernels.constants.tuples import EMPTY, MAP, SKIP
 from cython.cimports.diamant.kernels.processor import load_little32, store_little32
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
@@ -29,7 +20,9 @@ def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
     row: int64_t
     with cython.nogil:
         for row in range(count):
-            rows[STEP, row] = MAP if rows[MAGIC, row] == 2 and rows[ATTRIBUTES, row] & CONTROL == 0 else SKIP
+            rows[fields.STEP, row] = (
+                MAP if rows[fields.MAGIC, row] == 2 and rows[fields.ATTRIBUTES, row] & fields.CONTROL == 0 else SKIP
+            )
 
 
 def find_special(
@@ -49,16 +42,16 @@ def find_special(
     row: int64_t
     with cython.nogil:
         for row in range(count):
-            attributes = rows[ATTRIBUTES, row]
-            if rows[STEP, row] != MAP or rows[RECORD_COUNT, row] == 0:
+            attributes = rows[fields.ATTRIBUTES, row]
+            if rows[fields.STEP, row] != MAP or rows[fields.RECORD_COUNT, row] == 0:
                 found[special] = row
                 special += 1
                 continue
-            records += rows[RECORD_COUNT, row]
-            is_noted = rows[NOTE, row] != 0
-            if not is_noted and attributes & DELETE_HORIZON == 0:
+            records += rows[fields.RECORD_COUNT, row]
+            is_noted = rows[fields.NOTE, row] != 0
+            if not is_noted and attributes & fields.DELETE_HORIZON == 0:
                 has_unstamped = True
-            if attributes & TRANSACTIONAL != 0 or (not is_noted and attributes & DELETE_HORIZON != 0):
+            if attributes & fields.TRANSACTIONAL != 0 or (not is_noted and attributes & fields.DELETE_HORIZON != 0):
                 found[special] = row
                 special += 1
     return special, records, has_unstamped

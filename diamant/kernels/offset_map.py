@@ -8,20 +8,7 @@ construct two keys that collide.
 """
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    BASE_OFFSET,
-    BUFFER_FULL,
-    CORRUPT,
-    IS_UNPACKED,
-    LAST_OFFSET,
-    NO_FAULT,
-    NOTE,
-    OUT_OF_ORDER,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    RECORD_COUNT,
-    STEP,
-)
+from cython.cimports.diamant.kernels.constants import fields
 from cython.cimports.diamant.kernels.constants.tuples import (
     ACCEPTED,
     DISORDERED,
@@ -75,29 +62,29 @@ def hash_row(
 ) -> tuple[cython.int, int64_t]:
     """Run `hash_records` for one row, from `state` on, with `count` tuples so far."""
     room: int64_t = tuples.shape[0]
-    end: int64_t = rows[PAYLOAD_END, row]
-    base_offset: int64_t = rows[BASE_OFFSET, row]
-    last_offset: int64_t = rows[LAST_OFFSET, row]
-    record_count: int64_t = rows[RECORD_COUNT, row]
+    end: int64_t = rows[fields.PAYLOAD_END, row]
+    base_offset: int64_t = rows[fields.BASE_OFFSET, row]
+    last_offset: int64_t = rows[fields.LAST_OFFSET, row]
+    record_count: int64_t = rows[fields.RECORD_COUNT, row]
     index: int64_t = state[RECORD]
     position: int64_t = state[PLACE]
     last_seen: int64_t = state[LAST_SEEN]
     is_plain: cython.bint = state[IS_PLAIN] != 0
-    fault: cython.int = NO_FAULT if record_count >= 0 else CORRUPT
+    fault: cython.int = fields.NO_FAULT if record_count >= 0 else fields.CORRUPT
     offset: int64_t
     record: Record
     while index < record_count:
         if count == room:
-            fault = BUFFER_FULL
+            fault = fields.BUFFER_FULL
             break
         record = read_record(payload, position, end)
         if not record.is_valid:
-            fault = CORRUPT
+            fault = fields.CORRUPT
             break
         offset = wrapping_sum(base_offset, from_zigzag(record.delta))
         if offset <= last_seen or offset < base_offset or offset > last_offset:
             if state[DISORDERED] == 0:
-                fault = OUT_OF_ORDER
+                fault = fields.OUT_OF_ORDER
                 break
             if state[DISORDERED] == ACCEPTED:
                 state[DISORDERED] = row + 1
@@ -112,8 +99,8 @@ def hash_row(
             count += 1
         position = record.end
         index += 1
-    if fault == NO_FAULT and record_count > 0 and position != end:
-        fault = CORRUPT
+    if fault == fields.NO_FAULT and record_count > 0 and position != end:
+        fault = fields.CORRUPT
     state[RECORD] = index
     state[PLACE] = position
     state[LAST_SEEN] = last_seen
@@ -146,23 +133,25 @@ def hash_records(
     payload: input_bytes
     count: int64_t = 0
     row: int64_t = state[ROW]
-    fault: cython.int = NO_FAULT
+    fault: cython.int = fields.NO_FAULT
     hasher = cython.declare(key_hasher)
     with cython.nogil:
         begin_hashing(cython.address(hasher), k0, k1, may_use_vectors)
         while row < end_row:
-            if rows[STEP, row] == MAP:
+            if rows[fields.STEP, row] == MAP:
                 if state[PLACE] == 0:
                     state[RECORD] = 0
-                    state[PLACE] = rows[PAYLOAD_START, row]
+                    state[PLACE] = rows[fields.PAYLOAD_START, row]
                     state[IS_PLAIN] = 1
-                payload = unpacked_start if rows[IS_UNPACKED, row] != 0 else data_start
+                payload = unpacked_start if rows[fields.IS_UNPACKED, row] != 0 else data_start
                 fault, count = hash_row(
                     payload, rows, row, state, tuples, count, cython.address(hasher), least_offset, end_offset
                 )
-                if fault != NO_FAULT:
+                if fault != fields.NO_FAULT:
                     break
-                rows[NOTE, row] = rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] + 1 if state[IS_PLAIN] != 0 else 0
+                rows[fields.NOTE, row] = (
+                    rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row] + 1 if state[IS_PLAIN] != 0 else 0
+                )
                 state[PLACE] = 0
             row += 1
         end_hashing(cython.address(hasher))

@@ -1,20 +1,7 @@
 """The loop that picks candidate records: those of a key, or those with a text and later records of the same keys."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BUFFER_FULL,
-    CONTROL,
-    CORRUPT,
-    IS_UNPACKED,
-    LAST_OFFSET,
-    MIN_RECORD_BYTES,
-    NO_FAULT,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    RECORD_COUNT,
-)
-from cython.cimports.diamant.kernels.constants.picking import TOMBSTONES, WATCHED, WITH_KEY, WITH_TEXT
+from cython.cimports.diamant.kernels.constants import fields, picking
 from cython.cimports.diamant.kernels.processor import contains, hash128, siphash128
 from cython.cimports.diamant.kernels.records import Record, input_bytes, read_record
 from cython.cimports.diamant.kernels.table import find, slot_of
@@ -58,18 +45,18 @@ def pick_from_row(
     count: int64_t,
 ) -> tuple[int64_t, int64_t]:
     """Run `pick_records` for one row; the number of records is -1 if it is corrupt."""
-    position: int64_t = rows[PAYLOAD_START, row]
-    end: int64_t = rows[PAYLOAD_END, row]
+    position: int64_t = rows[fields.PAYLOAD_START, row]
+    end: int64_t = rows[fields.PAYLOAD_END, row]
     start: int64_t
-    left: int64_t = rows[RECORD_COUNT, row]
-    is_there: cython.bint = mode == WITH_TEXT
+    left: int64_t = rows[fields.RECORD_COUNT, row]
+    is_there: cython.bint = mode == picking.WITH_TEXT
     is_wanted: cython.bint
     is_watched: cython.bint
     record: Record
     hashed: hash128
     if is_there:
         is_there = contains(payload + position, end - position, wanted, wanted_size)
-    if not is_there and size == 0 and mode in (WITH_TEXT, WATCHED):
+    if not is_there and size == 0 and mode in (picking.WITH_TEXT, picking.WATCHED):
         return count, size
     while left > 0:
         left -= 1
@@ -78,7 +65,7 @@ def pick_from_row(
         if not record.is_valid:
             return -1, size
         position = record.end
-        if mode == WITH_KEY:
+        if mode == picking.WITH_KEY:
             is_wanted = record.key_size == wanted_size
             # An empty key has no address to compare.
             if is_wanted and wanted_size > 0:
@@ -87,7 +74,7 @@ def pick_from_row(
             is_wanted = is_there
             if is_wanted:
                 is_wanted = contains(payload + start, position - start, wanted, wanted_size)
-            elif mode == TOMBSTONES:
+            elif mode == picking.TOMBSTONES:
                 is_wanted = record.key_size >= 0 and not record.has_value
             if record.key_size >= 0 and (is_wanted or size > 0):
                 hashed = siphash128(k0, k1, payload + record.key_start, record.key_size)
@@ -130,30 +117,34 @@ def pick_records(
     found: int64_t
     record_count: int64_t
     payload_size: int64_t
-    fault: cython.int = NO_FAULT
+    fault: cython.int = fields.NO_FAULT
     payload: input_bytes
     wanted_start: input_bytes = cython.cast(input_bytes, cython.NULL)
     if wanted.shape[0] > 0:
         wanted_start = cython.address(wanted[0])
     with cython.nogil:
         while row < end:
-            record_count = rows[RECORD_COUNT, row]
-            if record_count == 0 or rows[ATTRIBUTES, row] & CONTROL != 0 or rows[LAST_OFFSET, row] < least_offset:
+            record_count = rows[fields.RECORD_COUNT, row]
+            if (
+                record_count == 0
+                or rows[fields.ATTRIBUTES, row] & fields.CONTROL != 0
+                or rows[fields.LAST_OFFSET, row] < least_offset
+            ):
                 row += 1
                 continue
-            payload_size = rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]
-            if record_count < 0 or record_count > payload_size // MIN_RECORD_BYTES:
-                fault = CORRUPT
+            payload_size = rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row]
+            if record_count < 0 or record_count > payload_size // fields.MIN_RECORD_BYTES:
+                fault = fields.CORRUPT
                 break
-            payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
+            payload = cython.address(unpacked[0]) if rows[fields.IS_UNPACKED, row] != 0 else cython.address(data[0])
             if record_count > picked.shape[0] - count or size + record_count > watched.shape[0] * 3 // 4:
-                fault = BUFFER_FULL
+                fault = fields.BUFFER_FULL
                 break
             found, size = pick_from_row(
                 payload, rows, row, wanted_start, wanted.shape[0], mode, k0, k1, watched, size, picked, count
             )
             if found < 0:
-                fault = CORRUPT
+                fault = fields.CORRUPT
                 break
             count = found
             row += 1

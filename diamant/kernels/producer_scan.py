@@ -1,7 +1,7 @@
 """The walk over a segment's headers to the next batch with a producer."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import HEADER_BYTES
+from cython.cimports.diamant.kernels.constants import fields
 from cython.cimports.diamant.kernels.processor import load_big32, load_big64
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t
 from cython.cimports.posix.unistd import pread
@@ -21,17 +21,17 @@ def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_o
     header: cython.pointer(uint8_t)
     with cython.nogil:
         while position < end:
-            if position + HEADER_BYTES > start + size:
+            if position + fields.HEADER_BYTES > start + size:
                 start = position
                 # One header of a large batch, or many headers of small ones.
-                size = pread(fd, window, HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
-                if size < HEADER_BYTES:
+                size = pread(fd, window, fields.HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
+                if size < fields.HEADER_BYTES:
                     break
             header = window + (position - start)
             length = 12 + cython.cast(int64_t, cython.cast(int32_t, load_big32(header + 8)))
             if (
                 header[16] != 2
-                or length < HEADER_BYTES
+                or length < fields.HEADER_BYTES
                 or length > end - position
                 or cython.cast(int64_t, load_big64(header)) >= end_offset
                 or cython.cast(int64_t, load_big64(header + 43)) >= 0

@@ -7,30 +7,7 @@ In files of any format it finds possible batch headers, at any byte.
 """
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    CODEC_MASK,
-    HEADER_BYTES,
-    IS_UNPACKED,
-    LOG_OVERHEAD,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    POSITION,
-    RECORD_COUNT,
-    SIZE,
-    STEP,
-)
-from cython.cimports.diamant.kernels.constants.finding import (
-    GZIP,
-    LZ4,
-    MAX_OLD_KEY_BYTES,
-    MAX_SIZE,
-    MIN_OLD_SIZE,
-    PAD_BYTES,
-    SNAPPY,
-    ZSTD,
-)
-from cython.cimports.diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
+from cython.cimports.diamant.kernels.constants import fields, finding, search
 from cython.cimports.diamant.kernels.processor import crc32c_of, load_big32, load_little64, prepare_crc32c
 from cython.cimports.diamant.kernels.records import Record, input_bytes, read_int32, read_record
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
@@ -73,7 +50,7 @@ def quick_hash(data: input_bytes, size: int64_t) -> uint64_t:
             word = 0
             for index in range(size - place):
                 word |= cython.cast(uint64_t, data[place + index]) << (8 * index)
-        value = (value ^ word) * MULTIPLIER
+        value = (value ^ word) * search.MULTIPLIER
         value ^= value >> 29
         place += 8
     return value
@@ -125,12 +102,12 @@ def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t)
             # Test eight windows together: a match is rare.
             mark = 0
             for index in range(8):
-                mark |= marks[(load_little64(data + place + 4 * index) * MULTIPLIER) >> shift]
+                mark |= marks[(load_little64(data + place + 4 * index) * search.MULTIPLIER) >> shift]
             if mark == 0:
                 place += 32
                 continue
         word = load_little64(data + place)
-        if marks[(word * MULTIPLIER) >> shift] and is_needle(wanted, word, data, place, end):
+        if marks[(word * search.MULTIPLIER) >> shift] and is_needle(wanted, word, data, place, end):
             return True
         place += 4
     return False
@@ -164,7 +141,9 @@ def count_windows(data: cython.const[uint8_t][::1], counts: uint32_t[::1], shift
     place: int64_t
     with cython.nogil:
         for place in range(data.shape[0] - 7):
-            counts[(load_little64(cython.address(data[place])) * cython.cast(uint64_t, MULTIPLIER)) >> shift] += 1
+            counts[
+                (load_little64(cython.address(data[place])) * cython.cast(uint64_t, search.MULTIPLIER)) >> shift
+            ] += 1
 
 
 def rarest_span(data: cython.const[uint8_t][::1], counts: cython.const[uint32_t][::1], shift: cython.int) -> int64_t:
@@ -179,7 +158,8 @@ def rarest_span(data: cython.const[uint8_t][::1], counts: cython.const[uint32_t]
             total = 0
             for index in range(4):
                 total += counts[
-                    (load_little64(cython.address(data[place + index])) * cython.cast(uint64_t, MULTIPLIER)) >> shift
+                    (load_little64(cython.address(data[place + index])) * cython.cast(uint64_t, search.MULTIPLIER))
+                    >> shift
                 ]
             if total < least:
                 rarest, least = place, total
@@ -203,7 +183,7 @@ def next_window(
     with cython.nogil:
         while place + 8 <= end:
             word = load_little64(cython.address(data[place]))
-            if table[(word * cython.cast(uint64_t, MULTIPLIER)) >> shift]:
+            if table[(word * cython.cast(uint64_t, search.MULTIPLIER)) >> shift]:
                 low, high = 0, words.shape[0]
                 while low < high:
                     middle = (low + high) >> 1
@@ -262,30 +242,30 @@ def search_rows(
     is_unpacked: cython.bint
     with cython.nogil:
         for row in range(count):
-            if rows[STEP, row] != SEARCH:
+            if rows[fields.STEP, row] != search.SEARCH:
                 continue
-            rows[STEP, row] = LOOK_AGAIN
-            size = rows[SIZE, row]
-            batch = cython.address(data[0]) + rows[POSITION, row]
+            rows[fields.STEP, row] = search.LOOK_AGAIN
+            size = rows[fields.SIZE, row]
+            batch = cython.address(data[0]) + rows[fields.POSITION, row]
             if crc32c_of(batch + 21, size - 21) != load_big32(batch + 17):
                 continue
-            is_unpacked = rows[IS_UNPACKED, row] != 0
+            is_unpacked = rows[fields.IS_UNPACKED, row] != 0
             payload = cython.address(unpacked[0]) if is_unpacked else cython.address(data[0])
-            payload += rows[PAYLOAD_START, row]
-            payload_size = rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row]
-            if not has_no_key(cython.address(wanted), payload, payload_size, rows[RECORD_COUNT, row]):
+            payload += rows[fields.PAYLOAD_START, row]
+            payload_size = rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row]
+            if not has_no_key(cython.address(wanted), payload, payload_size, rows[fields.RECORD_COUNT, row]):
                 continue
             if wanted.word_count > 0:
                 if has_needle(cython.address(wanted), batch, size):
                     continue
                 if is_unpacked and has_needle(cython.address(wanted), payload, payload_size):
                     continue
-            rows[STEP, row] = CLEAN
+            rows[fields.STEP, row] = search.CLEAN
             batches += 1
-            records += rows[RECORD_COUNT, row]
-            codec = rows[ATTRIBUTES, row] & CODEC_MASK
+            records += rows[fields.RECORD_COUNT, row]
+            codec = rows[fields.ATTRIBUTES, row] & fields.CODEC_MASK
             amounts[codec, 0] += 1
-            amounts[codec, 1] += rows[RECORD_COUNT, row]
+            amounts[codec, 1] += rows[fields.RECORD_COUNT, row]
             amounts[codec, 2] += size
     return batches, records
 
@@ -299,13 +279,13 @@ Found = cython.struct(size=int64_t, is_framed=cython.bint)
 @cython.exceptval(check=False)
 def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
     """True if 8 bytes are the start of compressed data; raw snappy has no magic bytes."""
-    if codec == GZIP:
+    if codec == finding.GZIP:
         return at[0] == 0x1F and at[1] == 0x8B and at[2] == 0x08
-    if codec == SNAPPY:
+    if codec == finding.SNAPPY:
         return memcmp(at, b"\x82SNAPPY", 7) == 0
-    if codec in (LZ4, ZSTD):
+    if codec in (finding.LZ4, finding.ZSTD):
         # Or a frame that decompressors skip, the same for both.
-        return load_big32(at) == (0x04224D18 if codec == LZ4 else 0x28B52FFD) or (
+        return load_big32(at) == (0x04224D18 if codec == finding.LZ4 else 0x28B52FFD) or (
             at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18
         )
     return False
@@ -321,15 +301,15 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
     codec: cython.int
     found.size = 0
     found.is_framed = False
-    if length < HEADER_BYTES or at[8] > MAX_SIZE >> 24:
+    if length < fields.HEADER_BYTES or at[8] > finding.MAX_SIZE >> 24:
         return found
-    size: int64_t = read_int32(at + 8) + LOG_OVERHEAD
-    if size <= HEADER_BYTES or size > MAX_SIZE:
+    size: int64_t = read_int32(at + 8) + fields.LOG_OVERHEAD
+    if size <= fields.HEADER_BYTES or size > finding.MAX_SIZE:
         return found
-    codec = at[22] & CODEC_MASK
-    found.is_framed = is_framed(at + HEADER_BYTES, codec)
+    codec = at[22] & fields.CODEC_MASK
+    found.is_framed = is_framed(at + fields.HEADER_BYTES, codec)
     if found.is_framed or (
-        (codec == SNAPPY or (codec == 0 and size <= left)) and at[23] <= 0x7F and read_int32(at + 57) > 0
+        (codec == finding.SNAPPY or (codec == 0 and size <= left)) and at[23] <= 0x7F and read_int32(at + 57) > 0
     ):
         found.size = size
     return found
@@ -342,17 +322,17 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
 def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
     """Check like `current`, for magic 0 and 1: the checksum must not be zero, the attributes a codec and one bit."""
     found = cython.declare(Found)
-    codec: cython.int = at[17] & CODEC_MASK
+    codec: cython.int = at[17] & fields.CODEC_MASK
     found.size = 0
     found.is_framed = False
-    if at[17] > LZ4 + 8 or codec > LZ4 or at[8] > MAX_SIZE >> 24 or load_big32(at + 12) == 0:
+    if at[17] > finding.LZ4 + 8 or codec > finding.LZ4 or at[8] > finding.MAX_SIZE >> 24 or load_big32(at + 12) == 0:
         return found
-    size: int64_t = read_int32(at + 8) + LOG_OVERHEAD
-    if size < MIN_OLD_SIZE or size > MAX_SIZE:
+    size: int64_t = read_int32(at + 8) + fields.LOG_OVERHEAD
+    if size < finding.MIN_OLD_SIZE or size > finding.MAX_SIZE:
         return found
     place: int64_t = 26 if at[16] == 1 else 18
     key_size: int64_t = read_int32(at + place)
-    if key_size < -1 or key_size > MAX_OLD_KEY_BYTES:
+    if key_size < -1 or key_size > finding.MAX_OLD_KEY_BYTES:
         return found
     place += 4 + max(key_size, 0)
     if place + 4 > length:
@@ -361,7 +341,7 @@ def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
     if value_size < -1 or place + 4 + max(value_size, 0) != size:
         return found
     # Consistent lengths are as strong evidence as a frame.
-    found.is_framed = is_framed(at + place + 4, codec) or (codec == SNAPPY and value_size > 0)
+    found.is_framed = is_framed(at + place + 4, codec) or (codec == finding.SNAPPY and value_size > 0)
     if found.is_framed or size <= left:
         found.size = size
     return found
@@ -374,7 +354,7 @@ def next_header(
 
     PAD_BYTES zeros must follow `data`; `left` is the number of bytes of the file from the start of `data`.
     """
-    length: int64_t = data.shape[0] - PAD_BYTES
+    length: int64_t = data.shape[0] - finding.PAD_BYTES
     found = cython.declare(Found)
     at: input_bytes
     found.size = 0

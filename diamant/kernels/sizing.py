@@ -1,24 +1,7 @@
 """The loop that sums the sizes of records by key."""
 
 import cython
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BUFFER_FULL,
-    CONTROL,
-    IS_UNPACKED,
-    LAST_OFFSET,
-    NO_FAULT,
-    PAYLOAD_END,
-    PAYLOAD_START,
-    RECORD_COUNT,
-)
-from cython.cimports.diamant.kernels.constants.sizes import (
-    BYTES,
-    KEY_END,
-    KEY_START,
-)
-from cython.cimports.diamant.kernels.constants.sizes import RECORDS as RECORDS_OF_KEY
+from cython.cimports.diamant.kernels.constants import fields, sizes
 from cython.cimports.diamant.kernels.processor import hash128, siphash128
 from cython.cimports.diamant.kernels.records import Record, from_zigzag, input_bytes, read_record, wrapping_sum
 from cython.cimports.diamant.kernels.table import slot_of
@@ -70,43 +53,47 @@ def sum_sizes(
     position: int64_t
     offset: int64_t
     group: int64_t
-    fault: cython.int = NO_FAULT
+    fault: cython.int = fields.NO_FAULT
     payload: input_bytes
     record: Record
     with cython.nogil:
         while row < end:
-            left = rows[RECORD_COUNT, row]
-            if left <= 0 or rows[ATTRIBUTES, row] & CONTROL != 0 or rows[LAST_OFFSET, row] < least_offset:
+            left = rows[fields.RECORD_COUNT, row]
+            if (
+                left <= 0
+                or rows[fields.ATTRIBUTES, row] & fields.CONTROL != 0
+                or rows[fields.LAST_OFFSET, row] < least_offset
+            ):
                 row += 1
                 continue
             if (
                 left > groups.shape[0] - count
-                or rows[PAYLOAD_END, row] - rows[PAYLOAD_START, row] > keys.shape[0] - used
+                or rows[fields.PAYLOAD_END, row] - rows[fields.PAYLOAD_START, row] > keys.shape[0] - used
             ):
-                fault = BUFFER_FULL
+                fault = fields.BUFFER_FULL
                 break
-            payload = cython.address(unpacked[0]) if rows[IS_UNPACKED, row] != 0 else cython.address(data[0])
-            position = rows[PAYLOAD_START, row]
+            payload = cython.address(unpacked[0]) if rows[fields.IS_UNPACKED, row] != 0 else cython.address(data[0])
+            position = rows[fields.PAYLOAD_START, row]
             while left > 0:
                 left -= 1
-                record = read_record(payload, position, rows[PAYLOAD_END, row])
+                record = read_record(payload, position, rows[fields.PAYLOAD_END, row])
                 if not record.is_valid:
                     break
                 position = record.end
-                offset = wrapping_sum(rows[BASE_OFFSET, row], from_zigzag(record.delta))
+                offset = wrapping_sum(rows[fields.BASE_OFFSET, row], from_zigzag(record.delta))
                 if record.key_size < 0 or offset < least_offset:
                     continue
                 group = group_of(table, siphash128(k0, k1, payload + record.key_start, record.key_size), count)
                 if group == count:
-                    groups[group, RECORDS_OF_KEY] = 0
-                    groups[group, BYTES] = 0
-                    groups[group, KEY_START] = used
+                    groups[group, sizes.RECORDS] = 0
+                    groups[group, sizes.BYTES] = 0
+                    groups[group, sizes.KEY_START] = used
                     if record.key_size > 0:
                         memcpy(cython.address(keys[used]), payload + record.key_start, record.key_size)
                     used += record.key_size
-                    groups[group, KEY_END] = used
+                    groups[group, sizes.KEY_END] = used
                     count += 1
-                groups[group, RECORDS_OF_KEY] += 1
-                groups[group, BYTES] += record.key_size + (record.value_size if record.has_value else 0)
+                groups[group, sizes.RECORDS] += 1
+                groups[group, sizes.BYTES] += record.key_size + (record.value_size if record.has_value else 0)
             row += 1
     return fault, row, count, used

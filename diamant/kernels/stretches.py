@@ -8,20 +8,7 @@ at or above a given offset.
 """
 
 import cython
-from cython.cimports.diamant.kernels.constants.fates import FATE_SUPERSEDED, MESSAGES_READ, REMOVED, REMOVED_BYTES
-from cython.cimports.diamant.kernels.constants.fields import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CONTROL,
-    LAST_OFFSET,
-    LOG_APPEND_TIME,
-    MAGIC,
-    NOTE,
-    POSITION,
-    RECORD_COUNT,
-    SIZE,
-    TRANSACTIONAL,
-)
+from cython.cimports.diamant.kernels.constants import fates, fields
 from cython.cimports.diamant.kernels.constants.stretches import (
     BATCHES,
     BATCHES_BEFORE,
@@ -44,11 +31,11 @@ from cython.cimports.libc.stdint import int64_t, uint32_t
 def is_plain(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
     """True if a row may be part of a stretch."""
     return (
-        rows[MAGIC, row] == 2
-        and rows[NOTE, row] > 0
-        and rows[ATTRIBUTES, row] & (CONTROL | TRANSACTIONAL | LOG_APPEND_TIME) == 0
-        and rows[RECORD_COUNT, row] > 0
-        and rows[BASE_OFFSET, row] >= least_offset
+        rows[fields.MAGIC, row] == 2
+        and rows[fields.NOTE, row] > 0
+        and rows[fields.ATTRIBUTES, row] & (fields.CONTROL | fields.TRANSACTIONAL | fields.LOG_APPEND_TIME) == 0
+        and rows[fields.RECORD_COUNT, row] > 0
+        and rows[fields.BASE_OFFSET, row] >= least_offset
     )
 
 
@@ -75,16 +62,16 @@ def note_stretches(
                 continue
             if not is_open:
                 is_open = True
-                stretches[found, START] = position + rows[POSITION, row]
-                stretches[found, FIRST_OFFSET] = rows[BASE_OFFSET, row]
-                stretches[found, LAST_OF_STRETCH] = rows[LAST_OFFSET, row]
+                stretches[found, START] = position + rows[fields.POSITION, row]
+                stretches[found, FIRST_OFFSET] = rows[fields.BASE_OFFSET, row]
+                stretches[found, LAST_OF_STRETCH] = rows[fields.LAST_OFFSET, row]
                 stretches[found, BATCHES] = stretches[found, RECORDS_OF_STRETCH] = stretches[found, RECORD_BYTES] = 0
-            stretches[found, END] = position + rows[POSITION, row] + rows[SIZE, row]
-            stretches[found, FIRST_OFFSET] = min(stretches[found, FIRST_OFFSET], rows[BASE_OFFSET, row])
-            stretches[found, LAST_OF_STRETCH] = max(stretches[found, LAST_OF_STRETCH], rows[LAST_OFFSET, row])
+            stretches[found, END] = position + rows[fields.POSITION, row] + rows[fields.SIZE, row]
+            stretches[found, FIRST_OFFSET] = min(stretches[found, FIRST_OFFSET], rows[fields.BASE_OFFSET, row])
+            stretches[found, LAST_OF_STRETCH] = max(stretches[found, LAST_OF_STRETCH], rows[fields.LAST_OFFSET, row])
             stretches[found, BATCHES] += 1
-            stretches[found, RECORDS_OF_STRETCH] += rows[RECORD_COUNT, row]
-            stretches[found, RECORD_BYTES] += rows[NOTE, row] - 1
+            stretches[found, RECORDS_OF_STRETCH] += rows[fields.RECORD_COUNT, row]
+            stretches[found, RECORD_BYTES] += rows[fields.NOTE, row] - 1
             if stretches[found, END] - stretches[found, START] >= stretch_bytes:
                 found += 1
                 is_open = False
@@ -141,9 +128,9 @@ def ranges_to_read(
                 ranges[found, BATCHES_BEFORE] = 0
             ranges[found, RANGE_START] = stretches[index, END]
             ranges[found, BATCHES_BEFORE] += stretches[index, BATCHES]
-            counts[MESSAGES_READ] += stretches[index, RECORDS_OF_STRETCH]
-            counts[REMOVED + FATE_SUPERSEDED] += stretches[index, RECORDS_OF_STRETCH]
-            counts[REMOVED_BYTES + FATE_SUPERSEDED] += stretches[index, RECORD_BYTES]
+            counts[fates.MESSAGES_READ] += stretches[index, RECORDS_OF_STRETCH]
+            counts[fates.REMOVED + fates.FATE_SUPERSEDED] += stretches[index, RECORDS_OF_STRETCH]
+            counts[fates.REMOVED_BYTES + fates.FATE_SUPERSEDED] += stretches[index, RECORD_BYTES]
         ranges[found, RANGE_END] = stretches[stretches.shape[0] - 1, END]
     return found + 1
 
@@ -154,7 +141,11 @@ def ranges_to_read(
 @cython.exceptval(check=False)
 def has_note(rows: cython.const[int64_t][:, ::1], row: int64_t, least_offset: int64_t) -> cython.bint:
     """True if a row has a note."""
-    return rows[MAGIC, row] == 2 and rows[ATTRIBUTES, row] & CONTROL == 0 and rows[BASE_OFFSET, row] >= least_offset
+    return (
+        rows[fields.MAGIC, row] == 2
+        and rows[fields.ATTRIBUTES, row] & fields.CONTROL == 0
+        and rows[fields.BASE_OFFSET, row] >= least_offset
+    )
 
 
 def take_notes(
@@ -167,7 +158,7 @@ def take_notes(
         for row in range(count):
             if has_note(rows, row, least_offset):
                 if found < notes.shape[0]:
-                    notes[found] = cython.cast(uint32_t, rows[NOTE, row])
+                    notes[found] = cython.cast(uint32_t, rows[fields.NOTE, row])
                 found += 1
     return found
 
@@ -181,6 +172,6 @@ def give_notes(
     with cython.nogil:
         for row in range(first, end):
             if has_note(rows, row, least_offset):
-                rows[NOTE, row] = notes[found] if found < notes.shape[0] else 0
+                rows[fields.NOTE, row] = notes[found] if found < notes.shape[0] else 0
                 found += 1
     return found
