@@ -6,20 +6,14 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from diamant.broker.acl import WILDCARD, Operation, PatternType, PermissionType, ResourceType
-from diamant.protocol.kraft.records import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from diamant.protocol.kraft import records
 from diamant.protocol.wire.error_shape import Fields, topic_of
 
 _RESOURCES = {
-    BROKER_RESOURCE: "broker",
-    BROKER_LOGGER_RESOURCE: "broker-logger",
-    CLIENT_METRICS_RESOURCE: "client-metrics",
-    GROUP_RESOURCE: "group",
+    records.BROKER_RESOURCE: "broker",
+    records.BROKER_LOGGER_RESOURCE: "broker-logger",
+    records.CLIENT_METRICS_RESOURCE: "client-metrics",
+    records.GROUP_RESOURCE: "group",
 }
 
 
@@ -44,7 +38,7 @@ def resource(element: Fields) -> Subjects:
     """Return the topic or other resource whose configurations are changed, and their names."""
     kind, name = element["resource_type"], element["resource_name"]
     configs = tuple(config["name"] for config in element["configs"])
-    if kind == TOPIC_RESOURCE:
+    if kind == records.TOPIC_RESOURCE:
         return Subjects((name,), configs=configs)
     return Subjects(names=(f"{_RESOURCES.get(kind, kind)} {name}".rstrip(),), configs=configs)
 

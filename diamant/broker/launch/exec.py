@@ -22,21 +22,9 @@ from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.broker.launch import exec_options
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
-from diamant.broker.launch.exec_options import (
-    BOOTSTRAP,
-    CA,
-    DATA,
-    HTTP,
-    USER,
-    VARIABLES,
-    SeedLine,
-    TopicOption,
-    TopicType,
-    VariableType,
-    read_seed,
-)
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
     make_config,
@@ -103,7 +91,7 @@ class _LastLines(logging.Handler):
     "--topic",
     "-t",
     "topics",
-    type=TopicType(),
+    type=exec_options.TopicType(),
     metavar="NAME[:PARTITIONS[:POLICY]]",
     multiple=True,
     help="Create a topic, for example users:6:compact. Repeatable.",
@@ -116,7 +104,7 @@ class _LastLines(logging.Handler):
     "--env",
     "-e",
     "variables",
-    type=VariableType(),
+    type=exec_options.VariableType(),
     metavar="NAME=bootstrap|http|data|user|ca",
     multiple=True,
     help="Set a further variable for the command. Repeatable.",
@@ -175,7 +163,7 @@ class _LastLines(logging.Handler):
 @click.option("--random-seed", type=int, help="Seed of the schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
-    topics: Sequence[TopicOption],
+    topics: Sequence[exec_options.TopicOption],
     seeds: Sequence[str],
     variables: Sequence[tuple[str, str]],
     brokers: int | None,
@@ -225,7 +213,7 @@ def exec_(
         tempfile.TemporaryDirectory(prefix="diamant-exec-", ignore_cleanup_errors=True) as temporary,
         _failing(log),
     ):
-        read = [line for path in seeds for line in read_seed(path)]
+        read = [line for path in seeds for line in exec_options.read_seed(path)]
         run = CommandRun(command, topics, read, variables, file, settings, source, logins, acls)
         if examples is not None:
             limits = RunLimits(None if limit_ms is None else limit_ms / 1000)
@@ -262,8 +250,8 @@ class CommandRun:
     """A command and the settings of its broker."""
 
     command: Sequence[str]
-    topics: Sequence[TopicOption]
-    seeds: Sequence[SeedLine]
+    topics: Sequence[exec_options.TopicOption]
+    seeds: Sequence[exec_options.SeedLine]
     variables: Sequence[tuple[str, str]]
     file: str | None
     """The path of a server.properties file."""
@@ -297,20 +285,22 @@ class CommandRun:
                 prepare(broker)
             self._fill(broker)
             found = {
-                BOOTSTRAP: broker.bootstrap_servers,
-                HTTP: broker.http_url or "",
-                DATA: os.path.abspath(broker.config.data_dir),
+                exec_options.BOOTSTRAP: broker.bootstrap_servers,
+                exec_options.HTTP: broker.http_url or "",
+                exec_options.DATA: os.path.abspath(broker.config.data_dir),
             }
             if self.logins:
                 user, _, path = self.logins[0].partition(":")
-                found[USER] = f"{user}:{os.path.abspath(path)}"
+                found[exec_options.USER] = f"{user}:{os.path.abspath(path)}"
             if broker.node.tls is not None and broker.node.tls.authority is not None:
                 ca.write(broker.node.tls.authority.certificate)
                 ca.flush()
-                found[CA] = ca.name
-            names = {name: what for name, what in (VARIABLES | dict(self.variables)).items() if what in found}
+                found[exec_options.CA] = ca.name
+            names = {
+                name: what for name, what in (exec_options.VARIABLES | dict(self.variables)).items() if what in found
+            }
             # DIAMANT_USER and DIAMANT_CA of this process belong to other brokers.
-            inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+            inherited = {name: value for name, value in os.environ.items() if name not in exec_options.VARIABLES}
             variables = inherited | {name: found[what] for name, what in names.items()}
             return run_child(self.command, variables, output, limit_s)
 

@@ -40,8 +40,9 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.internal_topics import record_schemas
 from diamant.protocol.internal_topics.record_schemas import CANNOT_BE_DECODED
 from diamant.protocol.kraft import control_records as raft_control
-from diamant.protocol.kraft.records import MalformedRecord, UnsupportedRecord, decode_record
+from diamant.protocol.kraft.records import decode_record
 from diamant.protocol.typed_records.frozen_record import fields
+from diamant.protocol.typed_records.wire_types import MalformedRecord, UnsupportedRecord
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import LeaderEpochs, read_offset_checkpoint, read_partition_metadata
 from diamant.storage.checkpoints.producer_snapshot import read_snapshot

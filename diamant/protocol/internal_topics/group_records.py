@@ -20,6 +20,7 @@ from uuid import UUID
 
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16, INT32, INT64, encode_compact_string, encode_string
+from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.layout import (
     RecordLayout,
     Since,
@@ -30,20 +31,6 @@ from diamant.protocol.typed_records.layout import (
     read_struct,
     write_struct,
 )
-from diamant.protocol.typed_records.wire_types import (
-    INT32_ARRAY,
-    Binary,
-    Id,
-    Int8,
-    Int32,
-    Int32s,
-    Int64,
-    MalformedRecord,
-    NullableId,
-    NullableText,
-    Text,
-    Texts,
-)
 
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
@@ -52,100 +39,100 @@ NO_LEADER_EPOCH = -1
 class OffsetCommitKey(NamedTuple):
     """Types 0 and 1: a group's committed offset for a partition."""
 
-    group_id: Text
-    topic: Text
-    partition: Int32
+    group_id: wire.Text
+    topic: wire.Text
+    partition: wire.Int32
 
 
 class GroupMetadataKey(NamedTuple):
     """Type 2: a classic group with its members."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ConsumerGroupMetadataKey(NamedTuple):
     """Type 3: the epoch of a consumer group (KIP-848)."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ConsumerGroupPartitionMetadataKey(NamedTuple):
     """Type 4: a consumer group's topic metadata; written by Kafka up to 4.0, erased by later versions."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ConsumerGroupMemberMetadataKey(NamedTuple):
     """Type 5: a member of a consumer group."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(NamedTuple):
     """Type 6: the epoch of a consumer group's target assignment."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ConsumerGroupTargetAssignmentMemberKey(NamedTuple):
     """Type 7: the target assignment of a consumer group's member."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(NamedTuple):
     """Type 8: the current assignment of a consumer group's member."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ConsumerGroupRegularExpressionKey(NamedTuple):
     """Type 16: a regular expression that members of a consumer group subscribe to."""
 
-    group_id: Text
-    regular_expression: Text
+    group_id: wire.Text
+    regular_expression: wire.Text
 
 
 class ShareGroupMemberMetadataKey(NamedTuple):
     """Type 10: a member of a share group (KIP-932)."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ShareGroupMetadataKey(NamedTuple):
     """Type 11: the epoch of a share group."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ShareGroupTargetAssignmentMetadataKey(NamedTuple):
     """Type 12: the epoch of a share group's target assignment."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 class ShareGroupTargetAssignmentMemberKey(NamedTuple):
     """Type 13: the target assignment of a share group's member."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ShareGroupCurrentMemberAssignmentKey(NamedTuple):
     """Type 14: the current assignment of a share group's member."""
 
-    group_id: Text
-    member_id: Text
+    group_id: wire.Text
+    member_id: wire.Text
 
 
 class ShareGroupStatePartitionMetadataKey(NamedTuple):
     """Type 15: the partitions of which a share group has a state in `__share_group_state`."""
 
-    group_id: Text
+    group_id: wire.Text
 
 
 GroupRecordKey: TypeAlias = (
@@ -181,67 +168,67 @@ SHARE_KEYS = (
 class OffsetCommitValue(NamedTuple):
     """A committed offset. Timestamps are ms, -1 means none. `topic_id` is None if unknown."""
 
-    offset: Int64
-    leader_epoch: Annotated[Int32, Since(3, default=NO_LEADER_EPOCH)]
-    metadata: Text
-    commit_timestamp: Int64
-    expire_timestamp: Annotated[Int64, Since(1, last=1)] = NO_TIMESTAMP
-    topic_id: Annotated[NullableId, Since(4), Tag(0)] = None
+    offset: wire.Int64
+    leader_epoch: Annotated[wire.Int32, Since(3, default=NO_LEADER_EPOCH)]
+    metadata: wire.Text
+    commit_timestamp: wire.Int64
+    expire_timestamp: Annotated[wire.Int64, Since(1, last=1)] = NO_TIMESTAMP
+    topic_id: Annotated[wire.NullableId, Since(4), Tag(0)] = None
 
 
 class GroupMetadataMember(NamedTuple):
     """A member of a classic group. `subscription`, its metadata for the group's protocol, and `assignment` are opaque."""
 
-    member_id: Text
-    group_instance_id: Annotated[NullableText, Since(3, default=None)]
-    client_id: Text
-    client_host: Text
-    rebalance_timeout_ms: Annotated[Int32, Since(1, default=-1)]
-    session_timeout_ms: Int32
-    subscription: Binary
-    assignment: Binary
+    member_id: wire.Text
+    group_instance_id: Annotated[wire.NullableText, Since(3, default=None)]
+    client_id: wire.Text
+    client_host: wire.Text
+    rebalance_timeout_ms: Annotated[wire.Int32, Since(1, default=-1)]
+    session_timeout_ms: wire.Int32
+    subscription: wire.Binary
+    assignment: wire.Binary
 
 
 class GroupMetadataValue(NamedTuple):
     """A classic group. An empty one has protocol type "" (or its last members'), and no protocol, leader or members."""
 
-    protocol_type: Text
-    generation: Int32
-    protocol: NullableText
-    leader: NullableText
-    current_state_timestamp: Annotated[Int64, Since(2)] = NO_TIMESTAMP
+    protocol_type: wire.Text
+    generation: wire.Int32
+    protocol: wire.NullableText
+    leader: wire.NullableText
+    current_state_timestamp: Annotated[wire.Int64, Since(2)] = NO_TIMESTAMP
     members: Annotated[tuple[GroupMetadataMember, ...], array_of(GroupMetadataMember)] = ()
 
 
 class TopicPartitions(NamedTuple):
     """Partitions of one topic; `assignment_epochs` (current assignments only) have the same length, or are None."""
 
-    topic_id: Id
-    partitions: Int32s
-    assignment_epochs: Annotated[tuple[int, ...] | None, INT32_ARRAY, Tag(0)] = None
+    topic_id: wire.Id
+    partitions: wire.Int32s
+    assignment_epochs: Annotated[tuple[int, ...] | None, wire.INT32_ARRAY, Tag(0)] = None
 
 
 Assignment: TypeAlias = Annotated[tuple[TopicPartitions, ...], array_of(TopicPartitions)]
 
 
 class ConsumerGroupMetadataValue(NamedTuple):
-    epoch: Int32
-    metadata_hash: Annotated[Int64, Tag(0)] = 0
+    epoch: wire.Int32
+    metadata_hash: Annotated[wire.Int64, Tag(0)] = 0
 
 
 class PartitionRacks(NamedTuple):
     """The racks of a partition's replicas."""
 
-    partition: Int32
-    racks: Texts
+    partition: wire.Int32
+    racks: wire.Texts
 
 
 class TopicMetadata(NamedTuple):
     """A consumer group's metadata of one topic."""
 
-    topic_id: Id
-    name: Text
-    partition_count: Int32
+    topic_id: wire.Id
+    name: wire.Text
+    partition_count: wire.Int32
     racks: Annotated[tuple[PartitionRacks, ...], array_of(PartitionRacks)] = ()
 
 
@@ -254,26 +241,26 @@ class ConsumerGroupPartitionMetadataValue(NamedTuple):
 class ClassicProtocol(NamedTuple):
     """A protocol that a classic member of a consumer group supports."""
 
-    name: Text
-    metadata: Binary
+    name: wire.Text
+    metadata: wire.Binary
 
 
 class ClassicMemberMetadata(NamedTuple):
     """The part of a member's value for members that use the classic protocol."""
 
-    session_timeout_ms: Int32
+    session_timeout_ms: wire.Int32
     supported_protocols: Annotated[tuple[ClassicProtocol, ...], array_of(ClassicProtocol)]
 
 
 class ConsumerGroupMemberMetadataValue(NamedTuple):
-    instance_id: NullableText
-    rack_id: NullableText
-    client_id: Text
-    client_host: Text
-    subscribed_topic_names: Texts
-    subscribed_topic_regex: NullableText
-    rebalance_timeout_ms: Int32
-    server_assignor: NullableText
+    instance_id: wire.NullableText
+    rack_id: wire.NullableText
+    client_id: wire.Text
+    client_host: wire.Text
+    subscribed_topic_names: wire.Texts
+    subscribed_topic_regex: wire.NullableText
+    rebalance_timeout_ms: wire.Int32
+    server_assignor: wire.NullableText
     # Kafka writes the tag even for null.
     classic_member_metadata: Annotated[
         ClassicMemberMetadata | None, nullable_struct_of(ClassicMemberMetadata), Tag(0, is_always_written=True)
@@ -283,8 +270,8 @@ class ConsumerGroupMemberMetadataValue(NamedTuple):
 class ConsumerGroupTargetAssignmentMetadataValue(NamedTuple):
     """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
 
-    assignment_epoch: Int32
-    assignment_timestamp: Annotated[Int64, Tag(0)] = 0
+    assignment_epoch: wire.Int32
+    assignment_timestamp: Annotated[wire.Int64, Tag(0)] = 0
 
 
 class ConsumerGroupTargetAssignmentMemberValue(NamedTuple):
@@ -294,9 +281,9 @@ class ConsumerGroupTargetAssignmentMemberValue(NamedTuple):
 class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
     """`state`: MemberState of Kafka, 0 stable, 1 unrevoked partitions, 2 unreleased partitions, 127 unknown."""
 
-    member_epoch: Int32
-    previous_member_epoch: Int32
-    state: Int8
+    member_epoch: wire.Int32
+    previous_member_epoch: wire.Int32
+    state: wire.Int8
     assigned_partitions: Assignment
     partitions_pending_revocation: Assignment
 
@@ -304,35 +291,35 @@ class ConsumerGroupCurrentMemberAssignmentValue(NamedTuple):
 class ConsumerGroupRegularExpressionValue(NamedTuple):
     """`version` is the metadata offset at which `topics` were resolved, `timestamp` the time in ms."""
 
-    topics: Texts
-    version: Int64
-    timestamp: Int64
+    topics: wire.Texts
+    version: wire.Int64
+    timestamp: wire.Int64
 
 
 class ShareGroupMemberMetadataValue(NamedTuple):
-    rack_id: NullableText
-    client_id: Text
-    client_host: Text
-    subscribed_topic_names: Texts
+    rack_id: wire.NullableText
+    client_id: wire.Text
+    client_host: wire.Text
+    subscribed_topic_names: wire.Texts
 
 
 class ShareGroupMetadataValue(NamedTuple):
-    epoch: Int32
-    metadata_hash: Int64
+    epoch: wire.Int32
+    metadata_hash: wire.Int64
 
 
 class ShareGroupTargetAssignmentMetadataValue(NamedTuple):
     """`assignment_timestamp`: time of the assignment's computation in ms, 0 if unknown."""
 
-    assignment_epoch: Int32
-    assignment_timestamp: Annotated[Int64, Tag(0)] = 0
+    assignment_epoch: wire.Int32
+    assignment_timestamp: Annotated[wire.Int64, Tag(0)] = 0
 
 
 class AssignedPartitions(NamedTuple):
     """Partitions of one topic."""
 
-    topic_id: Id
-    partitions: Int32s
+    topic_id: wire.Id
+    partitions: wire.Int32s
 
 
 class ShareGroupTargetAssignmentMemberValue(NamedTuple):
@@ -342,25 +329,25 @@ class ShareGroupTargetAssignmentMemberValue(NamedTuple):
 class ShareGroupCurrentMemberAssignmentValue(NamedTuple):
     """`state`: 0 stable, the only state of a share group's member that Kafka writes."""
 
-    member_epoch: Int32
-    previous_member_epoch: Int32
-    state: Int8
+    member_epoch: wire.Int32
+    previous_member_epoch: wire.Int32
+    state: wire.Int8
     assigned_partitions: Annotated[tuple[AssignedPartitions, ...], array_of(AssignedPartitions)]
 
 
 class NamedPartitions(NamedTuple):
     """Partitions of one topic, with its name."""
 
-    topic_id: Id
-    topic_name: Text
-    partitions: Int32s
+    topic_id: wire.Id
+    topic_name: wire.Text
+    partitions: wire.Int32s
 
 
 class NamedTopic(NamedTuple):
     """A topic's id and name."""
 
-    topic_id: Id
-    topic_name: Text
+    topic_id: wire.Id
+    topic_name: wire.Text
 
 
 class ShareGroupStatePartitionMetadataValue(NamedTuple):
@@ -423,7 +410,7 @@ _TYPES = {
 }
 _NUMBERS = {record_type.key.record_class: number for number, record_type in _TYPES.items()}
 _OF_VALUE = {record_type.value_class: record_type for record_type in _TYPES.values()}
-_UNREADABLE = (IndexError, StructError, UnicodeDecodeError, MalformedRecord)
+_UNREADABLE = (IndexError, StructError, UnicodeDecodeError, wire.MalformedRecord)
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
@@ -447,7 +434,7 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
     try:
         (version,) = INT16.unpack_from(value)
         if not 0 <= version <= record_type.max_version:
-            raise MalformedRecord(f"its version is {version}, expected 0 to {record_type.max_version}")
+            raise wire.MalformedRecord(f"its version is {version}, expected 0 to {record_type.max_version}")
         parsed, _ = read_struct(_layout(record_type, version), value, 2)
     except _UNREADABLE as error:
         reason = f"the value of a {type(key).__name__}, of {len(value)} bytes, cannot be read: {error}"

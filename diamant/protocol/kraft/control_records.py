@@ -21,17 +21,8 @@ import struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.layout import Since, array_of, layout, read_struct, struct_of, write_struct
-from diamant.protocol.typed_records.wire_types import (
-    Id,
-    Int16,
-    Int32,
-    Int64,
-    MalformedRecord,
-    Text,
-    Uint16,
-    UnsupportedRecord,
-)
 
 LEADER_CHANGE = 2
 SNAPSHOT_HEADER = 3
@@ -54,7 +45,7 @@ class LeaderChange(NamedTuple):
 class SnapshotHeader(NamedTuple):
     """The first record of a snapshot."""
 
-    last_contained_log_timestamp_ms: Int64
+    last_contained_log_timestamp_ms: wire.Int64
 
 
 class SnapshotFooter(NamedTuple):
@@ -64,15 +55,15 @@ class SnapshotFooter(NamedTuple):
 class KRaftVersion(NamedTuple):
     """1 if the voters are in the log, 0 if in the configuration."""
 
-    kraft_version: Int16
+    kraft_version: wire.Int16
 
 
 class VoterEndpoint(NamedTuple):
     """A voter's listener for other voters."""
 
-    name: Text
-    host: Text
-    port: Uint16
+    name: wire.Text
+    host: wire.Text
+    port: wire.Uint16
 
 
 class Voter(NamedTuple):
@@ -97,29 +88,29 @@ ControlRecord: TypeAlias = LeaderChange | SnapshotHeader | SnapshotFooter | KRaf
 class _Member(NamedTuple):
     """A voter in LeaderChange."""
 
-    id: Int32
-    directory_id: Annotated[Id, Since(1)] = UUID(int=0)
+    id: wire.Int32
+    directory_id: Annotated[wire.Id, Since(1)] = UUID(int=0)
 
 
 _Members: TypeAlias = Annotated[tuple[_Member, ...], array_of(_Member)]
 
 
 class _LeaderChange(NamedTuple):
-    leader_id: Int32
+    leader_id: wire.Int32
     voters: _Members
     granting_voters: _Members
 
 
 class _KRaftRange(NamedTuple):
-    min: Int16
-    max: Int16
+    min: wire.Int16
+    max: wire.Int16
 
 
 class _Voter(NamedTuple):
     """A voter in the KRaftVoters record, where the version range is a separate struct."""
 
-    id: Int32
-    directory_id: Id
+    id: wire.Int32
+    directory_id: wire.Id
     endpoints: Annotated[tuple[VoterEndpoint, ...], array_of(VoterEndpoint)]
     kraft_versions: Annotated[_KRaftRange, struct_of(_KRaftRange)]
 
@@ -162,17 +153,17 @@ def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
         (version,) = _VERSION.unpack_from(value)
         return _decode(kind, version, value)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise MalformedRecord(
+        raise wire.MalformedRecord(
             f"control record with a key of {len(key)} and a value of {len(value)} bytes: {error}"
         ) from None
 
 
 def _decode(kind: int, version: int, value: bytes) -> ControlRecord:
     if version != 0 and not (version == 1 and kind == LEADER_CHANGE):
-        raise UnsupportedRecord(f"control record of type {kind}: version {version}, only 0 is known")
+        raise wire.UnsupportedRecord(f"control record of type {kind}: version {version}, only 0 is known")
     record_class = _CLASSES.get(kind)
     if record_class is None:
-        raise UnsupportedRecord(f"control record of type {kind}: 2 to 6 are known")
+        raise wire.UnsupportedRecord(f"control record of type {kind}: 2 to 6 are known")
     record, _ = read_struct(layout(record_class, version), value, 2)
     if isinstance(record, _LeaderChange):
         voters, granting = (tuple(member.id for member in members) for members in record[1:])

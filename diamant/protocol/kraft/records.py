@@ -21,28 +21,9 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.frozen_record import FrozenRecord
 from diamant.protocol.typed_records.layout import RecordLayout, Since, Tag, array_of, layout, read_struct, write_struct
-from diamant.protocol.typed_records.wire_types import (
-    INT32,
-    UUID_TYPE,
-    Binary,
-    Bool,
-    Float64,
-    Id,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    NullableText,
-    Text,
-    Texts,
-    Uint16,
-    array_type,
-    remembering,
-)
-from diamant.protocol.typed_records.wire_types import MalformedRecord as MalformedRecord
-from diamant.protocol.typed_records.wire_types import UnsupportedRecord as UnsupportedRecord
 
 FRAME_VERSION = 1
 
@@ -66,32 +47,36 @@ GROUP_RESOURCE = 32
 class Endpoint(NamedTuple):
     """A listener of a broker or controller. `security_protocol`: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
-    name: Text
-    host: Text
-    port: Uint16
-    security_protocol: Int16 = 0
+    name: wire.Text
+    host: wire.Text
+    port: wire.Uint16
+    security_protocol: wire.Int16 = 0
 
 
 class FeatureRange(NamedTuple):
     """The levels of a feature that a broker or controller supports."""
 
-    name: Text
-    min_supported_version: Int16
-    max_supported_version: Int16
+    name: wire.Text
+    min_supported_version: wire.Int16
+    max_supported_version: wire.Int16
 
 
 class QuotaEntity(NamedTuple):
     """The entity of a quota: type `user`, `client-id` or `ip`; name None is the default of that type."""
 
-    entity_type: Text
-    entity_name: NullableText
+    entity_type: wire.Text
+    entity_name: wire.NullableText
 
 
 # Cached: the partitions have few distinct arrays.
-Int32s: TypeAlias = Annotated[tuple[int, ...], remembering(array_type(INT32))]
-NullableInt32s: TypeAlias = Annotated[tuple[int, ...] | None, remembering(array_type(INT32, is_nullable=True))]
-Ids: TypeAlias = Annotated[tuple[UUID, ...], remembering(array_type(UUID_TYPE))]
-NullableIds: TypeAlias = Annotated[tuple[UUID, ...] | None, remembering(array_type(UUID_TYPE, is_nullable=True))]
+Int32s: TypeAlias = Annotated[tuple[int, ...], wire.remembering(wire.array_type(wire.INT32))]
+NullableInt32s: TypeAlias = Annotated[
+    tuple[int, ...] | None, wire.remembering(wire.array_type(wire.INT32, is_nullable=True))
+]
+Ids: TypeAlias = Annotated[tuple[UUID, ...], wire.remembering(wire.array_type(wire.UUID_TYPE))]
+NullableIds: TypeAlias = Annotated[
+    tuple[UUID, ...] | None, wire.remembering(wire.array_type(wire.UUID_TYPE, is_nullable=True))
+]
 Endpoints: TypeAlias = Annotated[tuple[Endpoint, ...], array_of(Endpoint)]
 FeatureRanges: TypeAlias = Annotated[tuple[FeatureRange, ...], array_of(FeatureRange)]
 QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_of(QuotaEntity)]
@@ -100,15 +85,15 @@ QuotaEntities: TypeAlias = Annotated[tuple[QuotaEntity, ...], array_of(QuotaEnti
 class RegisterBrokerRecord(FrozenRecord):
     """A broker process has started. `broker_epoch` is the record's own offset; the broker starts fenced."""
 
-    broker_id: Int32
-    is_migrating_zk_broker: Annotated[Bool, Since(2)] = False
-    incarnation_id: Id
-    broker_epoch: Int64
+    broker_id: wire.Int32
+    is_migrating_zk_broker: Annotated[wire.Bool, Since(2)] = False
+    incarnation_id: wire.Id
+    broker_epoch: wire.Int64
     end_points: Endpoints
     features: FeatureRanges
-    rack: NullableText = None
-    fenced: Bool = True
-    in_controlled_shutdown: Annotated[Bool, Since(1)] = False
+    rack: wire.NullableText = None
+    fenced: wire.Bool = True
+    in_controlled_shutdown: Annotated[wire.Bool, Since(1)] = False
     log_dirs: Annotated[Ids, Since(3, is_ignorable=True), Tag(0)] = ()
     cordoned_log_dirs: Annotated[NullableIds, Since(4), Tag(1)] = None
 
@@ -116,30 +101,30 @@ class RegisterBrokerRecord(FrozenRecord):
 class UnregisterBrokerRecord(FrozenRecord):
     """A broker was unregistered."""
 
-    broker_id: Int32
-    broker_epoch: Int64
+    broker_id: wire.Int32
+    broker_epoch: wire.Int64
 
 
 class TopicRecord(FrozenRecord):
     """A topic was created; its configs and partitions follow in the same batch."""
 
-    name: Text
-    topic_id: Id
+    name: wire.Text
+    topic_id: wire.Id
 
 
 class PartitionRecord(FrozenRecord):
     """A partition was created. `directories` names the log directory of each replica, in the order of `replicas`."""
 
-    partition_id: Int32 = -1
-    topic_id: Id
+    partition_id: wire.Int32 = -1
+    topic_id: wire.Id
     replicas: Int32s
     isr: Int32s
     removing_replicas: Int32s = ()
     adding_replicas: Int32s = ()
-    leader: Int32 = NO_LEADER
-    leader_recovery_state: Annotated[Int8, Tag(0)] = 0
-    leader_epoch: Int32 = -1
-    partition_epoch: Int32 = -1
+    leader: wire.Int32 = NO_LEADER
+    leader_recovery_state: Annotated[wire.Int8, Tag(0)] = 0
+    leader_epoch: wire.Int32 = -1
+    partition_epoch: wire.Int32 = -1
     directories: Annotated[Ids, Since(1, is_ignorable=True)] = ()
     eligible_leader_replicas: Annotated[NullableInt32s, Since(2), Tag(1)] = None
     last_known_elr: Annotated[NullableInt32s, Since(2), Tag(2)] = None
@@ -148,10 +133,10 @@ class PartitionRecord(FrozenRecord):
 class ConfigRecord(FrozenRecord):
     """A config of a topic, broker, ... was set, or with value None reset to its default."""
 
-    resource_type: Int8
-    resource_name: Text
-    name: Text
-    value: NullableText
+    resource_type: wire.Int8
+    resource_name: wire.Text
+    name: wire.Text
+    value: wire.NullableText
 
 
 class PartitionChangeRecord(FrozenRecord):
@@ -160,14 +145,14 @@ class PartitionChangeRecord(FrozenRecord):
     Every change increments the partition epoch. Any leader but -2, even -1 or the old leader, increments the leader epoch.
     """
 
-    partition_id: Int32 = -1
-    topic_id: Id
+    partition_id: wire.Int32 = -1
+    topic_id: wire.Id
     isr: Annotated[NullableInt32s, Tag(0)] = None
-    leader: Annotated[Int32, Tag(1)] = NO_LEADER_CHANGE
+    leader: Annotated[wire.Int32, Tag(1)] = NO_LEADER_CHANGE
     replicas: Annotated[NullableInt32s, Tag(2)] = None
     removing_replicas: Annotated[NullableInt32s, Tag(3)] = None
     adding_replicas: Annotated[NullableInt32s, Tag(4)] = None
-    leader_recovery_state: Annotated[Int8, Tag(5)] = -1
+    leader_recovery_state: Annotated[wire.Int8, Tag(5)] = -1
     eligible_leader_replicas: Annotated[NullableInt32s, Since(2), Tag(6)] = None
     last_known_elr: Annotated[NullableInt32s, Since(2), Tag(7)] = None
     directories: Annotated[NullableIds, Since(1, is_ignorable=True), Tag(8)] = None
@@ -176,68 +161,68 @@ class PartitionChangeRecord(FrozenRecord):
 class FenceBrokerRecord(FrozenRecord):
     """A broker was fenced; written before BrokerRegistrationChangeRecord existed."""
 
-    id: Int32
-    epoch: Int64
+    id: wire.Int32
+    epoch: wire.Int64
 
 
 class UnfenceBrokerRecord(FrozenRecord):
     """A broker was unfenced; written before BrokerRegistrationChangeRecord existed."""
 
-    id: Int32
-    epoch: Int64
+    id: wire.Int32
+    epoch: wire.Int64
 
 
 class RemoveTopicRecord(FrozenRecord):
     """A topic was deleted, with its partitions and configs."""
 
-    topic_id: Id
+    topic_id: wire.Id
 
 
 class DelegationTokenRecord(FrozenRecord):
     """A delegation token; times in ms."""
 
-    owner: Text
-    requester: Text
-    renewers: Texts
-    issue_timestamp: Int64
-    max_timestamp: Int64
-    expiration_timestamp: Int64
-    token_id: Text
+    owner: wire.Text
+    requester: wire.Text
+    renewers: wire.Texts
+    issue_timestamp: wire.Int64
+    max_timestamp: wire.Int64
+    expiration_timestamp: wire.Int64
+    token_id: wire.Text
 
 
 class UserScramCredentialRecord(FrozenRecord):
     """A user's SCRAM credential. `mechanism`: 1 SCRAM-SHA-256, 2 SCRAM-SHA-512; salt and keys are raw bytes."""
 
-    name: Text
-    mechanism: Int8
-    salt: Binary
-    stored_key: Binary
-    server_key: Binary
-    iterations: Int32
+    name: wire.Text
+    mechanism: wire.Int8
+    salt: wire.Binary
+    stored_key: wire.Binary
+    server_key: wire.Binary
+    iterations: wire.Int32
 
 
 class FeatureLevelRecord(FrozenRecord):
     """A feature was finalized at a level; 0 removes it."""
 
-    name: Text
-    feature_level: Int16
+    name: wire.Text
+    feature_level: wire.Int16
 
 
 class ClientQuotaRecord(FrozenRecord):
     """A quota was set or removed."""
 
     entity: QuotaEntities
-    key: Text
-    value: Float64
-    remove: Bool
+    key: wire.Text
+    value: wire.Float64
+    remove: wire.Bool
 
 
 class ProducerIdsRecord(FrozenRecord):
     """A block of producer ids was allocated; `next_producer_id` is the first unallocated id."""
 
-    broker_id: Int32
-    broker_epoch: Int64 = -1
-    next_producer_id: Int64
+    broker_id: wire.Int32
+    broker_epoch: wire.Int64 = -1
+    next_producer_id: wire.Int64
 
 
 class BrokerRegistrationChangeRecord(FrozenRecord):
@@ -247,10 +232,10 @@ class BrokerRegistrationChangeRecord(FrozenRecord):
     `cordoned_log_dirs` None: unchanged.
     """
 
-    broker_id: Int32
-    broker_epoch: Int64
-    fenced: Annotated[Int8, Tag(0)] = 0
-    in_controlled_shutdown: Annotated[Int8, Since(1), Tag(1)] = 0
+    broker_id: wire.Int32
+    broker_epoch: wire.Int64
+    fenced: Annotated[wire.Int8, Tag(0)] = 0
+    in_controlled_shutdown: Annotated[wire.Int8, Since(1), Tag(1)] = 0
     log_dirs: Annotated[Ids, Since(2), Tag(2)] = ()
     cordoned_log_dirs: Annotated[NullableIds, Since(3), Tag(3)] = None
 
@@ -258,20 +243,20 @@ class BrokerRegistrationChangeRecord(FrozenRecord):
 class AccessControlEntryRecord(FrozenRecord):
     """An ACL, in numeric codes of Kafka's ResourceType, PatternType, AclOperation and AclPermissionType."""
 
-    id: Id
-    resource_type: Int8
-    resource_name: Text
-    pattern_type: Int8
-    principal: Text
-    host: Text
-    operation: Int8
-    permission_type: Int8
+    id: wire.Id
+    resource_type: wire.Int8
+    resource_name: wire.Text
+    pattern_type: wire.Int8
+    principal: wire.Text
+    host: wire.Text
+    operation: wire.Int8
+    permission_type: wire.Int8
 
 
 class RemoveAccessControlEntryRecord(FrozenRecord):
     """An ACL was removed."""
 
-    id: Id
+    id: wire.Id
 
 
 class NoOpRecord(FrozenRecord):
@@ -281,20 +266,20 @@ class NoOpRecord(FrozenRecord):
 class ZkMigrationStateRecord(FrozenRecord):
     """0 none, 1 migration, 2 pre-migration, 3 post-migration; removed in Kafka 4."""
 
-    zk_migration_state: Int8
+    zk_migration_state: wire.Int8
 
 
 class RemoveUserScramCredentialRecord(FrozenRecord):
     """A user's SCRAM credential was removed."""
 
-    name: Text
-    mechanism: Int8
+    name: wire.Text
+    mechanism: wire.Int8
 
 
 class BeginTransactionRecord(FrozenRecord):
     """Begins a metadata transaction: later records take effect at EndTransactionRecord."""
 
-    name: Annotated[NullableText, Tag(0)] = None
+    name: Annotated[wire.NullableText, Tag(0)] = None
 
 
 class EndTransactionRecord(FrozenRecord):
@@ -304,21 +289,21 @@ class EndTransactionRecord(FrozenRecord):
 class AbortTransactionRecord(FrozenRecord):
     """The records since BeginTransactionRecord are discarded."""
 
-    reason: Annotated[NullableText, Tag(0)] = None
+    reason: Annotated[wire.NullableText, Tag(0)] = None
 
 
 class RemoveDelegationTokenRecord(FrozenRecord):
     """A delegation token was removed."""
 
-    token_id: Text
+    token_id: wire.Text
 
 
 class RegisterControllerRecord(FrozenRecord):
     """A controller process has started."""
 
-    controller_id: Int32
-    incarnation_id: Id
-    zk_migration_ready: Bool = False
+    controller_id: wire.Int32
+    incarnation_id: wire.Id
+    zk_migration_ready: wire.Bool = False
     end_points: Endpoints
     features: FeatureRanges
 
@@ -326,13 +311,13 @@ class RegisterControllerRecord(FrozenRecord):
 class ClearElrRecord(FrozenRecord):
     """The eligible leader replicas of a topic (`""`: all topics) were cleared."""
 
-    topic_name: Text
+    topic_name: wire.Text
 
 
 class UnregisterControllerRecord(FrozenRecord):
     """A controller was unregistered (KIP-1312)."""
 
-    controller_id: Int32
+    controller_id: wire.Int32
 
 
 MetadataRecord: TypeAlias = (
@@ -443,12 +428,12 @@ def encode_record(
     for name, default in form.absent:
         value = getattr(record, name)
         if value != default:
-            raise MalformedRecord(f"{type(record).__name__} v{version} has no {name}, got {value!r}")
+            raise wire.MalformedRecord(f"{type(record).__name__} v{version} has no {name}, got {value!r}")
     out = bytearray((FRAME_VERSION, _API_KEYS[type(record)], version))
     try:
         write_struct(form, out, record)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-        raise MalformedRecord(f"{record!r} cannot be written: {error}") from error
+        raise wire.MalformedRecord(f"{record!r} cannot be written: {error}") from error
     return bytes(out)
 
 
@@ -460,21 +445,23 @@ def decode_record(value: bytes) -> MetadataRecord:
     """
     # In all existing records the three numbers of the frame have one byte each.
     if len(value) < 4 or value[0] != FRAME_VERSION:
-        raise MalformedRecord(
+        raise wire.MalformedRecord(
             f"frame begins with {bytes(value[:4]).hex() or 'nothing'}, expected frame version {FRAME_VERSION}"
         )
     api_key, version, position = value[1], value[2], 3
     if api_key > 0x7F or version > 0x7F:
-        raise UnsupportedRecord(f"frame begins with {bytes(value[:4]).hex()}: no such record")
+        raise wire.UnsupportedRecord(f"frame begins with {bytes(value[:4]).hex()}: no such record")
     form = _layout(api_key, version)
     try:
         record, position = read_struct(form, value, 3)
     except (IndexError, struct.error):
-        raise MalformedRecord(f"{form.record_class.__name__} v{version} is cut off at {len(value)} bytes") from None
+        raise wire.MalformedRecord(
+            f"{form.record_class.__name__} v{version} is cut off at {len(value)} bytes"
+        ) from None
     except UnicodeDecodeError as error:
-        raise MalformedRecord(f"{form.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
+        raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
     if position != len(value):
-        raise MalformedRecord(f"{form.record_class.__name__} v{version}: {len(value) - position} bytes left over")
+        raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: {len(value) - position} bytes left over")
     return record  # type: ignore[no-any-return]
 
 
@@ -483,8 +470,10 @@ def _layout(api_key: int, version: int) -> RecordLayout:
     """Return the layout of a record version. The cache has one entry per known (api key, version)."""
     record_type = RECORD_TYPES.get(api_key)
     if record_type is None:
-        raise UnsupportedRecord(f"record with api key {api_key} (version {version}): no such record up to Kafka 4.4")
+        raise wire.UnsupportedRecord(
+            f"record with api key {api_key} (version {version}): no such record up to Kafka 4.4"
+        )
     record_class, max_version = record_type
     if not 0 <= version <= max_version:
-        raise UnsupportedRecord(f"{record_class.__name__} v{version}: versions 0 to {max_version} are known")
+        raise wire.UnsupportedRecord(f"{record_class.__name__} v{version}: versions 0 to {max_version} are known")
     return layout(record_class, version)

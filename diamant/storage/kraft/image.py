@@ -17,36 +17,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from diamant.protocol.kraft.records import (
-    NO_LEADER_CHANGE,
-    TOPIC_RESOURCE,
-    AccessControlEntryRecord,
-    BrokerRegistrationChangeRecord,
-    ClearElrRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    FeatureLevelRecord,
-    FenceBrokerRecord,
-    MetadataRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    QuotaEntity,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    TopicRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
-    UnregisterControllerRecord,
-    UserScramCredentialRecord,
-    ZkMigrationStateRecord,
-)
+from diamant.protocol.kraft import records
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import METADATA_VERSION, feature_records
 
@@ -98,14 +69,14 @@ class MetadataImage:
     """Config values by (resource type, resource name), without empty entries."""
     features: dict[str, int]
     """Finalized levels above 0, `metadata.version` among them."""
-    brokers: dict[int, RegisterBrokerRecord]
+    brokers: dict[int, records.RegisterBrokerRecord]
     """With later changes of the registration."""
-    controllers: dict[int, RegisterControllerRecord]
-    scram_credentials: dict[tuple[int, str], UserScramCredentialRecord]
+    controllers: dict[int, records.RegisterControllerRecord]
+    scram_credentials: dict[tuple[int, str], records.UserScramCredentialRecord]
     """Credentials by (mechanism, user)."""
-    acls: dict[UUID, AccessControlEntryRecord]
-    quotas: dict[tuple[QuotaEntity, ...], dict[str, float]]
-    delegation_tokens: dict[str, DelegationTokenRecord]
+    acls: dict[UUID, records.AccessControlEntryRecord]
+    quotas: dict[tuple[records.QuotaEntity, ...], dict[str, float]]
+    delegation_tokens: dict[str, records.DelegationTokenRecord]
     next_producer_id: int
     """The first producer id that no block covers."""
     zk_migration_state: int
@@ -140,7 +111,7 @@ class MetadataImage:
         """True if the image holds no state."""
         return self == MetadataImage()
 
-    def apply(self, record: MetadataRecord, undo: Undo | None = None) -> None:
+    def apply(self, record: records.MetadataRecord, undo: Undo | None = None) -> None:
         """Apply one record; log every change in `undo`, if given.
 
         Raises InconsistentMetadata if the record contradicts the image; `undo_changes` then restores the image from `undo`.
@@ -151,26 +122,28 @@ class MetadataImage:
             raise InconsistentMetadata(f"{record!r} cannot be applied: it changes no metadata by itself")
         handler(self, record, undo)
 
-    def to_records(self) -> Iterator[MetadataRecord]:
+    def to_records(self) -> Iterator[records.MetadataRecord]:
         """Yield the records that build this image from an empty one, in the order of Kafka's snapshots."""
         yield from feature_records(self.features)
         if self.zk_migration_state:
-            yield ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
+            yield records.ZkMigrationStateRecord(zk_migration_state=self.zk_migration_state)
         for broker_id in sorted(self.brokers):
             yield self.brokers[broker_id]
         yield from self.controllers.values()
         for topic in self.topics.values():
-            yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+            yield records.TopicRecord(name=topic.name, topic_id=topic.topic_id)
             for partition in topic.partitions.values():
                 yield _partition_record(topic.topic_id, partition)
         for (resource_type, resource_name), values in self.configs.items():
             for name, value in values.items():
-                yield ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=name, value=value)
+                yield records.ConfigRecord(
+                    resource_type=resource_type, resource_name=resource_name, name=name, value=value
+                )
         for entity, quota in self.quotas.items():
             for key, limit in quota.items():
-                yield ClientQuotaRecord(entity=entity, key=key, value=limit, remove=False)
+                yield records.ClientQuotaRecord(entity=entity, key=key, value=limit, remove=False)
         if self.next_producer_id:
-            yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
+            yield records.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self.acls.values()
         yield from self.scram_credentials.values()
         yield from self.delegation_tokens.values()
@@ -211,7 +184,7 @@ def _set(undo: Undo | None, image: MetadataImage, name: str, value: Any) -> None
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def _topic(image: MetadataImage, record: TopicRecord, undo: Undo | None) -> None:
+def _topic(image: MetadataImage, record: records.TopicRecord, undo: Undo | None) -> None:
     if record.name in image.topics:
         raise InconsistentMetadata(f"{record!r}: topic exists with id {image.topics[record.name].topic_id}")
     if record.topic_id in image.topics_by_id:
@@ -221,7 +194,7 @@ def _topic(image: MetadataImage, record: TopicRecord, undo: Undo | None) -> None
     _put(undo, image.topics_by_id, record.topic_id, topic)
 
 
-def _partition(image: MetadataImage, record: PartitionRecord, undo: Undo | None) -> None:
+def _partition(image: MetadataImage, record: records.PartitionRecord, undo: Undo | None) -> None:
     topic = image.topics_by_id.get(record.topic_id)
     if topic is None:
         raise InconsistentMetadata(f"{record!r}: no topic has this id")
@@ -231,7 +204,7 @@ def _partition(image: MetadataImage, record: PartitionRecord, undo: Undo | None)
     _put(undo, topic.partitions, record.partition_id, partition)
 
 
-def _partition_change(image: MetadataImage, record: PartitionChangeRecord, undo: Undo | None) -> None:
+def _partition_change(image: MetadataImage, record: records.PartitionChangeRecord, undo: Undo | None) -> None:
     topic = image.topics_by_id.get(record.topic_id)
     if topic is None:
         raise InconsistentMetadata(f"{record!r}: no topic has this id")
@@ -241,19 +214,19 @@ def _partition_change(image: MetadataImage, record: PartitionChangeRecord, undo:
     _put(undo, topic.partitions, record.partition_id, _merge(before, record))
 
 
-def _check_directories(record: MetadataRecord, replicas: Sized, directories: Sized) -> None:
+def _check_directories(record: records.MetadataRecord, replicas: Sized, directories: Sized) -> None:
     if directories and len(directories) != len(replicas):
         raise InconsistentMetadata(
             f"{record!r}: {len(directories)} directories for {len(replicas)} replicas, expected as many"
         )
 
 
-def _merge(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+def _merge(before: PartitionImage, record: records.PartitionChangeRecord) -> PartitionImage:
     """Return the partition after a change (`PartitionRegistration.merge`)."""
     replicas = before.replicas if record.replicas is None else record.replicas
     directories = before.directories if record.directories is None else record.directories
     _check_directories(record, replicas, directories)
-    changes_leader = record.leader != NO_LEADER_CHANGE
+    changes_leader = record.leader != records.NO_LEADER_CHANGE
     elr = record.eligible_leader_replicas
     last_known = record.last_known_elr
     state = record.leader_recovery_state
@@ -273,29 +246,29 @@ def _merge(before: PartitionImage, record: PartitionChangeRecord) -> PartitionIm
     )
 
 
-def _clear_elr(image: MetadataImage, record: ClearElrRecord, undo: Undo | None) -> None:
+def _clear_elr(image: MetadataImage, record: records.ClearElrRecord, undo: Undo | None) -> None:
     if record.topic_name and record.topic_name not in image.topics:
         raise InconsistentMetadata(f"{record!r}: no such topic")
     topics = [image.topics[record.topic_name]] if record.topic_name else list(image.topics.values())
     for topic in topics:
         for number, partition in list(topic.partitions.items()):
             if partition.eligible_leader_replicas or partition.last_known_elr:
-                change = PartitionChangeRecord(
+                change = records.PartitionChangeRecord(
                     partition_id=number, topic_id=topic.topic_id, eligible_leader_replicas=(), last_known_elr=()
                 )
                 _put(undo, topic.partitions, number, _merge(partition, change))
 
 
-def _remove_topic(image: MetadataImage, record: RemoveTopicRecord, undo: Undo | None) -> None:
+def _remove_topic(image: MetadataImage, record: records.RemoveTopicRecord, undo: Undo | None) -> None:
     topic = image.topics_by_id.get(record.topic_id)
     if topic is None:
         raise InconsistentMetadata(f"{record!r}: no topic has this id")
     _drop(undo, image.topics_by_id, record.topic_id)
     _drop(undo, image.topics, topic.name)
-    _drop(undo, image.configs, (TOPIC_RESOURCE, topic.name))
+    _drop(undo, image.configs, (records.TOPIC_RESOURCE, topic.name))
 
 
-def _config(image: MetadataImage, record: ConfigRecord, undo: Undo | None) -> None:
+def _config(image: MetadataImage, record: records.ConfigRecord, undo: Undo | None) -> None:
     resource = (record.resource_type, record.resource_name)
     values = image.configs.get(resource)
     if record.value is None:
@@ -313,14 +286,16 @@ def _config(image: MetadataImage, record: ConfigRecord, undo: Undo | None) -> No
 # -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-def _feature(image: MetadataImage, record: FeatureLevelRecord, undo: Undo | None) -> None:
+def _feature(image: MetadataImage, record: records.FeatureLevelRecord, undo: Undo | None) -> None:
     if record.feature_level == 0:
         _drop(undo, image.features, record.name)
     else:
         _put(undo, image.features, record.name, record.feature_level)
 
 
-def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker_epoch: int) -> RegisterBrokerRecord:
+def _broker(
+    image: MetadataImage, record: records.MetadataRecord, broker_id: int, broker_epoch: int
+) -> records.RegisterBrokerRecord:
     """Return the registration that a record refers to."""
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -330,12 +305,12 @@ def _broker(image: MetadataImage, record: MetadataRecord, broker_id: int, broker
     return broker
 
 
-def _unregister_broker(image: MetadataImage, record: UnregisterBrokerRecord, undo: Undo | None) -> None:
+def _unregister_broker(image: MetadataImage, record: records.UnregisterBrokerRecord, undo: Undo | None) -> None:
     _broker(image, record, record.broker_id, record.broker_epoch)
     _drop(undo, image.brokers, record.broker_id)
 
 
-def _broker_change(image: MetadataImage, record: BrokerRegistrationChangeRecord, undo: Undo | None) -> None:
+def _broker_change(image: MetadataImage, record: records.BrokerRegistrationChangeRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.broker_id, record.broker_epoch)
     after = before.changed(
         fenced=record.fenced > 0 if record.fenced else before.fenced,
@@ -346,27 +321,27 @@ def _broker_change(image: MetadataImage, record: BrokerRegistrationChangeRecord,
     _put(undo, image.brokers, record.broker_id, after)
 
 
-def _fence_broker(image: MetadataImage, record: FenceBrokerRecord, undo: Undo | None) -> None:
+def _fence_broker(image: MetadataImage, record: records.FenceBrokerRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.id, record.epoch)
     _put(undo, image.brokers, record.id, before.changed(fenced=True))
 
 
-def _unfence_broker(image: MetadataImage, record: UnfenceBrokerRecord, undo: Undo | None) -> None:
+def _unfence_broker(image: MetadataImage, record: records.UnfenceBrokerRecord, undo: Undo | None) -> None:
     before = _broker(image, record, record.id, record.epoch)
     _put(undo, image.brokers, record.id, before.changed(fenced=False))
 
 
-def _producer_ids(image: MetadataImage, record: ProducerIdsRecord, undo: Undo | None) -> None:
+def _producer_ids(image: MetadataImage, record: records.ProducerIdsRecord, undo: Undo | None) -> None:
     if record.next_producer_id <= image.next_producer_id:
         raise InconsistentMetadata(f"{record!r}: the next producer id is {image.next_producer_id} already")
     _set(undo, image, "next_producer_id", record.next_producer_id)
 
 
-def _zk_migration_state(image: MetadataImage, record: ZkMigrationStateRecord, undo: Undo | None) -> None:
+def _zk_migration_state(image: MetadataImage, record: records.ZkMigrationStateRecord, undo: Undo | None) -> None:
     _set(undo, image, "zk_migration_state", record.zk_migration_state)
 
 
-def _quota(image: MetadataImage, record: ClientQuotaRecord, undo: Undo | None) -> None:
+def _quota(image: MetadataImage, record: records.ClientQuotaRecord, undo: Undo | None) -> None:
     quota = image.quotas.get(record.entity)
     if record.remove:
         if quota is not None:
@@ -384,7 +359,7 @@ def _quota(image: MetadataImage, record: ClientQuotaRecord, undo: Undo | None) -
 
 
 def _keep(mapping: str, key: Callable[[Any], object]) -> Handler:
-    def keep(image: MetadataImage, record: MetadataRecord, undo: Undo | None) -> None:
+    def keep(image: MetadataImage, record: records.MetadataRecord, undo: Undo | None) -> None:
         _put(undo, getattr(image, mapping), key(record), record)
 
     return keep
@@ -393,7 +368,7 @@ def _keep(mapping: str, key: Callable[[Any], object]) -> Handler:
 def _remove(mapping: str, key: Callable[[Any], object], if_missing: str) -> Handler:
     """`if_missing`: the error if there is none; empty if that is none."""
 
-    def remove(image: MetadataImage, record: MetadataRecord, undo: Undo | None) -> None:
+    def remove(image: MetadataImage, record: records.MetadataRecord, undo: Undo | None) -> None:
         kept = getattr(image, mapping)
         if if_missing and key(record) not in kept:
             raise InconsistentMetadata(f"{record!r}: {if_missing}")
@@ -402,7 +377,7 @@ def _remove(mapping: str, key: Callable[[Any], object], if_missing: str) -> Hand
     return remove
 
 
-def _nothing(image: MetadataImage, record: NoOpRecord, undo: Undo | None) -> None:
+def _nothing(image: MetadataImage, record: records.NoOpRecord, undo: Undo | None) -> None:
     pass
 
 
@@ -410,35 +385,35 @@ _CONTROLLER, _CREDENTIAL = attrgetter("controller_id"), attrgetter("mechanism", 
 _ACL, _TOKEN = attrgetter("id"), attrgetter("token_id")
 
 _HANDLERS: dict[type[Any], Handler] = {
-    RegisterBrokerRecord: _keep("brokers", attrgetter("broker_id")),
-    UnregisterBrokerRecord: _unregister_broker,
-    TopicRecord: _topic,
-    PartitionRecord: _partition,
-    ConfigRecord: _config,
-    PartitionChangeRecord: _partition_change,
-    FenceBrokerRecord: _fence_broker,
-    UnfenceBrokerRecord: _unfence_broker,
-    RemoveTopicRecord: _remove_topic,
-    DelegationTokenRecord: _keep("delegation_tokens", _TOKEN),
-    UserScramCredentialRecord: _keep("scram_credentials", _CREDENTIAL),
-    FeatureLevelRecord: _feature,
-    ClientQuotaRecord: _quota,
-    ProducerIdsRecord: _producer_ids,
-    BrokerRegistrationChangeRecord: _broker_change,
-    AccessControlEntryRecord: _keep("acls", _ACL),
-    RemoveAccessControlEntryRecord: _remove("acls", _ACL, "there is no such ACL"),
-    NoOpRecord: _nothing,
-    ZkMigrationStateRecord: _zk_migration_state,
-    RemoveUserScramCredentialRecord: _remove("scram_credentials", _CREDENTIAL, "there is no such credential"),
-    RemoveDelegationTokenRecord: _remove("delegation_tokens", _TOKEN, ""),
-    RegisterControllerRecord: _keep("controllers", _CONTROLLER),
-    ClearElrRecord: _clear_elr,
-    UnregisterControllerRecord: _remove("controllers", _CONTROLLER, "no such controller is registered"),
+    records.RegisterBrokerRecord: _keep("brokers", attrgetter("broker_id")),
+    records.UnregisterBrokerRecord: _unregister_broker,
+    records.TopicRecord: _topic,
+    records.PartitionRecord: _partition,
+    records.ConfigRecord: _config,
+    records.PartitionChangeRecord: _partition_change,
+    records.FenceBrokerRecord: _fence_broker,
+    records.UnfenceBrokerRecord: _unfence_broker,
+    records.RemoveTopicRecord: _remove_topic,
+    records.DelegationTokenRecord: _keep("delegation_tokens", _TOKEN),
+    records.UserScramCredentialRecord: _keep("scram_credentials", _CREDENTIAL),
+    records.FeatureLevelRecord: _feature,
+    records.ClientQuotaRecord: _quota,
+    records.ProducerIdsRecord: _producer_ids,
+    records.BrokerRegistrationChangeRecord: _broker_change,
+    records.AccessControlEntryRecord: _keep("acls", _ACL),
+    records.RemoveAccessControlEntryRecord: _remove("acls", _ACL, "there is no such ACL"),
+    records.NoOpRecord: _nothing,
+    records.ZkMigrationStateRecord: _zk_migration_state,
+    records.RemoveUserScramCredentialRecord: _remove("scram_credentials", _CREDENTIAL, "there is no such credential"),
+    records.RemoveDelegationTokenRecord: _remove("delegation_tokens", _TOKEN, ""),
+    records.RegisterControllerRecord: _keep("controllers", _CONTROLLER),
+    records.ClearElrRecord: _clear_elr,
+    records.UnregisterControllerRecord: _remove("controllers", _CONTROLLER, "no such controller is registered"),
 }
 
 
-def _partition_record(topic_id: UUID, partition: PartitionImage) -> PartitionRecord:
-    return PartitionRecord(
+def _partition_record(topic_id: UUID, partition: PartitionImage) -> records.PartitionRecord:
+    return records.PartitionRecord(
         topic_id=topic_id,
         **partition._replace(
             eligible_leader_replicas=partition.eligible_leader_replicas or None,

@@ -32,13 +32,8 @@ from diamant.protocol.kraft.control_records import (
     SnapshotHeader,
     decode_control_record,
 )
-from diamant.protocol.kraft.records import (
-    MalformedRecord,
-    MetadataRecord,
-    UnsupportedRecord,
-    decode_record,
-    encode_record,
-)
+from diamant.protocol.kraft.records import MetadataRecord, decode_record, encode_record
+from diamant.protocol.typed_records.wire_types import MalformedRecord, UnsupportedRecord
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog, StorageError

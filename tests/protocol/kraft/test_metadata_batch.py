@@ -26,12 +26,11 @@ from diamant.protocol.kraft.control_records import (
 )
 from diamant.protocol.kraft.records import (
     ConfigRecord,
-    MalformedRecord,
     MetadataRecord,
     TopicRecord,
-    UnsupportedRecord,
     encode_record,
 )
+from diamant.protocol.typed_records.wire_types import MalformedRecord, UnsupportedRecord
 
 TIME_MS = 1_700_000_000_000
 TOPIC_ID = UUID(bytes=bytes(range(0x01, 0x11)))

@@ -21,7 +21,6 @@ from diamant.protocol.kraft.records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     FeatureRange,
-    MalformedRecord,
     MetadataRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -35,13 +34,13 @@ from diamant.protocol.kraft.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
-    UnsupportedRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
     decode_record,
     encode_record,
     record_version,
 )
+from diamant.protocol.typed_records.wire_types import MalformedRecord, UnsupportedRecord
 from tests.protocol.random_records import values_of
 
 TOPIC_ID = UUID(bytes=bytes(range(0x01, 0x11)))

@@ -9,21 +9,10 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.client.admin import AdminError
+from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import report
 from diamant.broker.commands.terminal.files import time_text, visible
-from diamant.broker.commands.terminal.remote import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    SIGNED_HELP,
-    Asked,
-    OutputFile,
-    asking,
-    fail,
-    write_bundle,
-    write_outputs,
-)
 
 _NO_KEY = (
     "there is no key yet: the broker makes it for the first certificate. To have it before, make both files that "
@@ -34,9 +23,11 @@ _NO_KEY = (
 
 @click.command()
 @click.argument("id", metavar="[ID]", required=False)
-@click.option("--certificate", "file", type=OutputFile(), help="With an ID: write the certificate to this file.")
-@click.option("--page", type=OutputFile(), help="With an ID: write the certificate as an HTML page to this file.")
-@click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
+@click.option("--certificate", "file", type=remote.OutputFile(), help="With an ID: write the certificate to this file.")
+@click.option(
+    "--page", type=remote.OutputFile(), help="With an ID: write the certificate as an HTML page to this file."
+)
+@click.option("--signed", type=remote.OutputFile(), help=remote.SIGNED_HELP)
 @click.option(
     "--public-key",
     "is_key_wanted",
@@ -44,7 +35,7 @@ _NO_KEY = (
     help="Print the broker's public key as PEM.",
 )
 @click.option("--as-it-is", is_flag=True, help="With an ID: show a certificate even if its signature check fails.")
-@asking
+@remote.asking
 def certificates(
     id: str | None,
     file: str | None,
@@ -53,7 +44,7 @@ def certificates(
     *,
     is_key_wanted: bool,
     as_it_is: bool,
-    asked: Asked,
+    asked: remote.Asked,
 ) -> None:
     """List the certificates of erasures and redactions, and the pending jobs. With an ID, show its last certificate.
 
@@ -65,11 +56,11 @@ def certificates(
     if id is None:
         if file is not None or page is not None or signed is not None or as_it_is:
             options = "--certificate, --page, --signed and --as-it-is"
-            fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
+            remote.fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
         listed = asked.admin.certificates()
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
-        sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
+        sys.exit(remote.EXIT_DONE if is_genuine else remote.EXIT_NOT_SO)
     problem = ""
     try:
         found = asked.admin.certificate(id)
@@ -78,27 +69,27 @@ def certificates(
             raise
         problem = f"{error}: {asked.command('certificates', id, '--as-it-is')}"
         if not as_it_is:
-            fail(problem, error.code)
+            remote.fail(problem, error.code)
         found = asked.admin.certificate(id, as_it_is=True)
         report(problem, error.code)
-    is_written = write_outputs({"certificate": found, "certificate_path": f"id {id}"}, file, page, problem)
-    is_written = write_bundle(found, signed) and is_written
+    is_written = remote.write_outputs({"certificate": found, "certificate_path": f"id {id}"}, file, page, problem)
+    is_written = remote.write_bundle(found, signed) and is_written
     asked.show(found, lambda console: _print(console, found))
     if problem:
-        sys.exit(EXIT_NOT_SO)
-    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
+        sys.exit(remote.EXIT_NOT_SO)
+    sys.exit(remote.EXIT_DONE if is_written else remote.EXIT_FAILED)
 
 
-def _print_public_key(asked: Asked) -> NoReturn:
+def _print_public_key(asked: remote.Asked) -> NoReturn:
     listed = asked.admin.certificates()
     key = listed["public_key"]
     if key is None:
-        fail(listed["key_problem"] or _NO_KEY)
+        remote.fail(listed["key_problem"] or _NO_KEY)
     asked.show({"public_key": key}, lambda _: click.echo(key, nl=False))
-    sys.exit(EXIT_DONE)
+    sys.exit(remote.EXIT_DONE)
 
 
-def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:
+def _print_list(console: Console, asked: remote.Asked, listed: Mapping[str, Any]) -> None:
     # Not a table: an id truncated to a column's width is useless.
     for one in listed["certificates"]:
         issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])

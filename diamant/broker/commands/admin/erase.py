@@ -8,22 +8,11 @@ from typing import Any, NoReturn
 
 import click
 
+from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import required
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
-    Asked,
-    certificate_options,
-    going_on,
-    print_holders,
-    print_reasons,
-    write_outputs,
-)
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
@@ -33,14 +22,14 @@ _UNKNOWN = " Its values are unknown, so copies of them in other files were not l
 
 
 @operation_command("erase", optional=("topics", "reason"))
-@certificate_options
+@remote.certificate_options
 @click.option("--tombstones", type=click.Choice(["now"]), help="The same as --now.")
 @click.option("--resume", metavar="ID", help="Continue an open erasure on a cluster of other brokers.")
 @click.option(
     "--dry-run", is_flag=True, help="On a cluster of other brokers: search, print the plan, and change nothing."
 )
 def erase(
-    asked: Asked,
+    asked: remote.Asked,
     file: str | None,
     page: str | None,
     tombstones: str | None,
@@ -82,23 +71,23 @@ def erase(
     if dry_run:
         raise click.UsageError("--dry-run is for clusters of other brokers; this is a Diamant")
     is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")
-    with going_on(asked):
+    with remote.going_on(asked):
         found = asked.admin.erase(**fields, **asked.waiting)
     # Written first: it holds no matter how the next steps end.
-    is_written = write_outputs(found, file, page)
+    is_written = remote.write_outputs(found, file, page)
     is_refused = False
     if is_now and found["state"] == VALUES_GONE:
         asked.end_progress()
         is_refused = not _is_agreed(found, is_asked=not is_confirmed)
         if not is_refused:
             found = _go_on_now(asked, found["id"], is_confirmed=True)
-            is_written = write_outputs(found, file, page)
+            is_written = remote.write_outputs(found, file, page)
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
 @operation_command("erase_now")
-@certificate_options
-def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
+@remote.certificate_options
+def erase_now(asked: remote.Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
 
     Lists the groups that have not read the tombstones, and asks. Exit codes: those of `diamant erase`.
@@ -110,25 +99,25 @@ def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | No
         is_refused = not _is_agreed(found, is_asked=True)
         if not is_refused:
             found = _go_on_now(asked, id, is_confirmed=True)
-    is_written = write_outputs(found, file, page)
+    is_written = remote.write_outputs(found, file, page)
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
-def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
-    with going_on(asked, is_named=True):
+def _go_on_now(asked: remote.Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
+    with remote.going_on(asked, is_named=True):
         return asked.admin.erase_now(erasure_id, confirm_groups_behind=is_confirmed, **asked.waiting)
 
 
-def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
+def _end(asked: remote.Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
     """Print the outcome and exit with its code."""
     asked.show(found, lambda console: _print(console, asked, found))
     if is_refused:
         click.echo(_refusal(asked, found), err=True)
     if found["state"] == NOT_CERTIFIED or found["written_since"] or is_refused:
-        sys.exit(EXIT_NOT_SO)
+        sys.exit(remote.EXIT_NOT_SO)
     if not is_written:
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
+        sys.exit(remote.EXIT_FAILED)
+    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -149,7 +138,7 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
         return False
 
 
-def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
+def _refusal(asked: remote.Asked, found: Mapping[str, Any]) -> str:
     due_ms = found["next_due_ms"]
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
@@ -159,7 +148,7 @@ def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     )
 
 
-def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
     certificate = found["certificate"]
@@ -184,8 +173,8 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     if rows:
         heads = ("partition", "found", "tombstone at", "certified below", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
-    print_reasons(console, certificate)
-    print_holders(console, found)
+    remote.print_reasons(console, certificate)
+    remote.print_holders(console, found)
     if seen := seen_elsewhere(certificate):
         console.print(f"The same key or bytes were found elsewhere and left there: {seen}; see the certificate.")
     since = found["written_since"]

@@ -6,28 +6,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
-    Asked,
-    certificate_options,
-    going_on,
-    print_holders,
-    print_reasons,
-    write_outputs,
-)
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 
 
 @operation_command("redact")
-@certificate_options
-def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
+@remote.certificate_options
+def redact(asked: remote.Asked, file: str | None, page: str | None, **fields: Any) -> None:
     """Remove the matching records of TOPIC, or with --blank or --set change fields of them, and certify it.
 
     All other records, and all other bytes of a changed record, stay as they are, with their offsets.
@@ -35,15 +24,15 @@ def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> N
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, no
     record matches although some contain the searched text, or no matching record has one of the fields, 4 nothing matches.
     """
-    with going_on(asked):
+    with remote.going_on(asked):
         found = asked.admin.redact(**fields, **asked.waiting)
-    is_written = write_outputs(found, file, page)
+    is_written = remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
     if found["state"] == NOT_CERTIFIED or found["unmatched"] or found["fields_not_seen"]:
-        sys.exit(EXIT_NOT_SO)
+        sys.exit(remote.EXIT_NOT_SO)
     if not is_written:
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
+        sys.exit(remote.EXIT_FAILED)
+    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
@@ -75,8 +64,8 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
         done = "changed" if "fields" in certificate["request"] else "removed"
         heads = ("partition", done, "of these older values", "certified below", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
-    print_reasons(console, certificate)
-    print_holders(console, found)
+    remote.print_reasons(console, certificate)
+    remote.print_holders(console, found)
     if problem := unchangeable(certificate):
         console.print(f"[bold red]{escape(problem)}[/bold red]", soft_wrap=True)
     _print_undecided(console, certificate)

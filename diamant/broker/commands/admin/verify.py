@@ -12,22 +12,10 @@ import click
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.client.json_types import JsonObject, OnProgress
+from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name, key_options
-from diamant.broker.commands.terminal.remote import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
-    SIGNED_HELP,
-    Asked,
-    OutputFile,
-    asking,
-    fail,
-    registry_option,
-    write_bundle,
-)
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import BadArgument
 from diamant.broker.record_json import key_fields
@@ -79,9 +67,9 @@ _WITHOUT_BROKER = (
     multiple=True,
     help="For a person's paper: an identifier of the person, as often as there are, to search for the records again.",
 )
-@registry_option
-@click.option("--signed", type=OutputFile(), help=SIGNED_HELP)
-@asking
+@remote.registry_option
+@click.option("--signed", type=remote.OutputFile(), help=remote.SIGNED_HELP)
+@remote.asking
 def verify(
     certificate: str,
     public_key: str | None,
@@ -94,7 +82,7 @@ def verify(
     identifiers: tuple[tuple[str, str], ...],
     registry: str | None,
     signed: str | None,
-    asked: Asked,
+    asked: remote.Asked,
 ) -> None:
     """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, for a broker 8 MiB.
 
@@ -121,7 +109,7 @@ def verify(
         has_files = data_dir is not None or is_read_again
         _check_options(offline=offline, has_files=has_files, secret=secret, is_looking=is_looking or bool(registry))
         check_kind(fields, key=None if is_read_again else key, where=where)
-        is_written = write_bundle(fields, signed)
+        is_written = remote.write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
         known = None if secret is None else load_secret(secret)
         # No broker can confirm what others returned.
@@ -139,21 +127,23 @@ def verify(
     except AdminError as error:
         if error.code != "no-answer":
             raise
-        fail(f"{error}. {_WITHOUT_BROKER}", error.code)
+        remote.fail(f"{error}. {_WITHOUT_BROKER}", error.code)
     except (BadArgument, WrongKind) as error:
-        fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
+        remote.fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
     except CertificateError as error:
-        fail(f"{certificate}: {error}", "not-genuine")
+        remote.fail(f"{certificate}: {error}", "not-genuine")
     except StorageError as error:
-        fail(str(error))
+        remote.fail(str(error))
     asked.show(found, lambda console: _print(console, found))
     if not is_written:
-        sys.exit(EXIT_FAILED)
-    sys.exit({"valid": EXIT_DONE, NOTHING_MATCHED: EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
+        sys.exit(remote.EXIT_FAILED)
+    sys.exit(
+        {"valid": remote.EXIT_DONE, NOTHING_MATCHED: remote.EXIT_NOTHING}.get(found["outcome"], remote.EXIT_NOT_SO)
+    )
 
 
 def _ask(
-    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
+    asked: remote.Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
 ) -> JsonObject:
     """Have the broker verify."""
     trusted = None if pinned is None else pinned.hex()
@@ -162,7 +152,7 @@ def _ask(
 
 
 def _read_again(
-    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
+    asked: remote.Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
 ) -> JsonObject:
     """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it is the signer's."""
     from diamant.broker.clusters.for_admin import connected

@@ -10,21 +10,10 @@ import click
 
 from diamant.broker.client.json_types import JsonObject
 from diamant.broker.commands.person.person_commands import person_options
+from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import by_name
-from diamant.broker.commands.terminal.remote import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
-    Asked,
-    asking,
-    certificate_options,
-    going_on,
-    registry_option,
-    write_outputs,
-)
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 from diamant.words import counted, not_searched_text
@@ -47,16 +36,16 @@ _OPTIONS = (
 
 def forget_options(command: F) -> F:
     """Add the arguments of `forget_person` to a command."""
-    for option in reversed((person_options, certificate_options, *_OPTIONS)):
+    for option in reversed((person_options, remote.certificate_options, *_OPTIONS)):
         command = option(command)
     return command
 
 
 @click.command()
 @forget_options
-@registry_option
-@asking
-def forget(asked: Asked, **fields: Any) -> None:
+@remote.registry_option
+@remote.asking
+def forget(asked: remote.Asked, **fields: Any) -> None:
     """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
 
     Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
@@ -77,7 +66,7 @@ class Forgets(Protocol):
 
 
 def forget_person(
-    asked: Asked,
+    asked: remote.Asked,
     person: Forgets,
     identifiers: Sequence[tuple[str, str]],
     people: Mapping[str, Any],
@@ -93,28 +82,28 @@ def forget_person(
     if reason is None and not dry_run:
         raise click.UsageError("Missing option '--reason'.")
     known = by_name(identifiers)
-    with going_on(asked):
+    with remote.going_on(asked):
         of_search = {name: fields[name] for name in ("confirm", "registry")}
         plan = person.preview(known, people, **of_search, **asked.waiting)
     asked.end_progress()
     if dry_run:
         asked.show(plan, lambda console: _print_plan(console, plan))
-        sys.exit(EXIT_DONE if plan["records"] else EXIT_NOTHING)
+        sys.exit(remote.EXIT_DONE if plan["records"] else remote.EXIT_NOTHING)
     if not yes and not _is_agreed(asked, plan):
-        sys.exit(EXIT_NOT_SO)
-    with going_on(asked):
+        sys.exit(remote.EXIT_NOT_SO)
+    with remote.going_on(asked):
         found = person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
-    is_written = write_outputs(found, file, page)
+    is_written = remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     paper = found["certificate"]
     if found["state"] == NOT_CERTIFIED or paper["not_searched"] or _written_since(paper):
-        sys.exit(EXIT_NOT_SO)
+        sys.exit(remote.EXIT_NOT_SO)
     if not is_written:
-        sys.exit(EXIT_FAILED)
-    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
+        sys.exit(remote.EXIT_FAILED)
+    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
 
 
-def _is_agreed(asked: Asked, plan: Mapping[str, Any]) -> bool:
+def _is_agreed(asked: remote.Asked, plan: Mapping[str, Any]) -> bool:
     """Show the plan and ask for confirmation, both on standard error. No answer means no."""
     _print_plan(Console(sys.stderr), plan)
     try:
@@ -166,7 +155,7 @@ def _written_since(paper: Mapping[str, Any]) -> int:
     return sum(written_since_count(part) for part in paper["parts"])
 
 
-def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
     paper = found["certificate"]
     states = {part["id"]: part["state"] for part in paper["parts"]}
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)

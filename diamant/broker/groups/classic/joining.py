@@ -12,15 +12,8 @@ Source: GroupMetadataManager.classicGroupJoinToClassicGroup, updateStaticMemberT
 
 from __future__ import annotations
 
+from diamant.broker.groups.classic import events
 from diamant.broker.groups.classic.classic_group import GroupState
-from diamant.broker.groups.classic.events import (
-    NO_LEADER,
-    UNKNOWN_MEMBER_ID,
-    JoinAnswer,
-    JoinRequest,
-    SyncAnswer,
-    TimerKind,
-)
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join_if_ready, rebalance
 from diamant.broker.groups.classic.turn import GroupTurn
@@ -39,7 +32,7 @@ FIRST_WITH_SKIP_ASSIGNMENT = 9
 """JoinGroup: from this version on, a static leader can be told to skip its assignment."""
 
 
-def replace_static(turn: GroupTurn, request: JoinRequest, old: ClassicMember, waiter: object) -> None:
+def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMember, waiter: object) -> None:
     """Fence the old member id and replace it by a new one."""
     group = turn.group
     old_leader = group.leader_id
@@ -54,11 +47,11 @@ def replace_static(turn: GroupTurn, request: JoinRequest, old: ClassicMember, wa
         assignment=old.assignment,
     )
     group.roster.swap(old, new)
-    turn.cancel_timer(TimerKind.SESSION, old.member_id)
+    turn.cancel_timer(events.TimerKind.SESSION, old.member_id)
     turn.start_session(new)
     # A parked request of the old id is fenced at once.
-    turn.answer_parked_join(old, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
-    turn.answer_parked_sync(old, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+    turn.answer_parked_join(old, events.JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+    turn.answer_parked_sync(old, events.SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
 
     if group.state is GroupState.STABLE and group.roster.choose_protocol() == group.protocol_name:
         # Nothing changes for the others: no rebalance, only the new id is recorded.
@@ -66,15 +59,15 @@ def replace_static(turn: GroupTurn, request: JoinRequest, old: ClassicMember, wa
             is_leader = group.leader_id == new.member_id
             if error is not ErrorCode.NONE:
                 group.roster.swap(new, old)
-                turn.cancel_timer(TimerKind.SESSION, new.member_id)
+                turn.cancel_timer(events.TimerKind.SESSION, new.member_id)
                 turn.start_session(old)
-                answer = group.joined(UNKNOWN_MEMBER_ID)._replace(error=error)
+                answer = group.joined(events.UNKNOWN_MEMBER_ID)._replace(error=error)
             elif request.version >= FIRST_WITH_SKIP_ASSIGNMENT:
                 members = group.joined_members() if is_leader else ()
                 answer = group.joined(new.member_id, members)._replace(skip_assignment=is_leader)
             else:
                 # The old leader's id, so that the member does not send assignments: no member awaits them.
-                answer = group.joined(new.member_id)._replace(leader=old_leader or NO_LEADER)
+                answer = group.joined(new.member_id)._replace(leader=old_leader or events.NO_LEADER)
             turn.answer_join(waiter, answer)
 
         turn.write(group.value(), after)
@@ -87,20 +80,20 @@ def replace_static(turn: GroupTurn, request: JoinRequest, old: ClassicMember, wa
         complete_join_if_ready(turn)
 
 
-def join(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
+def join(turn: GroupTurn, request: events.JoinRequest, waiter: object) -> None:
     """Let a member join. `waiter` is answered now or when the join phase ends."""
     roster = turn.group.roster
     if not _has_room(turn, request.member_id):
         was_known = request.member_id in roster.members or request.member_id in roster.pending
         turn.remove(request.member_id)
-        turn.answer_join(waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        turn.answer_join(waiter, events.JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
         if was_known:
             complete_join_if_ready(turn)
     elif turn.group.state is GroupState.DEAD:
-        turn.answer_join(waiter, JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
+        turn.answer_join(waiter, events.JoinAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
     elif not _is_supported(turn, request):
-        turn.answer_join(waiter, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-    elif request.member_id == UNKNOWN_MEMBER_ID:
+        turn.answer_join(waiter, events.JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+    elif request.member_id == events.UNKNOWN_MEMBER_ID:
         _join_new(turn, request, waiter)
     else:
         _join_known(turn, request, waiter)
@@ -119,41 +112,41 @@ def _has_room(turn: GroupTurn, member_id: str) -> bool:
     return True
 
 
-def _is_supported(turn: GroupTurn, request: JoinRequest) -> bool:
+def _is_supported(turn: GroupTurn, request: events.JoinRequest) -> bool:
     if turn.group.is_empty:
         return bool(request.protocol_type) and bool(request.protocols)
     return turn.group.roster.supports(request.protocol_type, [protocol.name for protocol in request.protocols])
 
 
-def _join_new(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
+def _join_new(turn: GroupTurn, request: events.JoinRequest, waiter: object) -> None:
     roster = turn.group.roster
     instance_id = request.group_instance_id
     if instance_id is None and request.version >= FIRST_WITH_MEMBER_ID_REQUIRED:
         if len(roster.pending) >= MAX_PENDING_MEMBERS:
-            turn.answer_join(waiter, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            turn.answer_join(waiter, events.JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
             return
         roster.pending[request.fresh_id] = None
-        turn.set_timer(TimerKind.SESSION, request.session_timeout_ms, request.fresh_id)
-        turn.answer_join(waiter, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
+        turn.set_timer(events.TimerKind.SESSION, request.session_timeout_ms, request.fresh_id)
+        turn.answer_join(waiter, events.JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.fresh_id))
     elif instance_id is not None and instance_id in roster.static_members:
         replace_static(turn, request, roster.members[roster.static_members[instance_id]], waiter)
     else:
         _add_new(turn, request, request.fresh_id, waiter)
 
 
-def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
+def _join_known(turn: GroupTurn, request: events.JoinRequest, waiter: object) -> None:
     group, roster = turn.group, turn.group.roster
     member_id = request.member_id
     if member_id in roster.pending:
         if request.group_instance_id is not None:
             # The id belongs to a dynamic member; Kafka throws here (IllegalStateException).
-            turn.answer_join(waiter, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
+            turn.answer_join(waiter, events.JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         _add_new(turn, request, member_id, waiter)
         return
     error = roster.member_error(member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
-        turn.answer_join(waiter, JoinAnswer(error, member_id))
+        turn.answer_join(waiter, events.JoinAnswer(error, member_id))
         return
     member = group.members[member_id]
     is_leader = member_id == group.leader_id
@@ -174,7 +167,7 @@ def _join_known(turn: GroupTurn, request: JoinRequest, waiter: object) -> None:
         turn.answer_join(waiter, group.joined(member_id, group.joined_members() if is_assigning else ()))
 
 
-def _add_new(turn: GroupTurn, request: JoinRequest, member_id: str, waiter: object) -> None:
+def _add_new(turn: GroupTurn, request: events.JoinRequest, member_id: str, waiter: object) -> None:
     member = ClassicMember(
         member_id,
         request.group_instance_id,
@@ -190,5 +183,5 @@ def _add_new(turn: GroupTurn, request: JoinRequest, member_id: str, waiter: obje
     turn.group.roster.add(member, request.protocol_type, waiter)
     # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and retries is a
     # new member every time. So its parked join has a timeout of its own.
-    turn.set_timer(TimerKind.SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+    turn.set_timer(events.TimerKind.SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
     rebalance(turn)

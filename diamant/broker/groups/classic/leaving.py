@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from diamant.broker.groups.classic import events
 from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
-from diamant.broker.groups.classic.events import (
-    UNKNOWN_MEMBER_ID,
-    JoinAnswer,
-    Leaver,
-    LeaveResult,
-    SyncAnswer,
-    TimerKind,
-)
 from diamant.broker.groups.classic.rebalance import begin_rebalance, complete_join, rebalance
 from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
@@ -61,21 +54,21 @@ def session_expired(turn: GroupTurn, member_id: str) -> None:
         begin_rebalance(turn)
 
 
-def leave(turn: GroupTurn, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+def leave(turn: GroupTurn, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
     """Remove members; return a result for each, in order. Not for a group in state Dead.
 
     Source: GroupMetadataManager.classicGroupLeaveToClassicGroup.
     """
-    results = [LeaveResult(*leaver, _leave_one(turn, leaver)) for leaver in leavers]
+    results = [events.LeaveResult(*leaver, _leave_one(turn, leaver)) for leaver in leavers]
     if any(result.error is ErrorCode.NONE for result in results) and not turn.group.is_empty:
         rebalance(turn)
     return results
 
 
-def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
+def _leave_one(turn: GroupTurn, leaver: events.Leaver) -> ErrorCode:
     roster = turn.group.roster
     member_id = leaver.member_id
-    if member_id == UNKNOWN_MEMBER_ID:
+    if member_id == events.UNKNOWN_MEMBER_ID:
         instance_id = leaver.group_instance_id
         static_id = None if instance_id is None else roster.static_members.get(instance_id)
         if static_id is None:
@@ -92,8 +85,8 @@ def _leave_one(turn: GroupTurn, leaver: Leaver) -> ErrorCode:
 def coordinator_moved(turn: GroupTurn) -> None:
     """Another broker coordinates the group: parked requests are answered NOT_COORDINATOR, and all sessions begin again."""
     for member in list(turn.group.members.values()):
-        turn.answer_parked_join(member, JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
-        turn.answer_parked_sync(member, SyncAnswer(ErrorCode.NOT_COORDINATOR))
+        turn.answer_parked_join(member, events.JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
+        turn.answer_parked_sync(member, events.SyncAnswer(ErrorCode.NOT_COORDINATOR))
         turn.start_session(member)
 
 
@@ -104,10 +97,10 @@ def dissolve(turn: GroupTurn, error: ErrorCode) -> None:
     """
     members = turn.group.members
     for member in members.values():
-        turn.answer_parked_join(member, JoinAnswer(error, member.member_id))
-        turn.answer_parked_sync(member, SyncAnswer(error))
+        turn.answer_parked_join(member, events.JoinAnswer(error, member.member_id))
+        turn.answer_parked_sync(member, events.SyncAnswer(error))
     for member_id in (*members, *turn.group.roster.pending):
-        turn.cancel_timer(TimerKind.SESSION, member_id)
-    turn.cancel_timer(TimerKind.JOIN)
-    turn.cancel_timer(TimerKind.SYNC)
+        turn.cancel_timer(events.TimerKind.SESSION, member_id)
+    turn.cancel_timer(events.TimerKind.JOIN)
+    turn.cancel_timer(events.TimerKind.SYNC)
     turn.enter(GroupState.DEAD)

@@ -10,16 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from diamant.broker.groups.classic import events
 from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
-from diamant.broker.groups.classic.events import (
-    AnswerJoin,
-    AnswerSync,
-    CancelTimer,
-    JoinAnswer,
-    SetTimer,
-    SyncAnswer,
-    TimerKind,
-)
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import GroupMetadataValue
@@ -39,7 +31,7 @@ class WriteGroup(NamedTuple):
     after: Callable[[GroupTurn, ErrorCode], None]
 
 
-Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | WriteGroup
+Effect: TypeAlias = events.AnswerJoin | events.AnswerSync | events.SetTimer | events.CancelTimer | WriteGroup
 
 
 class GroupTurn:
@@ -57,33 +49,33 @@ class GroupTurn:
         """Change the group's state."""
         self.group.enter(state, self.now_ms)
 
-    def set_timer(self, kind: TimerKind, timeout_ms: int, member_id: str = "") -> None:
+    def set_timer(self, kind: events.TimerKind, timeout_ms: int, member_id: str = "") -> None:
         """(Re)start a timer."""
-        self.effects.append(SetTimer(kind, member_id, timeout_ms))
+        self.effects.append(events.SetTimer(kind, member_id, timeout_ms))
 
-    def cancel_timer(self, kind: TimerKind, member_id: str = "") -> None:
+    def cancel_timer(self, kind: events.TimerKind, member_id: str = "") -> None:
         """Stop a timer."""
-        self.effects.append(CancelTimer(kind, member_id))
+        self.effects.append(events.CancelTimer(kind, member_id))
 
     def start_session(self, member: ClassicMember) -> None:
         """(Re)start the session of a member."""
-        self.set_timer(TimerKind.SESSION, member.session_timeout_ms, member.member_id)
+        self.set_timer(events.TimerKind.SESSION, member.session_timeout_ms, member.member_id)
 
-    def answer_join(self, waiter: object, answer: JoinAnswer) -> None:
+    def answer_join(self, waiter: object, answer: events.JoinAnswer) -> None:
         """Answer a JoinGroup."""
-        self.effects.append(AnswerJoin(waiter, answer))
+        self.effects.append(events.AnswerJoin(waiter, answer))
 
-    def answer_sync(self, waiter: object, answer: SyncAnswer) -> None:
+    def answer_sync(self, waiter: object, answer: events.SyncAnswer) -> None:
         """Answer a SyncGroup."""
-        self.effects.append(AnswerSync(waiter, answer))
+        self.effects.append(events.AnswerSync(waiter, answer))
 
-    def answer_parked_join(self, member: ClassicMember, answer: JoinAnswer) -> None:
+    def answer_parked_join(self, member: ClassicMember, answer: events.JoinAnswer) -> None:
         """Answer a member's parked join, if there is one."""
         waiter = self.group.roster.take_join(member)
         if waiter is not None:
             self.answer_join(waiter, answer)
 
-    def answer_parked_sync(self, member: ClassicMember, answer: SyncAnswer) -> None:
+    def answer_parked_sync(self, member: ClassicMember, answer: events.SyncAnswer) -> None:
         """Answer a member's parked sync, if there is one."""
         if member.sync_waiter is not None:
             self.answer_sync(member.sync_waiter, answer)
@@ -91,7 +83,7 @@ class GroupTurn:
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
         """Park a member's join until the join phase ends."""
-        self.answer_parked_join(member, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.answer_parked_join(member, events.JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.group.roster.park_join(member, waiter)
 
     def remove(self, member_id: str) -> None:
@@ -100,11 +92,11 @@ class GroupTurn:
         """
         roster = self.group.roster
         roster.pending.pop(member_id, None)
-        self.cancel_timer(TimerKind.SESSION, member_id)
+        self.cancel_timer(events.TimerKind.SESSION, member_id)
         member = roster.members.get(member_id)
         if member is not None:
-            self.answer_parked_join(member, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-            self.answer_parked_sync(member, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.answer_parked_join(member, events.JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.answer_parked_sync(member, events.SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
             roster.remove(member)
 
     def write(self, value: GroupMetadataValue, after: Callable[[GroupTurn, ErrorCode], None]) -> None:

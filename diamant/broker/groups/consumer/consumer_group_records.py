@@ -13,27 +13,13 @@ from typing import Any, TypeAlias
 
 from diamant.broker.groups.consumer.consumer_group import ConsumerGroup, ResolvedRegularExpression
 from diamant.broker.groups.consumer.member import LEAVE_EPOCH, NO_PARTITIONS, NOTHING, Assignment, ConsumerGroupMember
-from diamant.protocol.internal_topics.group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupPartitionMetadataKey,
-    ConsumerGroupRegularExpressionKey,
-    ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-    GroupRecordKey,
-    TopicPartitions,
-)
+from diamant.protocol.internal_topics import group_records as records
 
-GroupRecord: TypeAlias = tuple[GroupRecordKey, Any]
+GroupRecord: TypeAlias = tuple[records.GroupRecordKey, Any]
 """Key and value of a record; a value of None is a tombstone."""
 
 
-def apply(group: ConsumerGroup, key: GroupRecordKey, value: Any) -> None:
+def apply(group: ConsumerGroup, key: records.GroupRecordKey, value: Any) -> None:
     """Apply one record of a group (types 3 to 8 and 16). The value of a tombstone is None.
 
     A record that contradicts the state is applied all the same: compaction may have removed an earlier record.
@@ -48,44 +34,49 @@ def tombstones(group: ConsumerGroup) -> Iterator[GroupRecord]:
     """Yield the records that erase the group, in Kafka's order: the group's own record last."""
     group_id = group.group_id
     for member_id in group.members:
-        yield ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None
+        yield records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None
     for member_id in group.members:
-        yield ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None
-    yield ConsumerGroupTargetAssignmentMetadataKey(group_id), None
+        yield records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None
+    yield records.ConsumerGroupTargetAssignmentMetadataKey(group_id), None
     for member_id in group.members:
-        yield ConsumerGroupMemberMetadataKey(group_id, member_id), None
+        yield records.ConsumerGroupMemberMetadataKey(group_id, member_id), None
     for regex in group.resolved:
-        yield ConsumerGroupRegularExpressionKey(group_id, regex), None
+        yield records.ConsumerGroupRegularExpressionKey(group_id, regex), None
     if group.has_partition_metadata:
-        yield ConsumerGroupPartitionMetadataKey(group_id), None
-    yield ConsumerGroupMetadataKey(group_id), None
+        yield records.ConsumerGroupPartitionMetadataKey(group_id), None
+    yield records.ConsumerGroupMetadataKey(group_id), None
 
 
 def creation(group: ConsumerGroup) -> Iterator[GroupRecord]:
     """Yield the records that create this group (`createConsumerGroupRecords`)."""
     group_id = group.group_id
     for member_id, member in group.members.items():
-        yield ConsumerGroupMemberMetadataKey(group_id, member_id), member.metadata_value()
-    yield ConsumerGroupMetadataKey(group_id), ConsumerGroupMetadataValue(group.group_epoch, group.metadata_hash)
+        yield records.ConsumerGroupMemberMetadataKey(group_id, member_id), member.metadata_value()
+    yield (
+        records.ConsumerGroupMetadataKey(group_id),
+        records.ConsumerGroupMetadataValue(group.group_epoch, group.metadata_hash),
+    )
     for member_id in group.members:
         yield target_record(group_id, member_id, group.target.get(member_id, NOTHING))
     yield (
-        ConsumerGroupTargetAssignmentMetadataKey(group_id),
-        ConsumerGroupTargetAssignmentMetadataValue(group.assignment_epoch, group.assignment_timestamp_ms),
+        records.ConsumerGroupTargetAssignmentMetadataKey(group_id),
+        records.ConsumerGroupTargetAssignmentMetadataValue(group.assignment_epoch, group.assignment_timestamp_ms),
     )
     for member_id, member in group.members.items():
-        yield ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), member.assignment_value()
+        yield records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), member.assignment_value()
 
 
 def target_record(group_id: str, member_id: str, assignment: Assignment) -> GroupRecord:
     """Return the record of a member's target assignment."""
-    value = ConsumerGroupTargetAssignmentMemberValue(
-        tuple(TopicPartitions(topic_id, tuple(partitions)) for topic_id, partitions in assignment.items())
+    value = records.ConsumerGroupTargetAssignmentMemberValue(
+        tuple(records.TopicPartitions(topic_id, tuple(partitions)) for topic_id, partitions in assignment.items())
     )
-    return ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), value
+    return records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), value
 
 
-def _epoch(group: ConsumerGroup, key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
+def _epoch(
+    group: ConsumerGroup, key: records.ConsumerGroupMetadataKey, value: records.ConsumerGroupMetadataValue | None
+) -> None:
     if value is None:
         group.is_dead = True
         return
@@ -94,11 +85,11 @@ def _epoch(group: ConsumerGroup, key: ConsumerGroupMetadataKey, value: ConsumerG
     group.metadata_hash = value.metadata_hash
 
 
-def _partition_metadata(group: ConsumerGroup, key: ConsumerGroupPartitionMetadataKey, value: object) -> None:
+def _partition_metadata(group: ConsumerGroup, key: records.ConsumerGroupPartitionMetadataKey, value: object) -> None:
     group.has_partition_metadata = value is not None
 
 
-def _member_metadata(group: ConsumerGroup, key: ConsumerGroupMemberMetadataKey, value: Any) -> None:
+def _member_metadata(group: ConsumerGroup, key: records.ConsumerGroupMemberMetadataKey, value: Any) -> None:
     before = group.members.get(key.member_id)
     if value is None:
         group.replace(before, None)
@@ -107,7 +98,7 @@ def _member_metadata(group: ConsumerGroup, key: ConsumerGroupMemberMetadataKey, 
     group.replace(before, after.changed(subscribed_topic_names=group.shared_names(after.subscribed_topic_names)))
 
 
-def _current_assignment(group: ConsumerGroup, key: ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
+def _current_assignment(group: ConsumerGroup, key: records.ConsumerGroupCurrentMemberAssignmentKey, value: Any) -> None:
     before = group.members.get(key.member_id)
     if value is not None:
         group.replace(before, (before or ConsumerGroupMember(member_id=key.member_id)).with_assignment(value))
@@ -123,8 +114,8 @@ def _current_assignment(group: ConsumerGroup, key: ConsumerGroupCurrentMemberAss
 
 def _target_metadata(
     group: ConsumerGroup,
-    key: ConsumerGroupTargetAssignmentMetadataKey,
-    value: ConsumerGroupTargetAssignmentMetadataValue | None,
+    key: records.ConsumerGroupTargetAssignmentMetadataKey,
+    value: records.ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     group.assignment_epoch = -1 if value is None else value.assignment_epoch
     group.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
@@ -132,8 +123,8 @@ def _target_metadata(
 
 def _target_member(
     group: ConsumerGroup,
-    key: ConsumerGroupTargetAssignmentMemberKey,
-    value: ConsumerGroupTargetAssignmentMemberValue | None,
+    key: records.ConsumerGroupTargetAssignmentMemberKey,
+    value: records.ConsumerGroupTargetAssignmentMemberValue | None,
 ) -> None:
     if value is None:
         group.target.pop(key.member_id, None)
@@ -144,7 +135,9 @@ def _target_member(
 
 
 def _regular_expression(
-    group: ConsumerGroup, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+    group: ConsumerGroup,
+    key: records.ConsumerGroupRegularExpressionKey,
+    value: records.ConsumerGroupRegularExpressionValue | None,
 ) -> None:
     if value is None:
         group.resolved.pop(key.regular_expression, None)
@@ -155,11 +148,11 @@ def _regular_expression(
 
 
 _HANDLERS: Mapping[type, Callable[[ConsumerGroup, Any, Any], None]] = {
-    ConsumerGroupMetadataKey: _epoch,
-    ConsumerGroupPartitionMetadataKey: _partition_metadata,
-    ConsumerGroupMemberMetadataKey: _member_metadata,
-    ConsumerGroupTargetAssignmentMetadataKey: _target_metadata,
-    ConsumerGroupTargetAssignmentMemberKey: _target_member,
-    ConsumerGroupCurrentMemberAssignmentKey: _current_assignment,
-    ConsumerGroupRegularExpressionKey: _regular_expression,
+    records.ConsumerGroupMetadataKey: _epoch,
+    records.ConsumerGroupPartitionMetadataKey: _partition_metadata,
+    records.ConsumerGroupMemberMetadataKey: _member_metadata,
+    records.ConsumerGroupTargetAssignmentMetadataKey: _target_metadata,
+    records.ConsumerGroupTargetAssignmentMemberKey: _target_member,
+    records.ConsumerGroupCurrentMemberAssignmentKey: _current_assignment,
+    records.ConsumerGroupRegularExpressionKey: _regular_expression,
 }

@@ -17,13 +17,7 @@ from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.broker.groups.consumer.metadata_hash import metadata_hash
 from diamant.broker.groups.consumer.subscription_counts import SubscriptionCounts
 from diamant.broker.groups.decisions.target_assignment import TargetTask
-from diamant.protocol.internal_topics.group_records import (
-    ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupMetadataKey,
-    ConsumerGroupMetadataValue,
-    ConsumerGroupTargetAssignmentMemberKey,
-)
+from diamant.protocol.internal_topics import group_records as records
 from diamant.storage.kraft.image import MetadataImage
 
 
@@ -99,26 +93,26 @@ class GroupChange:
     def raise_epoch(self, new_hash: int) -> None:
         """Increase the group epoch."""
         self.group_epoch = self.group.group_epoch + 1
-        value = ConsumerGroupMetadataValue(self.group_epoch, new_hash)
-        self.records.append((ConsumerGroupMetadataKey(self.group.group_id), value))
+        value = records.ConsumerGroupMetadataValue(self.group_epoch, new_hash)
+        self.records.append((records.ConsumerGroupMetadataKey(self.group.group_id), value))
 
     def write_member(self, member: ConsumerGroupMember) -> None:
         """Write a member's metadata."""
-        key = ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id)
+        key = records.ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id)
         self.records.append((key, member.metadata_value()))
 
     def write_assignment(self, member: ConsumerGroupMember) -> None:
         """Write a member's current assignment."""
-        key = ConsumerGroupCurrentMemberAssignmentKey(self.group.group_id, member.member_id)
+        key = records.ConsumerGroupCurrentMemberAssignmentKey(self.group.group_id, member.member_id)
         self.records.append((key, member.assignment_value()))
 
     def remove_member(self, member_id: str) -> None:
         """Erase a member."""
         group_id = self.group.group_id
         self.records += [
-            (ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-            (ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
-            (ConsumerGroupMemberMetadataKey(group_id, member_id), None),
+            (records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
+            (records.ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
+            (records.ConsumerGroupMemberMetadataKey(group_id, member_id), None),
         ]
 
     def stop_timers(self, member_id: str) -> None:

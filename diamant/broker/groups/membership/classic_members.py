@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from diamant.broker.groups.classic.events import (
-    UNKNOWN_MEMBER_ID,
-    JoinAnswer,
-    JoinRequest,
-    Leaver,
-    LeaveResult,
-    SyncAnswer,
-    SyncRequest,
-)
+from diamant.broker.groups.classic import events
 from diamant.broker.groups.classic.joining import FIRST_WITH_MEMBER_ID_REQUIRED
 from diamant.broker.groups.consumer import conversion
 from diamant.broker.groups.consumer.consumer_group import ConsumerGroup
@@ -45,7 +37,7 @@ class ClassicMembers:
         self._node = node
         self._runner = runner
 
-    def join(self, group: Group, request: JoinRequest) -> JoinAnswer:
+    def join(self, group: Group, request: events.JoinRequest) -> events.JoinAnswer:
         """Handle a classic member's JoinGroup to a non-empty consumer group.
 
         KafkaError: INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
@@ -59,7 +51,7 @@ class ClassicMembers:
                 f"Cannot join the consumer group {group.group_id} with the classic protocol because the group migration is "
                 "disabled.",
             )
-        is_unknown = request.member_id == UNKNOWN_MEMBER_ID
+        is_unknown = request.member_id == events.UNKNOWN_MEMBER_ID
         member_id = uuid_to_text(random_id()) if is_unknown else request.member_id
         change = self._runner.change(consumer)
         check_room(change, member_id)
@@ -70,7 +62,7 @@ class ClassicMembers:
             )
         is_dynamic = request.group_instance_id is None
         if is_unknown and is_dynamic and request.version >= FIRST_WITH_MEMBER_ID_REQUIRED:
-            return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+            return events.JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         replaced = consumer.static_member(request.group_instance_id)
         member_request = self._classic_request(member_id, request)
         # A dynamic member may rejoin with an assigned id that the group does not know yet.
@@ -97,7 +89,7 @@ class ClassicMembers:
             self._runner.set_timer(
                 group.group_id, StartTimer(MemberTimer.SYNC, member_id, request.rebalance_timeout_ms)
             )
-        return JoinAnswer(
+        return events.JoinAnswer(
             ErrorCode.NONE,
             after.member_id,
             after.member_epoch,
@@ -105,7 +97,7 @@ class ClassicMembers:
             request.protocols[0].name,
         )
 
-    def _classic_request(self, member_id: str, request: JoinRequest) -> MemberRequest:
+    def _classic_request(self, member_id: str, request: events.JoinRequest) -> MemberRequest:
         try:
             subscription = parse_subscription(request.protocols[0].metadata)
         except ProtocolError as error:
@@ -148,7 +140,7 @@ class ClassicMembers:
         self._runner.downgrade(group, (), after, must_rebalance=is_rebalance_due)
         return after
 
-    def sync(self, group: Group, request: SyncRequest) -> SyncAnswer:
+    def sync(self, group: Group, request: events.SyncRequest) -> events.SyncAnswer:
         """Answer SyncGroup with the member's assignment. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
         INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
         """
@@ -177,7 +169,7 @@ class ClassicMembers:
         assigned = {topic_id: tuple(sorted(epochs)) for topic_id, epochs in member.assigned.items()}
         version = protocol_version(protocol.metadata)
         data = conversion.encoded_assignment(assigned, self._runner.image, version)
-        return SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol_name, data)
+        return events.SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol_name, data)
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         """Answer Heartbeat: NONE, or REBALANCE_IN_PROGRESS if the member has to rejoin.
@@ -197,10 +189,10 @@ class ClassicMembers:
             return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.NONE
 
-    def leave(self, group: Group, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+    def leave(self, group: Group, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
         """Answer LeaveGroup: remove members of either protocol, also for an administrator; return a result for each."""
         consumer = _consumer_of(group)
-        results: list[LeaveResult] = []
+        results: list[events.LeaveResult] = []
         gone: dict[str, ConsumerGroupMember] = {}
         for leaver in leavers:
             error = ErrorCode.NONE
@@ -209,12 +201,14 @@ class ClassicMembers:
                     member = consumer.member(leaver.member_id)
                 else:
                     known = consumer.static_member(leaver.group_instance_id)
-                    named = known.member_id if known and leaver.member_id == UNKNOWN_MEMBER_ID else leaver.member_id
+                    named = (
+                        known.member_id if known and leaver.member_id == events.UNKNOWN_MEMBER_ID else leaver.member_id
+                    )
                     member = known_static_member(consumer, leaver.group_instance_id, named)
                 gone[member.member_id] = member
             except KafkaError as refused:
                 error = refused.code
-            results.append(LeaveResult(leaver.member_id, leaver.group_instance_id, error))
+            results.append(events.LeaveResult(leaver.member_id, leaver.group_instance_id, error))
         if gone:
             self._runner.fence(consumer, list(gone.values()))
         return results

@@ -22,22 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from diamant.broker.groups.classic import joining, leaving, rebalance, syncing
+from diamant.broker.groups.classic import events, joining, leaving, rebalance, syncing
 from diamant.broker.groups.classic.classic_group import ClassicGroup, GroupState
-from diamant.broker.groups.classic.events import (
-    UNKNOWN_MEMBER_ID,
-    AnswerJoin,
-    AnswerSync,
-    CancelTimer,
-    JoinAnswer,
-    JoinRequest,
-    Leaver,
-    LeaveResult,
-    SetTimer,
-    SyncAnswer,
-    SyncRequest,
-    TimerKind,
-)
 from diamant.broker.groups.classic.turn import ClassicGroupLimits, GroupTurn
 from diamant.broker.groups.membership.timers import Timers
 from diamant.broker.groups.store.group import Group
@@ -55,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_Answer = TypeVar("_Answer", bound=JoinAnswer | SyncAnswer)
+_Answer = TypeVar("_Answer", bound=events.JoinAnswer | events.SyncAnswer)
 
 
 _WITH_MEMBER_ID = frozenset(
@@ -112,7 +98,7 @@ class ClassicGroups:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def join(
-        self, group_id: str, request: JoinRequest, encode: Callable[[JoinAnswer], bytes]
+        self, group_id: str, request: events.JoinRequest, encode: Callable[[events.JoinAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
         """Handle JoinGroup; return the answer, or a future of it."""
         waiter = Waiter(encode)
@@ -120,7 +106,7 @@ class ClassicGroups:
             self._check_join(group_id, request)
             group = self._group_to_join(group_id, request)
             if group is None:
-                return encode(JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return encode(events.JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
             if group.consumer is not None:
                 return encode(self._classic_members().join(group, request))
             classic = group.classic
@@ -132,11 +118,13 @@ class ClassicGroups:
             answered = self._run(turn)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
-            return encode(JoinAnswer(code, request.member_id if code in _WITH_MEMBER_ID else UNKNOWN_MEMBER_ID))
+            return encode(
+                events.JoinAnswer(code, request.member_id if code in _WITH_MEMBER_ID else events.UNKNOWN_MEMBER_ID)
+            )
         return _result(waiter.future, answered)
 
     def sync(
-        self, group_id: str, request: SyncRequest, encode: Callable[[SyncAnswer], bytes]
+        self, group_id: str, request: events.SyncRequest, encode: Callable[[events.SyncAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
         """Handle SyncGroup; return the answer, or a future of it."""
         waiter = Waiter(encode)
@@ -151,7 +139,7 @@ class ClassicGroups:
             syncing.sync(turn, request, waiter)
             answered = self._run(turn)
         except REQUEST_ERRORS as error:
-            return encode(SyncAnswer(_answer_code(error)))
+            return encode(events.SyncAnswer(_answer_code(error)))
         return _result(waiter.future, answered)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
@@ -174,14 +162,14 @@ class ClassicGroups:
             self.seen(group.classic, member_id)
         return code
 
-    def leave(self, group_id: str, leavers: Sequence[Leaver]) -> list[LeaveResult]:
+    def leave(self, group_id: str, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
         """Handle LeaveGroup; return a result for each member. Raises KafkaError if the whole request is refused."""
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
             return self._classic_members().leave(group, leavers)
         if group is None or group.classic is None:
-            return [LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
+            return [events.LeaveResult(*leaver, ErrorCode.UNKNOWN_MEMBER_ID) for leaver in leavers]
         if group.classic.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group_id} is being removed")
         turn = self._turn(group.classic)
@@ -193,7 +181,7 @@ class ClassicGroups:
         """Restart the session of a member after a heartbeat or a commit."""
         member = classic.members.get(member_id)
         if member is not None:
-            self._set_timer(classic, TimerKind.SESSION, member_id, member.session_timeout_ms)
+            self._set_timer(classic, events.TimerKind.SESSION, member_id, member.session_timeout_ms)
 
     # -- beginning and end of groups -----------------------------------------------------------------------------------
 
@@ -245,7 +233,7 @@ class ClassicGroups:
 
     # -- parts of a join -----------------------------------------------------------------------------------------------
 
-    def _check_join(self, group_id: str, request: JoinRequest) -> None:
+    def _check_join(self, group_id: str, request: events.JoinRequest) -> None:
         config = self._node.config
         if group_id and not (
             config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
@@ -253,13 +241,13 @@ class ClassicGroups:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms")
         self._store.check_usable(group_id)
 
-    def _group_to_join(self, group_id: str, request: JoinRequest) -> Group | None:
+    def _group_to_join(self, group_id: str, request: events.JoinRequest) -> Group | None:
         """Return the group; create it if it does not exist and the member is new.
 
         An empty consumer or streams group is replaced by a classic one, even if the member is then refused.
         """
         group = self._store.group(group_id)
-        is_new_member = request.member_id == UNKNOWN_MEMBER_ID
+        is_new_member = request.member_id == events.UNKNOWN_MEMBER_ID
         if group is not None and group.share is not None:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a share group")
         if group is not None and group.other is not None:
@@ -295,14 +283,14 @@ class ClassicGroups:
         classic = turn.group
         answered = 0
         for effect in turn.effects:
-            if isinstance(effect, SetTimer):
+            if isinstance(effect, events.SetTimer):
                 self._set_timer(classic, effect.kind, effect.member_id, effect.timeout_ms)
-            elif isinstance(effect, CancelTimer):
+            elif isinstance(effect, events.CancelTimer):
                 self.timers.cancel((classic.group_id, effect.kind, effect.member_id))
-            elif isinstance(effect, AnswerSync):
+            elif isinstance(effect, events.AnswerSync):
                 self._answer_sync(classic.group_id, effect)
                 answered += 1
-            elif isinstance(effect, AnswerJoin):
+            elif isinstance(effect, events.AnswerJoin):
                 assert isinstance(effect.waiter, Waiter)
                 effect.waiter.answer(effect.answer)
                 answered += 1
@@ -313,11 +301,11 @@ class ClassicGroups:
                 answered += self._run(following)
         return answered
 
-    def _set_timer(self, classic: ClassicGroup, kind: TimerKind, member_id: str, timeout_ms: int) -> None:
+    def _set_timer(self, classic: ClassicGroup, kind: events.TimerKind, member_id: str, timeout_ms: int) -> None:
         key = (classic.group_id, kind, member_id)
         self.timers.set(key, timeout_ms, partial(self._expired, classic, kind, member_id))
 
-    def _answer_sync(self, group_id: str, effect: AnswerSync) -> None:
+    def _answer_sync(self, group_id: str, effect: events.AnswerSync) -> None:
         """Answer with an assignment once it is as durable as `flush.messages` requires.
 
         A follower's request waits for the record written for the leader's request.
@@ -340,14 +328,14 @@ class ClassicGroups:
             return _answer_code(error)
         return ErrorCode.NONE
 
-    def _expired(self, classic: ClassicGroup, kind: TimerKind, member_id: str) -> None:
+    def _expired(self, classic: ClassicGroup, kind: events.TimerKind, member_id: str) -> None:
         group = self._store.group(classic.group_id)
         if group is None or group.classic is not classic:
             return  # the group was deleted or converted since
         turn = self._turn(classic)
-        if kind is TimerKind.SESSION:
+        if kind is events.TimerKind.SESSION:
             leaving.session_expired(turn, member_id)
-        elif kind is TimerKind.JOIN:
+        elif kind is events.TimerKind.JOIN:
             rebalance.join_expired(turn)
         else:
             syncing.sync_expired(turn)

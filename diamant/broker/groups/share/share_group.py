@@ -15,28 +15,12 @@ from uuid import UUID
 
 from diamant.broker.groups.share.simple_assignor import Place
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.group_records import (
-    AssignedPartitions,
-    GroupRecordKey,
-    NamedPartitions,
-    ShareGroupCurrentMemberAssignmentKey,
-    ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadataKey,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
-    ShareGroupStatePartitionMetadataKey,
-    ShareGroupStatePartitionMetadataValue,
-    ShareGroupTargetAssignmentMemberKey,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadataKey,
-    ShareGroupTargetAssignmentMetadataValue,
-)
+from diamant.protocol.internal_topics import group_records as records
 
 FIRST_EPOCH = 1
 LEAVE_EPOCH = -1
 
-ShareRecord: TypeAlias = tuple[GroupRecordKey, Any]
+ShareRecord: TypeAlias = tuple[records.GroupRecordKey, Any]
 """Key and value of a record; a value of None is a tombstone."""
 
 
@@ -44,7 +28,7 @@ class ShareMember(NamedTuple):
     """A member, and the partitions assigned to it."""
 
     member_id: str
-    metadata: ShareGroupMemberMetadataValue = ShareGroupMemberMetadataValue(None, "", "", ())
+    metadata: records.ShareGroupMemberMetadataValue = records.ShareGroupMemberMetadataValue(None, "", "", ())
     member_epoch: int = 0
     previous_epoch: int = 0
     assigned: tuple[Place, ...] = ()
@@ -61,7 +45,7 @@ class ShareGroup:
         self.metadata_hash = 0
         self.members: dict[str, ShareMember] = {}
         self.target: dict[str, tuple[Place, ...]] = {}
-        self.initialized: dict[UUID, NamedPartitions] = {}
+        self.initialized: dict[UUID, records.NamedPartitions] = {}
         """Topics with partitions that have a state in `__share_group_state`."""
 
     @property
@@ -92,15 +76,15 @@ class ShareGroup:
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def apply(self, key: GroupRecordKey, value: Any) -> None:
+    def apply(self, key: records.GroupRecordKey, value: Any) -> None:
         """Apply one record of the group. The value of a tombstone is None."""
-        if isinstance(key, ShareGroupMemberMetadataKey):
+        if isinstance(key, records.ShareGroupMemberMetadataKey):
             if value is None:
                 self.members.pop(key.member_id, None)
             else:
                 member = self.members.get(key.member_id, ShareMember(key.member_id))
                 self.members[key.member_id] = member._replace(metadata=value)
-        elif isinstance(key, ShareGroupCurrentMemberAssignmentKey):
+        elif isinstance(key, records.ShareGroupCurrentMemberAssignmentKey):
             if value is not None:
                 member = self.members.get(key.member_id, ShareMember(key.member_id))
                 self.members[key.member_id] = member._replace(
@@ -108,69 +92,69 @@ class ShareGroup:
                     previous_epoch=value.previous_member_epoch,
                     assigned=_places(value.assigned_partitions),
                 )
-        elif isinstance(key, ShareGroupTargetAssignmentMemberKey):
+        elif isinstance(key, records.ShareGroupTargetAssignmentMemberKey):
             if value is None:
                 self.target.pop(key.member_id, None)
             else:
                 self.target[key.member_id] = _places(value.topic_partitions)
-        elif isinstance(key, ShareGroupMetadataKey) and value is not None:
+        elif isinstance(key, records.ShareGroupMetadataKey) and value is not None:
             self.group_epoch, self.metadata_hash = value
-        elif isinstance(key, ShareGroupTargetAssignmentMetadataKey) and value is not None:
+        elif isinstance(key, records.ShareGroupTargetAssignmentMetadataKey) and value is not None:
             self.assignment_epoch, self.assignment_timestamp_ms = value
-        elif isinstance(key, ShareGroupStatePartitionMetadataKey):
+        elif isinstance(key, records.ShareGroupStatePartitionMetadataKey):
             topics = () if value is None else value.initialized_topics
             self.initialized = {topic.topic_id: topic for topic in topics}
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> ShareRecord:
         """Return the record of a new epoch."""
-        return ShareGroupMetadataKey(self.group_id), ShareGroupMetadataValue(epoch, metadata_hash)
+        return records.ShareGroupMetadataKey(self.group_id), records.ShareGroupMetadataValue(epoch, metadata_hash)
 
     def assignment_record(self, member_id: str, epoch: int, previous: int, places: Iterable[Place]) -> ShareRecord:
         """Return the record of a member's assignment."""
-        value = ShareGroupCurrentMemberAssignmentValue(epoch, previous, 0, by_topic(places))
-        return ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
+        value = records.ShareGroupCurrentMemberAssignmentValue(epoch, previous, 0, by_topic(places))
+        return records.ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
 
     def target_records(self, target: Mapping[str, Iterable[Place]], epoch: int, now_ms: int) -> Iterator[ShareRecord]:
         """Yield the records of a target assignment, of members for which it differs, then that of its epoch."""
         for member_id, places in target.items():
             if self.target.get(member_id) != tuple(places):
-                value = ShareGroupTargetAssignmentMemberValue(by_topic(places))
-                yield ShareGroupTargetAssignmentMemberKey(self.group_id, member_id), value
+                value = records.ShareGroupTargetAssignmentMemberValue(by_topic(places))
+                yield records.ShareGroupTargetAssignmentMemberKey(self.group_id, member_id), value
         yield (
-            ShareGroupTargetAssignmentMetadataKey(self.group_id),
-            ShareGroupTargetAssignmentMetadataValue(epoch, now_ms),
+            records.ShareGroupTargetAssignmentMetadataKey(self.group_id),
+            records.ShareGroupTargetAssignmentMetadataValue(epoch, now_ms),
         )
 
-    def state_record(self, topics: Iterable[NamedPartitions]) -> ShareRecord:
+    def state_record(self, topics: Iterable[records.NamedPartitions]) -> ShareRecord:
         """Return the record of the partitions with a state."""
-        value = ShareGroupStatePartitionMetadataValue((), tuple(topics), ())
-        return ShareGroupStatePartitionMetadataKey(self.group_id), value
+        value = records.ShareGroupStatePartitionMetadataValue((), tuple(topics), ())
+        return records.ShareGroupStatePartitionMetadataKey(self.group_id), value
 
     def removal(self, member_ids: Iterable[str]) -> Iterator[ShareRecord]:
         """Yield the tombstones of members, in the order without which a Kafka fails to load them."""
         member_ids = list(member_ids)
         for key in (
-            ShareGroupCurrentMemberAssignmentKey,
-            ShareGroupTargetAssignmentMemberKey,
-            ShareGroupMemberMetadataKey,
+            records.ShareGroupCurrentMemberAssignmentKey,
+            records.ShareGroupTargetAssignmentMemberKey,
+            records.ShareGroupMemberMetadataKey,
         ):
             for member_id in member_ids:
                 yield key(self.group_id, member_id), None
 
     def tombstones(self) -> Iterator[ShareRecord]:
         """Yield the records that erase the group."""
-        yield ShareGroupTargetAssignmentMetadataKey(self.group_id), None
-        yield ShareGroupStatePartitionMetadataKey(self.group_id), None
-        yield ShareGroupMetadataKey(self.group_id), None
+        yield records.ShareGroupTargetAssignmentMetadataKey(self.group_id), None
+        yield records.ShareGroupStatePartitionMetadataKey(self.group_id), None
+        yield records.ShareGroupMetadataKey(self.group_id), None
 
 
-def _places(topics: Iterable[AssignedPartitions]) -> tuple[Place, ...]:
+def _places(topics: Iterable[records.AssignedPartitions]) -> tuple[Place, ...]:
     return tuple(sorted((topic.topic_id, number) for topic in topics for number in topic.partitions))
 
 
-def by_topic(places: Iterable[Place]) -> tuple[AssignedPartitions, ...]:
+def by_topic(places: Iterable[Place]) -> tuple[records.AssignedPartitions, ...]:
     """Return topics with the numbers of their partitions."""
     numbers: dict[UUID, list[int]] = {}
     for topic_id, number in places:
         numbers.setdefault(topic_id, []).append(number)
-    return tuple(AssignedPartitions(topic_id, tuple(of_topic)) for topic_id, of_topic in numbers.items())
+    return tuple(records.AssignedPartitions(topic_id, tuple(of_topic)) for topic_id, of_topic in numbers.items())

@@ -20,14 +20,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE, ConfigRecord, FeatureLevelRecord, MetadataRecord
 from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.config_key import ConfigSource
-from diamant.storage.kraft.features import (
-    ELIGIBLE_LEADER_REPLICAS_VERSION,
-    FIRST_WITH_ELIGIBLE_LEADER_REPLICAS,
-    METADATA_VERSION,
-    MIN_INSYNC_REPLICAS,
-    SUPPORTED_FEATURES,
-    may_lose_metadata,
-)
+from diamant.storage.kraft import features
 
 if TYPE_CHECKING:
     from kio.schema.update_features.v2.request import UpdateFeaturesRequest
@@ -54,14 +47,14 @@ async def _update(node: Node, answers: dict[int, bytes], version: int, request: 
         levels = {name: level for name, (level, _) in wanted.items()}
         for name, (level, kind) in wanted.items():
             _check(node, name, level, kind)
-            _check_dependency(name, level, levels.get(METADATA_VERSION, node.metadata.image.metadata_version))
+            _check_dependency(name, level, levels.get(features.METADATA_VERSION, node.metadata.image.metadata_version))
         records: list[MetadataRecord] = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
             if level != _present(node, name)
         ]
         if records and not getattr(request, "validate_only", False):
-            if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+            if levels.get(features.ELIGIBLE_LEADER_REPLICAS_VERSION):
                 records = [*_cluster_wide_minimum(node), *records]
             node.metadata.append(records)
             node.apply_dynamic_config()
@@ -98,11 +91,11 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
         raise refuse("The controller does not support the given upgrade type.")
     if level < 0:
         raise refuse("A feature version cannot be less than 0.")
-    supported = SUPPORTED_FEATURES.get(name)
+    supported = features.SUPPORTED_FEATURES.get(name)
     if supported is None:
         raise refuse(f"Local controller {node_id} does not support this feature.")
     lowest, highest = supported
-    if not (lowest <= level <= highest or (level == 0 and name != METADATA_VERSION)):
+    if not (lowest <= level <= highest or (level == 0 and name != features.METADATA_VERSION)):
         raise refuse(f"Local controller {node_id} only supports versions {lowest}-{highest}")
     if level < present and kind == UPGRADE:
         raise refuse(
@@ -115,7 +108,7 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
         raise refuse("Can't downgrade the version of this feature.")
     if name == KRAFT_VERSION and level > present:
         raise refuse("It can only be set when a directory is formatted.")
-    if name == METADATA_VERSION and may_lose_metadata(present, level):
+    if name == features.METADATA_VERSION and features.may_lose_metadata(present, level):
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Unsupported metadata.version downgrade from {present} to {level}. "
@@ -128,12 +121,12 @@ def _check(node: Node, name: str, level: int, kind: int) -> None:
 
 
 def _check_dependency(name: str, level: int, metadata_version: int) -> None:
-    first = FIRST_WITH_ELIGIBLE_LEADER_REPLICAS
-    if name == ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < first:
+    first = features.FIRST_WITH_ELIGIBLE_LEADER_REPLICAS
+    if name == features.ELIGIBLE_LEADER_REPLICAS_VERSION and level and metadata_version < first:
         raise KafkaError(
             ErrorCode.INVALID_UPDATE_VERSION,
             f"Invalid update version {level} for feature {name}. {name} could not be set to {level} because it depends on "  # noqa: S608  (no SQL)
-            f"{METADATA_VERSION} level {first}",
+            f"{features.METADATA_VERSION} level {first}",
         )
 
 
@@ -141,15 +134,17 @@ def _cluster_wide_minimum(node: Node) -> list[MetadataRecord]:
     """Return the records that make min.insync.replicas a setting of the cluster, as eligible leader replicas need it."""
     configs = node.metadata.image.configs
     records: list[MetadataRecord] = []
-    if MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):
+    if features.MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):
         static = (ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG)
-        value = next(one.value for one in node.config.sources(MIN_INSYNC_REPLICAS) if one.source in static)
+        value = next(one.value for one in node.config.sources(features.MIN_INSYNC_REPLICAS) if one.source in static)
         records.append(
-            ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=value)
+            ConfigRecord(
+                resource_type=BROKER_RESOURCE, resource_name="", name=features.MIN_INSYNC_REPLICAS, value=value
+            )
         )
     records += [
-        ConfigRecord(resource_type=kind, resource_name=broker, name=MIN_INSYNC_REPLICAS, value=None)
+        ConfigRecord(resource_type=kind, resource_name=broker, name=features.MIN_INSYNC_REPLICAS, value=None)
         for (kind, broker), values in configs.items()
-        if kind == BROKER_RESOURCE and broker and MIN_INSYNC_REPLICAS in values
+        if kind == BROKER_RESOURCE and broker and features.MIN_INSYNC_REPLICAS in values
     ]
     return records

@@ -34,14 +34,7 @@ from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.described_broker import describe_broker, described_in
 from diamant.broker.topics.name_checks import check_name
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.kraft.records import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-    ConfigRecord,
-)
+from diamant.protocol.kraft import records
 from diamant.storage.config_key import ConfigError, ConfigSource, ConfigType, DescribedConfig
 from diamant.storage.kraft.features import ELIGIBLE_LEADER_REPLICAS_VERSION, MIN_INSYNC_REPLICAS
 from diamant.storage.kraft.metadata_text import check_text
@@ -80,12 +73,12 @@ def describe_configs(
 ) -> list[DescribedConfig]:
     """Return all configurations of a resource. Raises KafkaError if the resource does not exist (`ConfigHelper`)."""
     stored = stored_configs(node, resource_type, resource_name)
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type == records.TOPIC_RESOURCE:
         check_name(resource_name)
         if resource_name not in node.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic_configs(stored, node.config)
-    if resource_type == BROKER_RESOURCE:
+    if resource_type == records.BROKER_RESOURCE:
         if not resource_name:
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
             return [described_in(source, name, value) for name, value in stored.items()]
@@ -99,20 +92,20 @@ def describe_configs(
         config = node.config_of(node.broker_id(connection))
         described = describe_broker(config, layers, _advertised(node, connection))
         return [*described, _http_address(node), *clock_by_config.described(node.env.clock)]
-    if resource_type == BROKER_LOGGER_RESOURCE:
+    if resource_type == records.BROKER_LOGGER_RESOURCE:
         from diamant.broker.handlers.configs.logger_levels import describe_loggers
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         _check_described_broker(node.broker_id(connection), resource_name, ", expected {} but received {}")
         return describe_loggers()
-    if resource_type == CLIENT_METRICS_RESOURCE:
+    if resource_type == records.CLIENT_METRICS_RESOURCE:
         from diamant.broker.config.client_metrics_table import describe_client_metrics_configs
 
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return describe_client_metrics_configs(stored)
-    if resource_type == GROUP_RESOURCE:
+    if resource_type == records.GROUP_RESOURCE:
         from diamant.broker.config.group_table import describe_group_configs
 
         if not resource_name:
@@ -165,19 +158,19 @@ def _advertised(node: Node, connection: ConnectionInfo) -> str:
 def check_resource(node: Node, resource_type: int, resource_name: str, broker_id: int) -> None:
     """Check that the configurations of a resource can be changed at a broker. KafkaError if the resource does not exist."""
     check_text("the name of the resource", resource_name)
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type == records.TOPIC_RESOURCE:
         check_name(resource_name)
         if resource_name not in node.topics.by_name:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource_name}' does not exist.")
-    elif resource_type == BROKER_RESOURCE:
+    elif resource_type == records.BROKER_RESOURCE:
         if resource_name:
             _check_changed_broker(broker_id, resource_name, ", expected {}, but received")
-    elif resource_type == BROKER_LOGGER_RESOURCE:
+    elif resource_type == records.BROKER_LOGGER_RESOURCE:
         _check_changed_broker(broker_id, resource_name, ". Expected {}, but received")
-    elif resource_type == CLIENT_METRICS_RESOURCE:
+    elif resource_type == records.CLIENT_METRICS_RESOURCE:
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
-    elif resource_type == GROUP_RESOURCE:
+    elif resource_type == records.GROUP_RESOURCE:
         if not resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     else:
@@ -208,7 +201,7 @@ def change_configs(
     The resource has passed `check_resource`. Changes take effect at once; call `broker.topics.sync()` before answering.
     Raises KafkaError.
     """
-    if resource_type == BROKER_LOGGER_RESOURCE:
+    if resource_type == records.BROKER_LOGGER_RESOURCE:
         from diamant.broker.handlers.configs.logger_levels import change_loggers, check_logger_changes
 
         check_logger_changes(changes)
@@ -218,19 +211,19 @@ def change_configs(
     present = stored_configs(node, resource_type, resource_name)
     _validate(node, resource_type, resource_name, present, changes)
     effective = {key: value for key, value in changes.items() if present.get(key) != value}
-    if resource_type == BROKER_RESOURCE:
+    if resource_type == records.BROKER_RESOURCE:
         _check_min_insync_replicas(node, resource_name, effective)
     if validate_only or not effective:
         return
     node.metadata.append(
         [
-            ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
+            records.ConfigRecord(resource_type=resource_type, resource_name=resource_name, name=key, value=value)
             for key, value in effective.items()
         ]
     )
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type == records.TOPIC_RESOURCE:
         node.topics.apply_configs([resource_name])
-    elif resource_type == BROKER_RESOURCE:
+    elif resource_type == records.BROKER_RESOURCE:
         node.apply_dynamic_config()
         _warn_of_security(node, effective)
     node.scheduler.poke()
@@ -286,7 +279,7 @@ def _validate(
         check_text("the name of a configuration", key)
         check_text(f"the value of {key}", value)
     outcome = {key: value for key, value in {**present, **changes}.items() if value is not None}
-    if resource_type == BROKER_RESOURCE:
+    if resource_type == records.BROKER_RESOURCE:
         for key, value in changes.items():
             if value is not None:
                 _check_place(resource_name, key)
@@ -297,9 +290,9 @@ def _validate(
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         return
-    if resource_type == TOPIC_RESOURCE:
+    if resource_type == records.TOPIC_RESOURCE:
         validate_topic_configs(outcome, node.config)
-    elif resource_type == GROUP_RESOURCE:
+    elif resource_type == records.GROUP_RESOURCE:
         from diamant.broker.config.group_table import validate_group_configs
 
         validate_group_configs(outcome, node.config)

@@ -11,27 +11,21 @@ from diamant.broker.acl import CLUSTER_NAME, ResourceType
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.security.authorization.permissions import Permission
-from diamant.protocol.kraft.records import (
-    BROKER_LOGGER_RESOURCE,
-    BROKER_RESOURCE,
-    CLIENT_METRICS_RESOURCE,
-    GROUP_RESOURCE,
-    TOPIC_RESOURCE,
-)
+from diamant.protocol.kraft import records
 
 TO_READ: Mapping[int, Permission] = {
-    TOPIC_RESOURCE: permissions.DESCRIBE_CONFIGS_TOPIC,
-    GROUP_RESOURCE: permissions.DESCRIBE_CONFIGS_GROUP,
-    BROKER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
-    BROKER_LOGGER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
-    CLIENT_METRICS_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
+    records.TOPIC_RESOURCE: permissions.DESCRIBE_CONFIGS_TOPIC,
+    records.GROUP_RESOURCE: permissions.DESCRIBE_CONFIGS_GROUP,
+    records.BROKER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
+    records.BROKER_LOGGER_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
+    records.CLIENT_METRICS_RESOURCE: permissions.DESCRIBE_CONFIGS_CLUSTER,
 }
 TO_CHANGE: Mapping[int, Permission] = {
-    TOPIC_RESOURCE: permissions.ALTER_CONFIGS_TOPIC,
-    GROUP_RESOURCE: permissions.ALTER_CONFIGS_GROUP,
-    BROKER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
-    BROKER_LOGGER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
-    CLIENT_METRICS_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
+    records.TOPIC_RESOURCE: permissions.ALTER_CONFIGS_TOPIC,
+    records.GROUP_RESOURCE: permissions.ALTER_CONFIGS_GROUP,
+    records.BROKER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
+    records.BROKER_LOGGER_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
+    records.CLIENT_METRICS_RESOURCE: permissions.ALTER_CONFIGS_CLUSTER,
 }
 
 _DENIALS = {

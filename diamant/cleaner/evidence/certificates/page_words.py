@@ -6,29 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diamant.storage.certificate_states import (
-    FIELDS_BLANKED,
-    KEY_GONE,
-    NOT_CERTIFIED,
-    NOTHING_MATCHED,
-    RECORDS_GONE,
-    VALUES_GONE,
-)
+from diamant.storage import certificate_states as states
 from diamant.words import counted, number
 
 MAX_SHOWN = 600
 """Limit of letters shown of an unknown value."""
 
 _STATES = {
-    KEY_GONE: "no record with the key",
-    VALUES_GONE: "a deletion mark, no value",
-    RECORDS_GONE: "no record that matches",
-    FIELDS_BLANKED: "the fields are as asked",
-    NOTHING_MATCHED: "nothing was found",
+    states.KEY_GONE: "no record with the key",
+    states.VALUES_GONE: "a deletion mark, no value",
+    states.RECORDS_GONE: "no record that matches",
+    states.FIELDS_BLANKED: "the fields are as asked",
+    states.NOTHING_MATCHED: "nothing was found",
     "values-present": "values are left",
     "records-present": "records are left",
     "inconclusive": "could not be decided",
-    NOT_CERTIFIED: "not certified",
+    states.NOT_CERTIFIED: "not certified",
     "unreadable": "a deletion mark, no value is returned",
     "key-unreadable": "nothing is returned",
     "not-read": "it was not read",

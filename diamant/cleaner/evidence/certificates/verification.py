@@ -63,15 +63,7 @@ from diamant.cleaner.evidence.scan.scan import (
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.storage.certificate_states import (
-    FIELDS_BLANKED,
-    FORGOTTEN,
-    FORGOTTEN_BUT_KEPT,
-    KEY_GONE,
-    NOTHING_MATCHED,
-    RECORDS_GONE,
-    VALUES_GONE,
-)
+from diamant.storage import certificate_states as states
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -115,8 +107,8 @@ Steps: TypeAlias = "Generator[Subject, ScanReport, None]"
 """Yields the subject that a scan of everything has to look for, if one is needed, and takes the report."""
 
 _CLAIMING = (
-    VALUES_GONE, KEY_GONE, RECORDS_GONE, FIELDS_BLANKED, NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE, FORGOTTEN,
-    FORGOTTEN_BUT_KEPT,
+    states.VALUES_GONE, states.KEY_GONE, states.RECORDS_GONE, states.FIELDS_BLANKED, states.NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE, states.FORGOTTEN,
+    states.FORGOTTEN_BUT_KEPT,
 )  # fmt: skip
 """States of certificates that make a claim about every partition."""
 
@@ -173,7 +165,7 @@ class Verification:
             return NOTHING_CERTIFIED
         if not verdicts <= {HOLDS}:
             return NOT_CONFIRMED
-        return NOTHING_MATCHED if self.state == NOTHING_MATCHED else VALID
+        return states.NOTHING_MATCHED if self.state == states.NOTHING_MATCHED else VALID
 
     @property
     def summary(self) -> str:
@@ -382,7 +374,9 @@ def _note_what_it_proves(certificate: Mapping[str, Any], found: Verification) ->
             f"No record matched when it was issued, and nothing was removed, but {unmatched['records']} records of the topic "
             "held the text in another place: the field or path may have been wrong."
         )
-    if found.state in (KEY_GONE, RECORDS_GONE, NOTHING_MATCHED) and not is_anything_found(certificate):
+    if found.state in (states.KEY_GONE, states.RECORDS_GONE, states.NOTHING_MATCHED) and not is_anything_found(
+        certificate
+    ):
         found.notes.append("Nothing was found when it was issued, and nothing was removed, so it proves no removal.")
     if unlisted := certificate.get("written_since_not_listed"):
         found.notes.append(
@@ -482,9 +476,9 @@ def _check_claims(
     def judge(claim: Mapping[str, Any], partition: TopicPartition, end: int) -> tuple[str, str, int]:
         state = report.state(partition, end, subject.key_digest.hex())
         since = len(report.written_since(partition, end)) + report.unlisted_since(partition, end)
-        if state == VALUES_PRESENT or (claim["state"] == KEY_GONE and state == VALUES_GONE):
+        if state == VALUES_PRESENT or (claim["state"] == states.KEY_GONE and state == states.VALUES_GONE):
             return BROKEN, state, since
-        if state == INCONCLUSIVE or (claim["state"] == KEY_GONE and astray):
+        if state == INCONCLUSIVE or (claim["state"] == states.KEY_GONE and astray):
             return CANNOT_TELL, state, since
         return HOLDS, state, since
 
