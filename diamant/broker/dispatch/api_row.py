@@ -42,11 +42,11 @@ class Row(NamedTuple):
     """
 
     module: str
-    """The module of the handler, below `diamant.broker.handlers`. It has a function `handle`, and `decode` unless requests are
-    decoded by schema.
+    """The module of the handler, below `diamant.broker.handlers`. Its function `answer`, or the one named behind a colon,
+    returns the fields of the response; or `handle` returns it encoded. It has `decode` unless requests are decoded by schema.
     """
     dependencies: Callable[[Services], tuple[Any, ...]]
-    """The first arguments of `handle`."""
+    """The first arguments of that function."""
     whole: tuple[Whole, ...] = ()
     """The permissions that the guard checks before the handler runs. A denial is answered as by Kafka's `getErrorResponse`."""
     items: Mapping[Permission, str] = {}

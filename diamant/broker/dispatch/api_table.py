@@ -6,7 +6,9 @@ APIs, and importing all of them would slow the start.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
@@ -14,11 +16,11 @@ from diamant.broker.dispatch import audit_subjects as subjects
 from diamant.broker.dispatch.api_row import Audit, Row, Whole
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.services import Services
-from diamant.broker.network.api import Decode, Handle
+from diamant.broker.network.api import Answer, Decode, Handle, Response, ResponseFields
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.error_shape import ErrorShape, Mirror, Refusal
-from diamant.protocol.wire.schemas import decode_request
+from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 
 
 def _nothing(_services: Services) -> tuple[Any, ...]:
@@ -211,7 +213,7 @@ TABLE: dict[int, Row] = {
         },
         errors=_OF_GROUP,
     ),
-    17: Row("security.sasl_handshake", _nothing, is_open=_AUTHENTICATES),
+    17: Row("security.sasl:handshake", _nothing, is_open=_AUTHENTICATES),
     18: Row(
         "cluster.api_versions",
         lambda s: (s.node.metadata, s.api_versions, TABLE),
@@ -303,16 +305,16 @@ TABLE: dict[int, Row] = {
         items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
     ),
-    29: Row("security.describe_acls", lambda s: (s.node.acls,), whole=_DESCRIBE),
+    29: Row("security.acls:describe", lambda s: (s.node.acls,), whole=_DESCRIBE),
     30: Row(
-        "security.create_acls",
+        "security.acls:create",
         lambda s: (s.node.acls, s.node.topics),
         whole=_ALTER,
         errors=ErrorShape((Mirror("creations", "results"),), names_topics=False),
         audit=Audit(subjects.acl, is_of_request=True),
     ),
     31: Row(
-        "security.delete_acls",
+        "security.acls:delete",
         lambda s: (s.node.acls, s.node.topics),
         whole=_ALTER,
         errors=ErrorShape((Mirror("filters", "filter_results"),), names_topics=False),
@@ -332,19 +334,19 @@ TABLE: dict[int, Row] = {
         audit=Audit(subjects.resource, is_of_request=True),
     ),
     34: Row(
-        "data.alter_replica_log_dirs",
+        "data.log_dirs:alter",
         _node,
         whole=_ALTER,
         errors=ErrorShape((Mirror("dirs", "", (Mirror("topics", "results", _PARTITIONS),)),)),
         audit=Audit(subjects.topics),
     ),
     35: Row(
-        "data.describe_log_dirs",
+        "data.log_dirs:describe",
         _node,
         whole=_DESCRIBE,
         errors=ErrorShape(innermost=_ALL_OUTERMOST, sole_array="results", refusal=Refusal(is_only_on_top=True)),
     ),
-    36: Row("security.sasl_authenticate", _nothing, is_open=_AUTHENTICATES),
+    36: Row("security.sasl:authenticate", _nothing, is_open=_AUTHENTICATES),
     37: Row(
         "topics.create_partitions",
         lambda s: (s.quotas.clients, s.node.topics),
@@ -352,10 +354,10 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape((Mirror("topics", "results"),)),
         audit=Audit(subjects.topics),
     ),
-    38: _TOKENS._replace(dependencies=lambda _: (38,)),
-    39: _TOKENS._replace(dependencies=lambda _: (39,)),
-    40: _TOKENS._replace(dependencies=lambda _: (40,)),
-    41: _TOKENS._replace(dependencies=lambda _: (41,)),
+    38: _TOKENS,
+    39: _TOKENS,
+    40: _TOKENS,
+    41: _TOKENS,
     42: Row(
         "groups.delete_groups",
         _groups,
@@ -384,13 +386,13 @@ TABLE: dict[int, Row] = {
         audit=Audit(subjects.resource, is_of_request=True),
     ),
     45: Row(
-        "topics.alter_partition_reassignments",
+        "topics.partition_reassignments:alter",
         _topics,
         whole=_ALTER,
         errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), refusal=_ON_TOP_TOO),
         audit=Audit(subjects.topics),
     ),
-    46: Row("topics.list_partition_reassignments", _nothing, whole=_DESCRIBE),
+    46: Row("topics.partition_reassignments:list_all", _nothing, whole=_DESCRIBE),
     47: Row(
         "groups.offset_delete",
         lambda s: (s.groups(), s.node.topics),
@@ -400,20 +402,20 @@ TABLE: dict[int, Row] = {
         audit=Audit(subjects.topics),
     ),
     48: Row(
-        "configs.describe_client_quotas",
+        "configs.client_quotas:describe",
         _metadata,
         whole=(Whole(permissions.DESCRIBE_CONFIGS_CLUSTER),),
         errors=ErrorShape(refusal=Refusal(fields={"entries": None})),
     ),
     49: Row(
-        "configs.alter_client_quotas",
+        "configs.client_quotas:alter",
         lambda s: (s.quotas.apply, s.node),
         whole=(Whole(permissions.ALTER_CONFIGS_CLUSTER),),
         errors=ErrorShape((Mirror("entries", "entries"),), names_topics=False),
         audit=Audit(subjects.entity),
     ),
     50: Row(
-        "security.describe_user_scram_credentials",
+        "security.scram_credentials:describe",
         _metadata,
         whole=_DESCRIBE,
         errors=ErrorShape(
@@ -426,7 +428,7 @@ TABLE: dict[int, Row] = {
         ),
     ),
     51: Row(
-        "security.alter_user_scram_credentials",
+        "security.scram_credentials:alter",
         _node,
         whole=_ALTER,
         errors=ErrorShape((Mirror("deletions", "results"), Mirror("upsertions", "results")), names_topics=False),
@@ -528,37 +530,37 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape((Mirror("topics", "responses", _PARTITIONS),), outermost=_SHARE_CODES, refusal=_ON_TOP_TOO),
     ),
     83: Row(
-        "share.initialize_share_group_state",
+        "share.share_group_state:initialize",
         _groups,
         whole=_OF_BROKERS,
         errors=_STATES,
     ),
     84: Row(
-        "share.read_share_group_state",
+        "share.share_group_state:read",
         _groups,
         whole=_OF_BROKERS,
         errors=_STATES,
     ),
     85: Row(
-        "share.write_share_group_state",
+        "share.share_group_state:write",
         _groups,
         whole=_OF_BROKERS,
         errors=_STATES,
     ),
     86: Row(
-        "share.delete_share_group_state",
+        "share.share_group_state:delete",
         _groups,
         whole=_OF_BROKERS,
         errors=_STATES,
     ),
     87: Row(
-        "share.read_share_group_state_summary",
+        "share.share_group_state:read_summary",
         _groups,
         whole=_OF_BROKERS,
         errors=_STATES,
     ),
     90: Row(
-        "share.describe_share_group_offsets",
+        "share.share_group_offsets:describe",
         lambda s: (s.groups(), s.node.topics),
         items={
             permissions.DESCRIBE_GROUP: _GROUP,
@@ -567,7 +569,7 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape((Mirror("groups", "groups"),), names_topics=False, is_of_coordinator=True),
     ),
     91: Row(
-        "share.alter_share_group_offsets",
+        "share.share_group_offsets:alter",
         lambda s: (s.groups(), s.node.topics),
         whole=(_GROUP_READ,),
         items={permissions.READ_TOPIC: _TOPIC},
@@ -576,7 +578,7 @@ TABLE: dict[int, Row] = {
         ),
     ),
     92: Row(
-        "share.delete_share_group_offsets",
+        "share.share_group_offsets:delete",
         lambda s: (s.groups(), s.node.topics),
         whole=(Whole(permissions.DELETE_GROUP, "group_id"),),
         items={permissions.READ_TOPIC: _TOPIC},
@@ -594,8 +596,25 @@ ERRORS: dict[int, ErrorShape] = {key: row.errors for key, row in TABLE.items()}
 
 def functions(key: int) -> tuple[Decode, Handle]:
     """Return the decoder and the handler of an API, importing its module. Raises KeyError for other keys."""
-    module = importlib.import_module(f"diamant.broker.handlers.{TABLE[key].module}")
-    return getattr(module, "decode", None) or partial(decode_request, key), module.handle
+    name, _, function = TABLE[key].module.partition(":")
+    module = importlib.import_module(f"diamant.broker.handlers.{name}")
+    handle = getattr(module, "handle", None) or encoding(key, getattr(module, function or "answer"))
+    return getattr(module, "decode", None) or partial(decode_request, key), handle
+
+
+def encoding(key: int, answer: Callable[..., Response]) -> Handle:
+    """Return the handler of an API whose function returns the fields of its response."""
+
+    def handle(*given: Any) -> Answer:
+        version, response = given[-2].api_version, answer(*given)
+        if asyncio.iscoroutine(response):
+            return later(version, response)
+        return encode_response_fields(key, version, response)
+
+    async def later(version: int, response: Awaitable[ResponseFields]) -> bytes:
+        return encode_response_fields(key, version, await response)
+
+    return handle
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:

@@ -1,8 +1,9 @@
 """The dispatcher, from a request to its handler: version check, decoding, central error handling.
 
-A handler is a function `handle(*dependencies, context, request)`; `api_table.py` has its module and dependencies. It returns the
-response body (bytes, or buffers and file slices in order), an awaitable of it, or None for "no answer" (Produce with acks=0).
-A PendingAnswer or an asyncio Future is cancelled when the connection closes; a coroutine runs to its end.
+A handler is a function of dependencies, context and request; `api_table.py` has its module and dependencies, and encodes the
+fields that it returns. What arrives here is the response body (bytes, or buffers and file slices in order), an awaitable of it,
+or None for "no answer" (Produce with acks=0). A PendingAnswer or an asyncio Future is cancelled when the connection closes; a
+coroutine runs to its end.
 """
 
 from __future__ import annotations

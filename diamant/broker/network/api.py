@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from diamant.broker.config.listeners import PLAINTEXT
@@ -51,6 +51,13 @@ Handle: TypeAlias = Callable[..., "Answer"]
 """`handle(*dependencies, context, request)`. The table of APIs has the parts of the broker in `dependencies`."""
 
 
+ResponseFields: TypeAlias = Mapping[str, object]
+"""A response in the form of `schemas.encode_response_fields`."""
+
+
+Response: TypeAlias = ResponseFields | Coroutine[Any, Any, ResponseFields]
+
+
 _HEADER_0 = struct.Struct(">ii")
 _HEADER_1 = struct.Struct(">iib")
 
@@ -77,6 +84,12 @@ def error_of(error: BaseException) -> tuple[int, str | None]:
         return int(ErrorCode.CORRUPT_MESSAGE), error.reason
     logger.error("%s", error)
     return int(ErrorCode.KAFKA_STORAGE_ERROR), "the log directory failed, see the broker's log"
+
+
+def error_fields(error: BaseException) -> dict[str, object]:
+    """Return the fields of a response, or of a part of it, that report an error of `REQUEST_ERRORS`, as `error_of`."""
+    code, message = error_of(error)
+    return {"error_code": code, "error_message": message}
 
 
 class SeldomFilter(logging.Filter):

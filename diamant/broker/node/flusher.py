@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, NamedTuple
 
-from diamant.broker.network.api import Answer, CloseConnection
+from diamant.broker.network.api import CloseConnection
 from diamant.storage.config_key import LONG_MAX
 from diamant.storage.log.flush import FlushPlan
 from diamant.storage.log.log import Log
@@ -162,7 +162,7 @@ def _as_os_error(error: BaseException) -> OSError:
     return failure
 
 
-def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
+def after_flush(flusher: Flusher, answer: object) -> Coroutine[Any, Any, Any]:
     """Return a coordinator's answer once its appends of this turn of the loop are on disk (`flush.messages`).
 
     Awaiting it raises CloseConnection if the sync fails: the client must not take its data as safe.
@@ -171,7 +171,7 @@ def after_flush(flusher: Flusher, answer: Answer) -> Coroutine[Any, Any, Any]:
     return _when_synced(flusher, answer, logs)
 
 
-async def _when_synced(flusher: Flusher, answer: Answer, logs: Collection[Log]) -> Any:
+async def _when_synced(flusher: Flusher, answer: object, logs: Collection[Log]) -> Any:
     body = await answer if asyncio.iscoroutine(answer) else answer
     await flusher.flushed(logs)
     check_synced(logs)

@@ -12,8 +12,9 @@ Source: TransactionCoordinator.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.broker.node.flusher import after_flush
 from diamant.broker.topics.internal_names import TRANSACTION_STATE_TOPIC
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
+
+T = TypeVar("T")
 
 
 class TransactionCoordinator:
@@ -185,9 +188,7 @@ class TransactionCoordinator:
             return ProducerIdAndEpoch(ended.next_producer_id, 0)
         return ended.identity
 
-    def with_producer_id(
-        self, step: Callable[[int | None], bytes], without: Callable[[], bytes]
-    ) -> bytes | Coroutine[Any, Any, bytes]:
+    def with_producer_id(self, step: Callable[[int | None], T], without: Callable[[], T]) -> T | Coroutine[Any, Any, T]:
         """Call `step(None)`; if it raises NewProducerIdNeeded, call it with a new producer id, or `without()` if there is none.
 
         Return the result, or a coroutine of it if a block of ids must be recorded first.
@@ -196,10 +197,10 @@ class TransactionCoordinator:
             return step(None)
         except NewProducerIdNeeded:
             answer = self._node.producer_ids.give(step, without)
-            return answer if isinstance(answer, bytes) else self._when_synced(answer)
+            return self._when_synced(answer) if asyncio.iscoroutine(answer) else answer
 
-    async def _when_synced(self, answering: Coroutine[Any, Any, bytes]) -> bytes:
-        answer: bytes = await after_flush(self._node.flusher, await answering)
+    async def _when_synced(self, answering: Coroutine[Any, Any, T]) -> T:
+        answer: T = await after_flush(self._node.flusher, await answering)
         return answer
 
     def _check_client_version(self, client_version: int) -> None:

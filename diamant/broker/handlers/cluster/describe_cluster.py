@@ -11,56 +11,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import NOT_REQUESTED
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 
     from diamant.broker.node.node import Node
 
-KEY = 60
 BROKERS, CONTROLLERS = 1, 2
 
 
-def handle(node: Node, context: RequestContext, request: DescribeClusterRequest) -> Answer:
+def answer(node: Node, context: RequestContext, request: DescribeClusterRequest) -> ResponseFields:
     """Describe the one broker."""
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type != BROKERS:
         is_known = endpoint_type == CONTROLLERS
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        return encode_response_fields(
-            KEY,
-            context.api_version,
-            {
-                "error_code": int(code),
-                "error_message": (
-                    "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-                    if is_known
-                    else f"Unsupported endpoint type {endpoint_type}"
-                ),
-                "cluster_id": "",
-                "brokers": [],
-            },
-        )
-    return encode_response_fields(
-        KEY,
-        context.api_version,
-        {
-            "error_code": 0,
-            "error_message": None,
-            "endpoint_type": BROKERS,
-            "cluster_id": node.cluster_id,
-            "controller_id": node.controller_id,
-            "brokers": _brokers(node, context, getattr(request, "include_fenced_brokers", False)),
-            "cluster_authorized_operations": (
-                cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
+        return {
+            "error_code": int(code),
+            "error_message": (
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+                if is_known
+                else f"Unsupported endpoint type {endpoint_type}"
             ),
-        },
-    )
+            "cluster_id": "",
+            "brokers": [],
+        }
+    return {
+        "error_code": 0,
+        "error_message": None,
+        "endpoint_type": BROKERS,
+        "cluster_id": node.cluster_id,
+        "controller_id": node.controller_id,
+        "brokers": _brokers(node, context, getattr(request, "include_fenced_brokers", False)),
+        "cluster_authorized_operations": (
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_REQUESTED
+        ),
+    }
 
 
 def _brokers(node: Node, context: RequestContext, has_fenced: bool) -> list[dict[str, object]]:

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
 
     from diamant.broker.node.node import Node
 
-KEY = 55
 
-
-def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> Answer:
+def answer(node: Node, context: RequestContext, request: DescribeQuorumRequest) -> ResponseFields:
     """Describe the quorum."""
     asked = [
         (str(topic.topic_name), int(partition.partition_index))
@@ -33,7 +30,7 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
         for partition in topic.partitions
     ]
     if asked != [(METADATA_TOPIC, 0)]:
-        return encode_response_fields(KEY, context.api_version, _refusal(request))
+        return _refusal(request)
     metadata = node.metadata
     now_ms = node.env.clock.now_ms()
     voter = {
@@ -58,13 +55,12 @@ def handle(node: Node, context: RequestContext, request: DescribeQuorumRequest) 
         {"node_id": member.id, "listeners": [endpoint._asdict() for endpoint in member.endpoints]}
         for member in (metadata.voters.voters if metadata.voters is not None else ())
     ]
-    fields = {
+    return {
         "error_code": 0,
         "error_message": "",
         "topics": [{"topic_name": METADATA_TOPIC, "partitions": [partition]}],
         "nodes": nodes,
     }
-    return encode_response_fields(KEY, context.api_version, fields)
 
 
 def _refusal(request: DescribeQuorumRequest) -> dict[str, object]:

@@ -10,26 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import UnregisterBrokerRecord
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
     from diamant.broker.node.node import Node
 
-KEY = 64
 
-
-def handle(node: Node, context: RequestContext, request: UnregisterBrokerRequest) -> Answer:
-    """Unregister a broker. Always a coroutine, as the metadata log may have to be synced."""
-    return _unregister(node, context.api_version, int(request.broker_id))
-
-
-async def _unregister(node: Node, version: int, broker_id: int) -> bytes:
-    code, message = 0, None
+async def answer(node: Node, context: RequestContext, request: UnregisterBrokerRequest) -> ResponseFields:
+    """Unregister a broker."""
+    broker_id = int(request.broker_id)
     try:
         registration = node.metadata.image.brokers.get(broker_id)
         if registration is None:
@@ -39,5 +32,5 @@ async def _unregister(node: Node, version: int, broker_id: int) -> bytes:
         node.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
         await node.topics.sync()
     except REQUEST_ERRORS as error:
-        code, message = error_of(error)
-    return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+        return error_fields(error)
+    return {"error_code": 0, "error_message": None}

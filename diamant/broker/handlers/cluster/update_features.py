@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_RESOURCE, ConfigRecord, FeatureLevelRecord, MetadataRecord
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.config_key import ConfigSource
 from diamant.storage.kraft import features
 
@@ -27,19 +26,16 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.node import Node
 
-KEY = 57
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 KRAFT_VERSION = "kraft.version"
 _FIRST_WITH_TYPE = 1
 
 
-def handle(node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest) -> Answer:
-    """Update features. Always a coroutine, as the metadata log has to be synced. `answers`: the cache of ApiVersions, cleared."""
-    return _update(node, answers, context.api_version, request)
-
-
-async def _update(node: Node, answers: dict[int, bytes], version: int, request: UpdateFeaturesRequest) -> bytes:
-    code, message = 0, None
+async def answer(
+    node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest
+) -> ResponseFields:
+    """Update features. `answers`: the cache of ApiVersions, cleared."""
+    version = context.api_version
     try:
         wanted: dict[str, tuple[int, int]] = {}
         for update in request.feature_updates:
@@ -61,10 +57,12 @@ async def _update(node: Node, answers: dict[int, bytes], version: int, request: 
             answers.clear()
             await node.topics.sync()
     except REQUEST_ERRORS as error:
-        code, message = error_of(error)
-        if code == ErrorCode.INVALID_UPDATE_VERSION:
-            message = f"The update failed for all features since the following feature had an error: {message}"
-    return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+        fields = error_fields(error)
+        if fields["error_code"] == ErrorCode.INVALID_UPDATE_VERSION:
+            text = f"The update failed for all features since the following feature had an error: {fields['error_message']}"
+            fields["error_message"] = text
+        return fields
+    return {"error_code": 0, "error_message": None}
 
 
 def _type(version: int, update: Any) -> int:

@@ -19,10 +19,9 @@ from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2.request import AlterConfigsRequest
@@ -30,20 +29,14 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.security.tls.listener_tls import NewStores
 
-KEY = 33
 
-
-def handle(node: Node, context: RequestContext, request: AlterConfigsRequest) -> Answer:
-    """Change configurations. Always a coroutine, as the metadata log has to be synced."""
-    return _alter(node, context, request)
-
-
-async def _alter(node: Node, context: RequestContext, request: AlterConfigsRequest) -> bytes:
+async def answer(node: Node, context: RequestContext, request: AlterConfigsRequest) -> ResponseFields:
+    """Change configurations."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
     responses = []
     for resource in request.resources:
-        code, message = 0, None
+        result: dict[str, object] = {"error_code": 0, "error_message": None}
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
@@ -54,17 +47,11 @@ async def _alter(node: Node, context: RequestContext, request: AlterConfigsReque
                 for stores in new_stores:
                     stores.use()
         except REQUEST_ERRORS as error:
-            code, message = error_of(error)
-        responses.append(
-            {
-                "error_code": code,
-                "error_message": message,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-        )
+            result = error_fields(error)
+        of_resource = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        responses.append(result | of_resource)
     await node.topics.sync()
-    return encode_response_fields(KEY, context.api_version, {"responses": responses})
+    return {"responses": responses}
 
 
 async def _read_stores(node: Node, resource: Any) -> list[NewStores]:

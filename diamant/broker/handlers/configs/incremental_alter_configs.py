@@ -21,12 +21,11 @@ from diamant.broker.handlers.configs import clock_by_config
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.handlers.configs.config_access import TO_CHANGE, check_resource_access
 from diamant.broker.handlers.configs.stores_by_config import read_stores
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import BROKER_LOGGER_RESOURCE, BROKER_RESOURCE, TOPIC_RESOURCE
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.config_key import ConfigType, format_value
 
 if TYPE_CHECKING:
@@ -38,35 +37,24 @@ if TYPE_CHECKING:
     from diamant.broker.operations.compactions.compact_by_config import CompactByConfig
     from diamant.broker.security.tls.listener_tls import NewStores
 
-KEY = 44
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-def handle(
+async def answer(
     compactions: Lazy[CompactByConfig],
     clock: Lazy[BrokerClock],
     node: Node,
     context: RequestContext,
     request: IncrementalAlterConfigsRequest,
-) -> Answer:
-    """Change configurations. Always a coroutine, as the metadata log has to be synced."""
-    return _alter(compactions, clock, node, context, request)
-
-
-async def _alter(
-    compactions: Lazy[CompactByConfig],
-    clock: Lazy[BrokerClock],
-    node: Node,
-    context: RequestContext,
-    request: IncrementalAlterConfigsRequest,
-) -> bytes:
+) -> ResponseFields:
+    """Change configurations."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     await node.topics.settled(resource.resource_name for resource in request.resources)
     responses: list[dict[str, object]] = []
     to_compact: dict[str, dict[str, object]] = {}
     moves: list[tuple[int, dict[str, object]]] = []
     for resource in request.resources:
-        code, message = 0, None
+        result: dict[str, object] = {"error_code": 0, "error_message": None}
         is_compacted, advance_ms = False, None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
@@ -96,18 +84,12 @@ async def _alter(
                 for stores in new_stores:
                     stores.use()
         except REQUEST_ERRORS as error:
-            code, message = error_of(error)
-        responses.append(
-            {
-                "error_code": code,
-                "error_message": message,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-        )
-        if is_compacted and not code and not request.validate_only:
+            result = error_fields(error)
+        of_resource = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+        responses.append(result | of_resource)
+        if is_compacted and not result["error_code"] and not request.validate_only:
             to_compact[resource.resource_name] = responses[-1]
-        if advance_ms is not None and not code and not request.validate_only:
+        if advance_ms is not None and not result["error_code"] and not request.validate_only:
             moves.append((advance_ms, responses[-1]))
     await node.topics.sync()
     for advance_ms, response in moves:
@@ -116,13 +98,13 @@ async def _alter(
                 clock(), advance_ms, timeout_ms=node.config.diamant_compact_wait_max_ms
             )
         ) is not None:
-            response["error_code"], response["error_message"] = error_of(failed)
+            response |= error_fields(failed)
     if to_compact:
         failures = await compactions().compact(list(to_compact), context.connection.peer)
         for topic, failure in failures.items():
             if failure is not None:
-                to_compact[topic]["error_code"], to_compact[topic]["error_message"] = error_of(failure)
-    return encode_response_fields(KEY, context.api_version, {"responses": responses})
+                to_compact[topic] |= error_fields(failure)
+    return {"responses": responses}
 
 
 async def _read_stores(node: Node, resource: Any) -> list[NewStores]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import (
     BROKER_LOGGER_RESOURCE,
@@ -20,31 +20,29 @@ from diamant.protocol.kraft.records import (
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
 )
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
     from diamant.broker.node.node import Node
 
-KEY = 74
 ALL_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
 
 
-def handle(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> Answer:
+def answer(node: Node, context: RequestContext, request: ListConfigResourcesRequest) -> ResponseFields:
     """List the resources of the requested types."""
     if context.api_version == 0:
         wanted: tuple[int, ...] = (CLIENT_METRICS_RESOURCE,)
     else:
         wanted = tuple(dict.fromkeys(request.resource_types)) or ALL_TYPES
     if not set(wanted) <= set(ALL_TYPES):
-        return encode_response_fields(KEY, context.api_version, {"error_code": int(ErrorCode.UNSUPPORTED_VERSION)})
+        return {"error_code": int(ErrorCode.UNSUPPORTED_VERSION)}
     resources = [
         {"resource_name": name, "resource_type": resource_type}
         for resource_type in wanted
         for name in _names(node, resource_type)
     ]
-    return encode_response_fields(KEY, context.api_version, {"error_code": 0, "config_resources": resources})
+    return {"error_code": 0, "config_resources": resources}
 
 
 def _names(node: Node, resource_type: int) -> list[str]:

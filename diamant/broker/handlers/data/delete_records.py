@@ -11,23 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsRequest
 
     from diamant.broker.topics.topics import Topics
 
-KEY = 21
 
-
-def handle(topics: Topics, context: RequestContext, request: DeleteRecordsRequest) -> Answer:
+def answer(topics: Topics, context: RequestContext, request: DeleteRecordsRequest) -> ResponseFields:
     """Handle every partition separately."""
     answered = [
         {
@@ -36,7 +33,7 @@ def handle(topics: Topics, context: RequestContext, request: DeleteRecordsReques
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": answered})
+    return {"topics": answered}
 
 
 def _delete(topics: Topics, context: RequestContext, topic: str, partition: Any) -> dict[str, object]:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.checkpoints.producer_snapshot import ProducerEntry
 
 if TYPE_CHECKING:
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 
     from diamant.broker.topics.topics import Topics
 
-KEY = 61
 
-
-def handle(topics: Topics, context: RequestContext, request: DescribeProducersRequest) -> Answer:
+def answer(topics: Topics, context: RequestContext, request: DescribeProducersRequest) -> ResponseFields:
     """Describe each partition named."""
     answered = [
         {
@@ -36,7 +33,7 @@ def handle(topics: Topics, context: RequestContext, request: DescribeProducersRe
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": answered})
+    return {"topics": answered}
 
 
 def _partition(topics: Topics, context: RequestContext, topic: str, index: int) -> dict[str, object]:

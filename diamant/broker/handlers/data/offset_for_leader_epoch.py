@@ -12,21 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.leader_check import check_leader
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderEpochRequest
 
     from diamant.broker.topics.topics import Topics
 
-KEY = 23
 
-
-def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpochRequest) -> Answer:
+def answer(topics: Topics, context: RequestContext, request: OffsetForLeaderEpochRequest) -> ResponseFields:
     """Handle every partition separately."""
     answered = [
         {
@@ -35,7 +32,7 @@ def handle(topics: Topics, context: RequestContext, request: OffsetForLeaderEpoc
         }
         for topic in request.topics
     ]
-    return encode_response_fields(KEY, context.api_version, {"topics": answered})
+    return {"topics": answered}
 
 
 def _end_offset(topics: Topics, context: RequestContext, topic: str, partition: Any) -> dict[str, object]:

@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_described_order
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 69
 
-
-def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupDescribeRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ResponseFields:
     """Describe each group separately."""
     access = context.access
     described = []
@@ -46,12 +43,11 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
             if request.include_authorized_operations:
                 fields["authorized_operations"] = access.operations(ResourceType.GROUP, group_id)
         except REQUEST_ERRORS as error:
-            code, message = error_of(error)
-            if code == ErrorCode.INVALID_GROUP_ID:
-                message = None
-            fields = {"group_id": group_id, "error_code": code, "error_message": message}
+            fields = {"group_id": group_id, **error_fields(error)}
+            if fields["error_code"] == ErrorCode.INVALID_GROUP_ID:
+                fields["error_message"] = None
         described.append(fields)
-    return encode_response_fields(KEY, context.api_version, {"groups": described})
+    return {"groups": described}
 
 
 def check_assignments(access: Access, fields: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.decisions.request import MemberRequest
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, client_host, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, client_host, error_fields
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.messages.consumer_group_heartbeat import (
@@ -57,8 +57,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ConsumerG
                 fields["member_id"], fields["member_epoch"], fields.get("heartbeat_interval_ms", 0)
             )
     except REQUEST_ERRORS as error:
-        code, message = error_of(error)
-        fields = {"error_code": code, "error_message": message}
+        fields = error_fields(error)
     return encode_response_fields(KEY, version, fields)
 
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 42
 
-
-def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGroupsRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: DeleteGroupsRequest) -> ResponseFields:
     """Delete each group that may be deleted."""
     results = []
     for group_id in dict.fromkeys(map(str, request.groups_names)):
@@ -36,4 +33,4 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DeleteGro
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]
         results.append({"group_id": group_id, "error_code": code})
-    return encode_response_fields(KEY, context.api_version, {"results": results})
+    return {"results": results}

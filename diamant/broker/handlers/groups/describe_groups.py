@@ -14,22 +14,20 @@ from typing import TYPE_CHECKING
 from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_described_order
 from diamant.broker.groups.store.group import Group
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_groups.v6.request import DescribeGroupsRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 15
 FIRST_WITH_GROUP_ID_NOT_FOUND = 6
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeGroupsRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: DescribeGroupsRequest) -> ResponseFields:
     """Describe groups, including missing ones."""
     version = context.api_version
     described = []
@@ -56,7 +54,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: DescribeG
         if getattr(request, "include_authorized_operations", False) and not fields["error_code"]:
             fields["authorized_operations"] = context.access.operations(ResourceType.GROUP, group_id)
         described.append(fields)
-    return encode_response_fields(KEY, version, {"groups": described})
+    return {"groups": described}
 
 
 def _describe(group: Group) -> dict[str, object]:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, cast
 from diamant.broker.acl import CLUSTER_NAME
 from diamant.broker.config.broker_table import CREATE_ANSWER, READY
 from diamant.broker.coordinators.internal_topic import coordinator_of
-from diamant.broker.network.api import Answer, ConnectionInfo, RequestContext
+from diamant.broker.network.api import ConnectionInfo, RequestContext, Response, ResponseFields
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.permissions import Permission
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.uuid_text import uuid_from_text
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.broker.topics.auto_creation import AutoCreation
 
-KEY = 10
 FIRST_BATCHED = 4
 GROUP, TRANSACTION, SHARE = range(3)
 FIRST_WITH_SHARE = 6
@@ -49,7 +47,7 @@ DENIALS = {
 }
 
 
-def handle(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Answer:
+def answer(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Response:
     """Return this broker for every key, once the topic of the coordinators exists."""
     key_type = getattr(request, "key_type", GROUP)
     permission = NEEDS.get(key_type)
@@ -72,14 +70,16 @@ async def _answer_settled(
     context: RequestContext,
     request: FindCoordinatorRequest,
     key_type: int,
-) -> bytes:
+) -> ResponseFields:
     creation.begin([name])
     await creation.settled([name])
     answer = _answer if name in node.topics.by_name else _not_available
     return answer(node, context, request, key_type)
 
 
-def _not_available(node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int) -> bytes:
+def _not_available(
+    node: Node, context: RequestContext, request: FindCoordinatorRequest, key_type: int
+) -> ResponseFields:
     message = "" if context.api_version >= FIRST_BATCHED else NOT_AVAILABLE
     return _answer(node, context, request, key_type, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
@@ -91,7 +91,7 @@ def _answer(
     key_type: int,
     code: ErrorCode = ErrorCode.NONE,
     message: str = "",
-) -> bytes:
+) -> ResponseFields:
     version = context.api_version
     if not (key_type in (GROUP, TRANSACTION) or (key_type == SHARE and version >= FIRST_WITH_SHARE)):
         code, message = ErrorCode.INVALID_REQUEST, f"unknown coordinator key type {key_type}"
@@ -108,8 +108,7 @@ def _answer(
             entries.append(
                 _found(node, context.connection, TOPICS.get(key_type), key, is_batched=version >= FIRST_BATCHED)
             )
-    fields = {"coordinators": entries} if version >= FIRST_BATCHED else entries[0]
-    return encode_response_fields(KEY, version, fields)
+    return {"coordinators": entries} if version >= FIRST_BATCHED else entries[0]
 
 
 def _found(

@@ -13,19 +13,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from diamant.broker.groups.classic.events import Leaver
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
-from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 
 if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 13
 FIRST_BATCHED = 3
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: LeaveGroupRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: LeaveGroupRequest) -> ResponseFields:
     """Remove the members, with a result for each."""
     version = context.api_version
     members = request.members if version >= FIRST_BATCHED else (cast("MemberIdentity", request),)
@@ -33,11 +31,11 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: LeaveGrou
     try:
         results = groups.classic.leave(str(request.group_id), leavers)
     except REQUEST_ERRORS as error:
-        return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
+        return {"error_code": error_of(error)[0]}
     if version < FIRST_BATCHED:
-        return encode_response_fields(KEY, version, {"error_code": int(results[0].error)})
+        return {"error_code": int(results[0].error)}
     entries = [
         {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(error)}
         for member_id, instance_id, error in results
     ]
-    return encode_response_fields(KEY, version, {"members": entries})
+    return {"members": entries}

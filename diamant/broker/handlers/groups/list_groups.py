@@ -13,25 +13,22 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.groups.coordinator.shard_order import in_listed_order
 from diamant.broker.groups.store.group import Group
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 16
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: ListGroupsRequest) -> ResponseFields:
     """List the groups that match the filters."""
     if groups.loading.is_loading:
-        fields: dict[str, object] = {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
-        return encode_response_fields(KEY, context.api_version, fields)
+        return {"error_code": int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)}
     states = {str(state).lower() for state in getattr(request, "states_filter", ())}
     types = {str(kind).lower() for kind in getattr(request, "types_filter", ())}
     access = context.access
@@ -53,7 +50,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ListGroup
                     "group_type": group.group_type,
                 }
             )
-    return encode_response_fields(KEY, context.api_version, {"groups": listed})
+    return {"groups": listed}
 
 
 def _protocol_type(group: Group) -> str:

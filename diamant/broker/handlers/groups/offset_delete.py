@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import allowed_names
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_delete.v0.request import OffsetDeleteRequest
@@ -22,10 +21,10 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.topics.topics import Topics
 
-KEY = 47
 
-
-def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetDeleteRequest) -> Answer:
+def answer(
+    groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetDeleteRequest
+) -> ResponseFields:
     """Delete offsets."""
     places = [
         (str(topic.name), partition.partition_index) for topic in request.topics for partition in topic.partitions
@@ -41,7 +40,7 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
     try:
         subscribed = groups.removal.delete(str(request.group_id), existing)
     except REQUEST_ERRORS as error:
-        return encode_response_fields(KEY, context.api_version, {"error_code": error_of(error)[0]})
+        return {"error_code": error_of(error)[0]}
     results: dict[str, list[dict[str, int]]] = {}
     for topic, partition in places:
         code = ErrorCode.NONE
@@ -53,4 +52,4 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         results.setdefault(topic, []).append({"partition_index": partition, "error_code": int(code)})
     answered = [{"name": topic, "partitions": partitions} for topic, partitions in results.items()]
-    return encode_response_fields(KEY, context.api_version, {"topics": answered})
+    return {"topics": answered}

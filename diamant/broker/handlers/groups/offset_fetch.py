@@ -20,12 +20,11 @@ from uuid import UUID
 from diamant.broker.coordinators.java_order import in_timeline_order, strings_in_timeline_order
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import is_of_topic
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, allowed_names, check
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.group_records import parse_offset_commit_value
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.offset_fetch.v9.request import OffsetFetchRequestTopics as OldTopics
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.topics.topics import Topics
 
-KEY = 9
 FIRST_WITH_GROUP_ERROR = 2
 FIRST_WITH_REQUIRE_STABLE = 7
 FIRST_WITH_GROUPS = 8
@@ -50,13 +48,15 @@ class _Wanted(NamedTuple):
     partitions: Sequence[int]
 
 
-def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetFetchRequest) -> Answer:
+def answer(
+    groups: GroupCoordinator, topics: Topics, context: RequestContext, request: OffsetFetchRequest
+) -> ResponseFields:
     """Look up offsets."""
     version = context.api_version
     is_stable = version >= FIRST_WITH_REQUIRE_STABLE and request.require_stable
     if version >= FIRST_WITH_GROUPS:
         answers = [_fetch_group(groups, topics, context, group, is_stable) for group in request.groups]
-        return encode_response_fields(KEY, version, {"groups": answers})
+        return {"groups": answers}
     asked = cast("OffsetFetchRequestGroup", request)  # like a group of a later version, without the member
     fields = _fetch_group(groups, topics, context, asked, is_stable)
     if version < FIRST_WITH_GROUP_ERROR and fields["error_code"]:
@@ -65,7 +65,7 @@ def handle(groups: GroupCoordinator, topics: Topics, context: RequestContext, re
             {"name": name, "partitions": [_no_offset(index, fields["error_code"]) for index in partitions]}
             for name, _, partitions in _wanted(topics, version, asked)
         ]
-    return encode_response_fields(KEY, version, fields)
+    return fields
 
 
 def _wanted(topics: Topics, version: int, request: OffsetFetchRequestGroup) -> list[_Wanted]:

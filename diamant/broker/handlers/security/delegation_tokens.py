@@ -9,9 +9,8 @@ Source: KafkaApis.allowTokenRequests and its callers (KIP-48).
 
 from __future__ import annotations
 
-from diamant.broker.network.api import Answer, RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 _REFUSED = {
     "error_code": int(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
@@ -27,6 +26,6 @@ _REFUSED = {
 """The fields of all four responses; each has those that it knows."""
 
 
-def handle(key: int, context: RequestContext, _request: object) -> Answer:
-    """Refuse the request of API `key`."""
-    return encode_response_fields(key, context.api_version, _REFUSED)
+def answer(_context: RequestContext, _request: object) -> ResponseFields:
+    """Refuse the request."""
+    return _REFUSED

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.groups.delivery.share_delivery import LOCK_DURATION_MS
 from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH
 from diamant.broker.handlers.share.acknowledgements import acknowledged, failed, requested_session
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
-from diamant.protocol.wire.schemas import encode_response_fields
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields
 
 if TYPE_CHECKING:
     from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
@@ -25,22 +24,19 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.topics.topics import Topics
 
-KEY = 79
 
-
-def handle(
+def answer(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: ShareAcknowledgeRequest
-) -> Answer:
+) -> ResponseFields:
     """Acknowledge each partition separately."""
     delivery = groups.share.delivery
-    version = context.api_version
     asked = requested_session(context, request)
     try:
         groups.share.check_enabled()
         delivery.sessions.for_acknowledgement(asked)
     except REQUEST_ERRORS as error:
         code, message = failed(error)
-        return encode_response_fields(KEY, version, {"error_code": code, "error_message": message})
+        return {"error_code": code, "error_message": message}
     outcome = acknowledged(delivery, topics, context, asked, request)
     if asked.epoch == FINAL_EPOCH:
         delivery.end_session(asked.key)
@@ -54,8 +50,7 @@ def handle(
                 "current_leader": {"leader_id": -1, "leader_epoch": -1},
             }
         )
-    fields = {
+    return {
         "acquisition_lock_timeout_ms": delivery.value_of(asked.group_id, LOCK_DURATION_MS),
         "responses": [{"topic_id": topic_id, "partitions": found} for topic_id, found in responses.items()],
     }
-    return encode_response_fields(KEY, version, fields)

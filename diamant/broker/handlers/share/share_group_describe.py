@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.acl import ResourceType
 from diamant.broker.groups.coordinator.shard_order import in_described_order
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_fields
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 77
 
-
-def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGroupDescribeRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: ShareGroupDescribeRequest) -> ResponseFields:
     """Describe each group separately."""
     described = []
     group_ids = [str(group_id) for group_id in request.group_ids]
@@ -46,11 +43,8 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGrou
             if request.include_authorized_operations:
                 fields["authorized_operations"] = context.access.operations(ResourceType.GROUP, group_id)
         except REQUEST_ERRORS as error:
-            code, message = error_of(error)
-            fields = {
-                "group_id": group_id,
-                "error_code": code,
-                "error_message": None if code == ErrorCode.INVALID_GROUP_ID else message,
-            }
+            fields = {"group_id": group_id, **error_fields(error)}
+            if fields["error_code"] == ErrorCode.INVALID_GROUP_ID:
+                fields["error_message"] = None
         described.append(fields)
-    return encode_response_fields(KEY, context.api_version, {"groups": described})
+    return {"groups": described}

@@ -11,20 +11,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.groups.membership.share_service import ShareHeartbeat
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, client_host, error_of
+from diamant.broker.network.api import (
+    REQUEST_ERRORS,
+    RequestContext,
+    Response,
+    ResponseFields,
+    client_host,
+    error_fields,
+)
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-KEY = 76
 
-
-def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Answer:
+def answer(groups: GroupCoordinator, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Response:
     """Answer at once, or once the state topic exists."""
     names = request.subscribed_topic_names
     heartbeat = ShareHeartbeat(
@@ -41,17 +45,15 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: ShareGrou
     return _answer(groups, context, heartbeat)
 
 
-async def _with_topic(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> bytes:
+async def _with_topic(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> ResponseFields:
     await groups.share.delivery.state.topic.ensure()
     return _answer(groups, context, heartbeat)
 
 
-def _answer(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> bytes:
+def _answer(groups: GroupCoordinator, context: RequestContext, heartbeat: ShareHeartbeat) -> ResponseFields:
     try:
         for name in () if context.access.is_open else heartbeat.topic_names or ():
             check(context.access, permissions.DESCRIBE_TOPIC, name)
-        fields = groups.share.heartbeat(heartbeat)
+        return groups.share.heartbeat(heartbeat)
     except REQUEST_ERRORS as error:
-        code, message = error_of(error)
-        fields = {"error_code": code, "error_message": message}
-    return encode_response_fields(KEY, context.api_version, fields)
+        return error_fields(error)

@@ -12,34 +12,27 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.broker.security.authorization.access import Access, check
+from diamant.broker.security.authorization.access import check
 from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
 
     from diamant.broker.node.lazy import Lazy
-    from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
     from diamant.broker.topics.topics import Topics
 
-KEY = 37
 FIRST_STRICT = 3
 
 
-def handle(quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest) -> Answer:
-    """Grow topics. Always a coroutine, as the metadata log has to be synced."""
+async def answer(
+    quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest
+) -> ResponseFields:
+    """Grow topics."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
-    return _create(topics, context.access, context.api_version, request, charge)
-
-
-async def _create(
-    topics: Topics, access: Access, version: int, request: CreatePartitionsRequest, charge: MutationCharge
-) -> bytes:
     counts = Counter(str(topic.name) for topic in request.topics)
     await topics.settled(counts)
     results: dict[str, tuple[int, str | None]] = {}
@@ -48,7 +41,7 @@ async def _create(
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            check(access, permissions.ALTER_TOPIC, name)
+            check(context.access, permissions.ALTER_TOPIC, name)
             assignments = (
                 None
                 if topic.assignments is None
@@ -61,14 +54,9 @@ async def _create(
             results[name] = (0, None)
         except REQUEST_ERRORS as error:
             results[name] = error_of(error)
-    return encode_response_fields(
-        KEY,
-        version,
-        {
-            "throttle_time_ms": charge.throttle_time_ms(),
-            "results": [
-                {"name": name, "error_code": code, "error_message": message}
-                for name, (code, message) in results.items()
-            ],
-        },
-    )
+    return {
+        "throttle_time_ms": charge.throttle_time_ms(),
+        "results": [
+            {"name": name, "error_code": code, "error_message": message} for name, (code, message) in results.items()
+        ],
+    }

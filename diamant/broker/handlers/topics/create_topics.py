@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 from diamant.broker.config.topic_values import describe_topic_configs
 from diamant.broker.config.virtual_topic_table import COMPACT, ROWS, refuse_command
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
 from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7.request import CreateTopicsRequest
@@ -35,19 +34,15 @@ if TYPE_CHECKING:
     from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
 
-KEY = 19
 FIRST_STRICT = 6
 
 
-def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: CreateTopicsRequest) -> Answer:
-    """Create topics. Always a coroutine, as the metadata log has to be synced."""
+async def answer(
+    quotas: Lazy[Quotas], node: Node, context: RequestContext, request: CreateTopicsRequest
+) -> ResponseFields:
+    """Create topics."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
-    return _create(node, context.access, context.api_version, request, charge)
-
-
-async def _create(
-    node: Node, access: Access, version: int, request: CreateTopicsRequest, charge: MutationCharge
-) -> bytes:
+    access = context.access
     counts = Counter(str(topic.name) for topic in request.topics)
     accepted: dict[str, NewTopic] = {}
     errors: dict[str, tuple[int, str | None]] = {}
@@ -68,14 +63,10 @@ async def _create(
             await create_topics(node.topics, list(accepted.values()))
         except REQUEST_ERRORS as error:
             errors.update(dict.fromkeys(accepted, error_of(error)))
-    return encode_response_fields(
-        KEY,
-        version,
-        {
-            "throttle_time_ms": charge.throttle_time_ms(),
-            "topics": [_entry(node, access, name, accepted.get(name), errors.get(name)) for name in counts],
-        },
-    )
+    return {
+        "throttle_time_ms": charge.throttle_time_ms(),
+        "topics": [_entry(node, access, name, accepted.get(name), errors.get(name)) for name in counts],
+    }
 
 
 def _check(node: Node, topic: Any) -> NewTopic:

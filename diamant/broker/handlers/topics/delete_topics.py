@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 
 from diamant.broker.handlers.topics.mutation_charge import charge_of
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as OldRequest
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
-    from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
 
-KEY = 20
 FIRST_WITH_TOPIC_ID = 6
 FIRST_WITH_DISABLED = 3
 DENIED = "Topic authorization failed."
@@ -44,15 +41,12 @@ class _Wanted(NamedTuple):
     topic_id: UUID | None
 
 
-def handle(quotas: Lazy[Quotas], node: Node, context: RequestContext, request: DeleteTopicsRequest) -> Answer:
-    """Delete topics. Always a coroutine, as the metadata log has to be synced."""
+async def answer(
+    quotas: Lazy[Quotas], node: Node, context: RequestContext, request: DeleteTopicsRequest
+) -> ResponseFields:
+    """Delete topics."""
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
-    return _delete(node, context.access, context.api_version, request, charge)
-
-
-async def _delete(
-    node: Node, access: Access, version: int, request: DeleteTopicsRequest, charge: MutationCharge
-) -> bytes:
+    version = context.api_version
     if version >= FIRST_WITH_TOPIC_ID:
         wanted = [_Wanted(None if topic.name is None else str(topic.name), topic.topic_id) for topic in request.topics]
     else:
@@ -62,7 +56,7 @@ async def _delete(
     known: dict[_Wanted, _Wanted] = {}
     errors: dict[_Wanted, tuple[int, str | None]] = {}
     doomed: dict[str, _Wanted] = {}
-    names = _Names(access)
+    names = _Names(context.access)
     for entry in counts:
         try:
             if counts[entry] > 1:
@@ -90,7 +84,7 @@ async def _delete(
         shown = known.get(entry) or names.told.get(entry, entry)
         code, message = errors.get(entry, (0, None))
         responses.append({"name": shown.name, "topic_id": shown.topic_id, "error_code": code, "error_message": message})
-    return encode_response_fields(KEY, version, {"throttle_time_ms": charge.throttle_time_ms(), "responses": responses})
+    return {"throttle_time_ms": charge.throttle_time_ms(), "responses": responses}
 
 
 def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str, UUID]:

@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diamant.broker.brokers.membership import paced
-from diamant.broker.network.api import RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import NO_LEADER
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
     from diamant.storage.kraft.image import PartitionImage, TopicImage
 
-KEY = 43
 PREFERRED, UNCLEAN = 0, 1
 NOT_NEEDED = "Leader election not needed for topic partition."
 
 
-async def handle(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> bytes:
+async def answer(topics: Topics, context: RequestContext, request: ElectLeadersRequest) -> ResponseFields:
     """Answer for every partition."""
     kind = getattr(request, "election_type", PREFERRED)
     is_known = kind in (PREFERRED, UNCLEAN)
@@ -50,8 +48,7 @@ async def handle(topics: Topics, context: RequestContext, request: ElectLeadersR
         await topics.sync()
     code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
     answered = [{"topic": name, "partition_result": found} for name, found in results]
-    fields = {"error_code": int(code), "replica_election_results": answered}
-    return encode_response_fields(KEY, context.api_version, fields)
+    return {"error_code": int(code), "replica_election_results": answered}
 
 
 def _hold_election(

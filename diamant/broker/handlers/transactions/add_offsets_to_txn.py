@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
@@ -22,16 +21,15 @@ if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
-KEY = 25
 FIRST_WITH_PRODUCER_FENCED = 2
 
 
-def handle(
+def answer(
     groups: GroupCoordinator,
     transactions: TransactionCoordinator,
     context: RequestContext,
     request: AddOffsetsToTxnRequest,
-) -> Answer:
+) -> ResponseFields:
     """Add the partition of the group."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
@@ -49,4 +47,4 @@ def handle(
         code = error_of(error)[0]
         if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
             code = int(ErrorCode.INVALID_PRODUCER_EPOCH)
-    return encode_response_fields(KEY, version, {"error_code": code})
+    return {"error_code": code}

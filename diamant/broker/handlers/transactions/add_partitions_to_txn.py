@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import OPEN, Access, allowed_names
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v3.request import AddPartitionsToTxnRequest as OldRequest
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
-KEY = 24
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_BATCHED = 4
 TV2 = 2
 
 
-def handle(
+def answer(
     transactions: TransactionCoordinator, topics: Topics, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> Answer:
+) -> ResponseFields:
     """Add or verify; every partition of the request gets a code."""
     version = context.api_version
     if version >= FIRST_BATCHED:
@@ -53,7 +51,7 @@ def handle(
             }
             for txn in request.transactions
         ]
-        return encode_response_fields(KEY, version, {"error_code": 0, "results_by_transaction": results})
+        return {"error_code": 0, "results_by_transaction": results}
     old = cast("OldRequest", request)
     producer = (old.v3_and_below_producer_id, old.v3_and_below_producer_epoch)
     answered = _results(
@@ -65,7 +63,7 @@ def handle(
         old.v3_and_below_topics,
         context.access,
     )
-    return encode_response_fields(KEY, version, {"results_by_topic_v3_and_below": answered})
+    return {"results_by_topic_v3_and_below": answered}
 
 
 def _results(

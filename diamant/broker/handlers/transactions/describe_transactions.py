@@ -9,26 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
-KEY = 65
 
-
-def handle(
+def answer(
     transactions: TransactionCoordinator, context: RequestContext, request: DescribeTransactionsRequest
-) -> Answer:
+) -> ResponseFields:
     """Describe each id."""
     states = [_describe(transactions, context, transactional_id) for transactional_id in request.transactional_ids]
-    return encode_response_fields(KEY, context.api_version, {"transaction_states": states})
+    return {"transaction_states": states}
 
 
 def _describe(

@@ -13,21 +13,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, Response, ResponseFields, error_of
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.end_txn.v5.request import EndTxnRequest
 
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
-KEY = 26
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_TV2 = 5
 
 
-def handle(transactions: TransactionCoordinator, context: RequestContext, request: EndTxnRequest) -> Answer:
+def answer(transactions: TransactionCoordinator, context: RequestContext, request: EndTxnRequest) -> Response:
     """End the transaction. A coroutine only if a new block of producer ids has to be recorded first."""
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
@@ -40,19 +38,17 @@ def handle(transactions: TransactionCoordinator, context: RequestContext, reques
         client_version=2 if version >= FIRST_TV2 else 0,
     )
 
-    def answer(new_producer_id: int | None) -> bytes:
+    def end(new_producer_id: int | None) -> ResponseFields:
         try:
-            return _encode(version, ErrorCode.NONE, *step(new_producer_id=new_producer_id))
+            return _fields(ErrorCode.NONE, *step(new_producer_id=new_producer_id))
         except REQUEST_ERRORS as error:
             code = error_of(error)[0]
             if code == ErrorCode.PRODUCER_FENCED and version < FIRST_WITH_PRODUCER_FENCED:
                 code = ErrorCode.INVALID_PRODUCER_EPOCH
-            return _encode(version, code)
+            return _fields(code)
 
-    return transactions.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    return transactions.with_producer_id(end, lambda: _fields(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
-def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:
-    return encode_response_fields(
-        KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
-    )
+def _fields(code: int, producer_id: int = -1, producer_epoch: int = -1) -> ResponseFields:
+    return {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}

@@ -14,10 +14,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, Response, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
@@ -26,38 +25,37 @@ if TYPE_CHECKING:
     from diamant.broker.node.producer_ids import ProducerIds
     from diamant.broker.transactions.coordinator import TransactionCoordinator
 
-KEY = 22
 FIRST_WITH_PRODUCER_FENCED = 4
 NO_PRODUCER = (-1, -1)
 
 
-def handle(
+def answer(
     transactions: Lazy[TransactionCoordinator],
     producer_ids: ProducerIds,
     context: RequestContext,
     request: InitProducerIdRequest,
-) -> Answer:
+) -> Response:
     """Return a producer id. A coroutine only if a new block of ids has to be recorded first."""
     version, access = context.api_version, context.access
     is_transactional = request.transactional_id is not None
     if not is_transactional and not (
         access.allows(permissions.IDEMPOTENT_WRITE, is_asked=False) or access.allows_any(permissions.WRITE_TOPIC)
     ):
-        return _encode(version, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return _fields(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     expected = (getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1))
     if expected != NO_PRODUCER and -1 in expected:
-        return _encode(version, ErrorCode.INVALID_REQUEST)
+        return _fields(ErrorCode.INVALID_REQUEST)
     if is_transactional:
         return _transactional(transactions(), version, request, None if expected == NO_PRODUCER else expected)
     return producer_ids.give(
-        lambda producer_id: _encode(version, ErrorCode.NONE, producer_id, 0),
-        lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        lambda producer_id: _fields(ErrorCode.NONE, producer_id, 0),
+        lambda: _fields(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     )
 
 
 def _transactional(
     transactions: TransactionCoordinator, version: int, request: InitProducerIdRequest, expected: tuple[int, int] | None
-) -> Answer:
+) -> Response:
     from diamant.broker.transactions.transaction import ProducerIdAndEpoch
 
     step = partial(
@@ -67,13 +65,13 @@ def _transactional(
         None if expected is None else ProducerIdAndEpoch(*expected),
     )
 
-    def answer(new_producer_id: int | None) -> bytes:
+    def initialize(new_producer_id: int | None) -> ResponseFields:
         try:
-            return _encode(version, ErrorCode.NONE, *step(new_producer_id))
+            return _fields(ErrorCode.NONE, *step(new_producer_id))
         except REQUEST_ERRORS as error:
-            return _encode(version, _known_code(version, error_of(error)[0]))
+            return _fields(_known_code(version, error_of(error)[0]))
 
-    return transactions.with_producer_id(answer, lambda: _encode(version, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+    return transactions.with_producer_id(initialize, lambda: _fields(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 
 def _known_code(version: int, code: int) -> int:
@@ -82,7 +80,5 @@ def _known_code(version: int, code: int) -> int:
     return code
 
 
-def _encode(version: int, code: int, producer_id: int = -1, producer_epoch: int = -1) -> bytes:
-    return encode_response_fields(
-        KEY, version, {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}
-    )
+def _fields(code: int, producer_id: int = -1, producer_epoch: int = -1) -> ResponseFields:
+    return {"error_code": int(code), "producer_id": producer_id, "producer_epoch": producer_epoch}

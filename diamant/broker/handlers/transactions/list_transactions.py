@@ -13,9 +13,8 @@ import asyncio
 import re
 from typing import TYPE_CHECKING
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, Response, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
@@ -25,27 +24,25 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.transaction import Transaction
     from diamant.storage.env.clocks import Clock
 
-KEY = 66
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _SUBSTITUTE = "\x1a"
 
 
-def handle(
+def answer(
     transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: ListTransactionsRequest
-) -> Answer:
+) -> Response:
     """List the ids that match the filters. A coroutine if there is a pattern, which is matched in a thread."""
-    version = context.api_version
     try:
         matching, unknown = _filtered(transactions, context, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
         if text:
             from diamant.broker.groups.decisions.topic_patterns import TopicPattern
 
-            return _matching(version, TopicPattern(text), matching, unknown)
+            return _matching(TopicPattern(text), matching, unknown)
     except REQUEST_ERRORS as error:
-        return _refused(version, error)
-    return _encode(version, matching, unknown)
+        return {"error_code": error_of(error)[0]}
+    return _fields(matching, unknown)
 
 
 def _filtered(
@@ -71,21 +68,17 @@ def _filtered(
     return matching, unknown
 
 
-async def _matching(version: int, pattern: TopicPattern, transactions: list[Transaction], unknown: list[str]) -> bytes:
+async def _matching(pattern: TopicPattern, transactions: list[Transaction], unknown: list[str]) -> ResponseFields:
     def match() -> list[Transaction]:
         return [txn for txn in transactions if pattern.matches(_BEYOND_ASCII.sub(_SUBSTITUTE, txn.transactional_id))]
 
     try:
-        return _encode(version, await asyncio.to_thread(match), unknown)
+        return _fields(await asyncio.to_thread(match), unknown)
     except REQUEST_ERRORS as error:
-        return _refused(version, error)
+        return {"error_code": error_of(error)[0]}
 
 
-def _refused(version: int, error: Exception) -> bytes:
-    return encode_response_fields(KEY, version, {"error_code": error_of(error)[0]})
-
-
-def _encode(version: int, transactions: list[Transaction], unknown: list[str]) -> bytes:
+def _fields(transactions: list[Transaction], unknown: list[str]) -> ResponseFields:
     states = [
         {
             "transactional_id": txn.transactional_id,
@@ -94,5 +87,4 @@ def _encode(version: int, transactions: list[Transaction], unknown: list[str]) -
         }
         for txn in transactions
     ]
-    fields = {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}
-    return encode_response_fields(KEY, version, fields)
+    return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}

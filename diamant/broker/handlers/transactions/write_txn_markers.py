@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.broker.topics.leader_check import check_leader
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
 
-KEY = 27
 TV2 = 2
 
 
-def handle(
+def answer(
     groups: Lazy[GroupCoordinator], node: Node, context: RequestContext, request: WriteTxnMarkersRequest
-) -> Answer:
+) -> ResponseFields:
     """Append a marker to each named partition."""
     markers = [
         {
@@ -52,7 +50,7 @@ def handle(
         }
         for marker in request.markers
     ]
-    return encode_response_fields(KEY, context.api_version, {"markers": markers})
+    return {"markers": markers}
 
 
 def _write(

@@ -107,8 +107,8 @@ Steps: TypeAlias = "Generator[Subject, ScanReport, None]"
 """Yields the subject that a scan of everything has to look for, if one is needed, and takes the report."""
 
 _CLAIMING = (
-    states.VALUES_GONE, states.KEY_GONE, states.RECORDS_GONE, states.FIELDS_BLANKED, states.NOTHING_MATCHED, UNREADABLE, KEY_UNREADABLE, states.FORGOTTEN,
-    states.FORGOTTEN_BUT_KEPT,
+    states.VALUES_GONE, states.KEY_GONE, states.RECORDS_GONE, states.FIELDS_BLANKED, states.NOTHING_MATCHED, UNREADABLE,
+    KEY_UNREADABLE, states.FORGOTTEN, states.FORGOTTEN_BUT_KEPT,
 )  # fmt: skip
 """States of certificates that make a claim about every partition."""
 

@@ -1,12 +1,4 @@
-"""AlterUserScramCredentials (key 51), version 0: set and remove the SCRAM credentials of users.
-
-Behaviour: passwords are never sent: clients send salt and salted password. From them the broker computes the data to check a
-login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may appear once in a request.
-Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
-on it with UNKNOWN_SERVER_ERROR.
-
-Source: ScramControlManager (KIP-554).
-"""
+"""The SCRAM credentials of users (KIP-554): described, set and removed."""
 
 from __future__ import annotations
 
@@ -15,10 +7,9 @@ import hmac
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields, error_of
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import MetadataRecord, RemoveUserScramCredentialRecord, UserScramCredentialRecord
-from diamant.protocol.wire.schemas import encode_response_fields
 from diamant.storage.kraft.metadata_text import check_text
 
 if TYPE_CHECKING:
@@ -27,10 +18,45 @@ if TYPE_CHECKING:
         ScramCredentialDeletion,
         ScramCredentialUpsertion,
     )
+    from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
     from diamant.broker.node.node import Node
+    from diamant.storage.kraft.metadata_log import MetadataLog
 
-KEY = 51
+
+def describe(
+    metadata: MetadataLog, context: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> ResponseFields:
+    """DescribeUserScramCredentials (key 50), version 0: the users with SCRAM credentials, and their iteration counts.
+
+    Behaviour: an empty list of users means all. Answers contain neither salts nor keys.
+
+    Source: ScramImage.describe (KIP-554).
+    """
+    known: dict[str, list[dict[str, int]]] = {}
+    for (mechanism, user), credential in sorted(metadata.image.scram_credentials.items()):
+        known.setdefault(user, []).append({"mechanism": mechanism, "iterations": credential.iterations})
+    counts = Counter(str(user.name) for user in request.users or ())
+    results = [_result(user, counts[user] > 1, known.get(user)) for user in counts or known]
+    return {"error_code": 0, "error_message": "", "results": results}
+
+
+def _result(user: str, is_duplicate: bool, infos: list[dict[str, int]] | None) -> dict[str, object]:
+    code, message = ErrorCode.NONE, ""
+    if is_duplicate:
+        code = ErrorCode.DUPLICATE_RESOURCE
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+    elif infos is None:
+        code = ErrorCode.RESOURCE_NOT_FOUND
+        message = f"Attempt to describe a user credential that does not exist: {user}"
+    return {
+        "user": user,
+        "error_code": int(code),
+        "error_message": message,
+        "credential_infos": infos if code is ErrorCode.NONE else [],
+    }
+
+
 HASHES = {1: "sha256", 2: "sha512"}
 """Hashes of SCRAM-SHA-256 and SCRAM-SHA-512, by number (`ScramMechanism`)."""
 
@@ -38,12 +64,16 @@ MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16_384
 
 
-def handle(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Answer:
-    """Change credentials. Always a coroutine, as the metadata log has to be synced."""
-    return _alter(node, context.api_version, request)
+async def alter(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> ResponseFields:
+    """AlterUserScramCredentials (key 51), version 0: set and remove the SCRAM credentials of users.
 
+    Behaviour: passwords are never sent: clients send salt and salted password. From them the broker computes the data to check a
+    login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may appear once in a request.
+    Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
+    on it with UNKNOWN_SERVER_ERROR.
 
-async def _alter(node: Node, version: int, request: AlterUserScramCredentialsRequest) -> bytes:
+    Source: ScramControlManager (KIP-554).
+    """
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     counts = Counter(str(change.name) for change in changes)
     results: dict[str, tuple[int, str | None]] = {}
@@ -68,12 +98,11 @@ async def _alter(node: Node, version: int, request: AlterUserScramCredentialsReq
             await node.topics.sync()
         except REQUEST_ERRORS as error:
             results.update(dict.fromkeys(changed, error_of(error)))
-    fields = {
+    return {
         "results": [
             {"user": user, "error_code": code, "error_message": message} for user, (code, message) in results.items()
         ]
     }
-    return encode_response_fields(KEY, version, fields)
 
 
 def _check_user(user: str, mechanism: int) -> None:

@@ -1,13 +1,4 @@
-"""AlterPartitionReassignments (key 45), versions 0 to 1: replace the replicas of partitions.
-
-Behaviour: on one broker, this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
-`diamant.replication.factor.max` allows it. With several, a reassignment is complete at once, as all brokers share one log.
-There is never a reassignment to cancel.
-Versions: 1 may forbid a change of the replication factor (KIP-860).
-Deviations: none known on one broker; of several, see above.
-
-Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).
-"""
+"""Reassignments of partitions to brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -15,39 +6,45 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.brokers.membership import paced
-from diamant.broker.network.api import RequestContext
+from diamant.broker.network.api import RequestContext, ResponseFields
 from diamant.broker.topics.creation_checks import check_replicas
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.wire.schemas import encode_response_fields
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1.request import AlterPartitionReassignmentsRequest
+    from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
     from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.topics.topics import Topics
 
-KEY = 45
 
+async def alter(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> ResponseFields:
+    """AlterPartitionReassignments (key 45), versions 0 to 1: replace the replicas of partitions.
 
-async def handle(topics: Topics, context: RequestContext, request: AlterPartitionReassignmentsRequest) -> bytes:
-    """Answer for every partition."""
+    Behaviour: on one broker, this node is accepted as a target, without effect; any other is INVALID_REPLICA_ASSIGNMENT, unless
+    `diamant.replication.factor.max` allows it. With several, a reassignment is complete at once, as all brokers share one log.
+    There is never a reassignment to cancel.
+    Versions: 1 may forbid a change of the replication factor (KIP-860).
+    Deviations: none known on one broker; of several, see above.
+
+    Source: ReplicationControlManager.alterPartitionReassignments (KIP-455).
+    """
     may_change = getattr(request, "allow_replication_factor_change", True)
     answered: list[tuple[str, list[dict[str, object]]]] = [(str(topic.name), []) for topic in request.topics]
     every = zip(answered, request.topics, strict=True)
     async for (name, found), one in paced((result, one) for result, topic in every for one in topic.partitions):
-        found.append(_answer(topics, name, one, may_change))
+        found.append(_altered(topics, name, one, may_change))
     if topics.brokers is not None:
         await topics.sync()
-    fields = {
+    return {
         "allow_replication_factor_change": may_change,
         "error_code": 0,
         "error_message": None if request.topics else "",
         "responses": [{"name": name, "partitions": found} for name, found in answered],
     }
-    return encode_response_fields(KEY, context.api_version, fields)
 
 
-def _answer(topics: Topics, name: str, partition: Any, may_change_factor: bool) -> dict[str, object]:
+def _altered(topics: Topics, name: str, partition: Any, may_change_factor: bool) -> dict[str, object]:
     code, message = 0, None
     try:
         _check(topics, name, int(partition.partition_index), partition.replicas)
@@ -77,3 +74,11 @@ def _check(topics: Topics, name: str, index: int, replicas: Any) -> None:
     if replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     check_replicas(topics, [int(broker_id) for broker_id in replicas])
+
+
+def list_all(context: RequestContext, request: ListPartitionReassignmentsRequest) -> ResponseFields:
+    """ListPartitionReassignments (key 46), version 0: always empty, as there is one broker.
+
+    Source: ReplicationControlManager.listPartitionReassignments (KIP-455).
+    """
+    return {"error_code": 0, "error_message": None, "topics": []}

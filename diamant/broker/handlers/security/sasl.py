@@ -1,0 +1,48 @@
+"""The two requests by which a client authenticates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diamant.broker.network.api import RequestContext, ResponseFields
+from diamant.broker.security.sasl.session import ALREADY_AUTHENTICATED
+from diamant.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
+    from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
+
+
+def handshake(context: RequestContext, request: SaslHandshakeRequest) -> ResponseFields:
+    """SaslHandshake (key 17), versions 0 and 1: select a mechanism.
+
+    Behaviour: the answer lists the mechanisms of the listener, also when it refuses one (UNSUPPORTED_SASL_MECHANISM; the
+    connection is then closed). After version 0 tokens have no header, after version 1 they are in SaslAuthenticate.
+    ILLEGAL_SASL_STATE without a list on listeners without SASL, and after authentication unless the session expires (then it
+    begins re-authentication).
+
+    Source: SaslServerAuthenticator.handleHandshakeRequest, KafkaApis.handleSaslHandshakeRequest.
+    """
+    session = context.connection.sasl
+    code, mechanisms = ErrorCode.ILLEGAL_SASL_STATE, list[str]()
+    if session is not None:
+        code, mechanisms = session.handshake(context.api_version, str(request.mechanism))
+    return {"error_code": int(code), "mechanisms": mechanisms}
+
+
+def authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> ResponseFields:
+    """SaslAuthenticate (key 36), versions 0 to 2: a token of the mechanism selected by SaslHandshake, and the broker's token.
+
+    Behaviour: a failure is answered SASL_AUTHENTICATION_FAILED after a delay, with a text that reveals nothing about users; then
+    the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
+
+    Source: SaslServerAuthenticator.handleSaslToken, KafkaApis.handleSaslAuthenticateRequest.
+    """
+    session = context.connection.sasl
+    reply = ALREADY_AUTHENTICATED if session is None else session.authenticate(bytes(request.auth_bytes))
+    return {
+        "error_code": int(reply.code),
+        "error_message": reply.message,
+        "auth_bytes": reply.token,
+        "session_lifetime_ms": reply.session_lifetime_ms,
+    }
