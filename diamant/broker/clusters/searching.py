@@ -1,5 +1,9 @@
 """Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
 
+What a response holds is searched where it was received, while the sockets take the next ones. The bound is a bare fetch loop: the
+same stretches with as many requests in flight on one connection, of whose responses only the offsets in the headers of batches
+are looked at. A search for one key reaches 0.8 of its speed.
+
 Each read also searches a copy of its first batches, behind records that were planted in it. A search that misses one may be
 faulty, so that read does not count as clean.
 """
@@ -19,33 +23,16 @@ from diamant.cleaner.evidence.search.needles import KEY, Needle, Needles, Sample
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.evidence.search.search_engine import SearchEngine
+from diamant.cleaner.segments.row_reader import BatchesInMemory
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader, Record
 
 PLANTED_BYTES = 64 * 1024
 """Of the first response, the whole batches up to here are searched again behind planted records; at least one."""
+SAMPLE_BYTES = 256 * 1024
+"""Enough of the first response to tell which bytes of the key are rare."""
 MAX_LISTED = 1000
 """The records of the key, and those with its bytes, that are kept of one replica."""
-
-
-class _Received:
-    """A response's batches as a file in memory."""
-
-    def __init__(self, path: str, data: memoryview) -> None:
-        self.path = path
-        self._data = data
-
-    def pread(self, count: int, position: int) -> bytes:
-        return bytes(self._data[position : position + count])
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def fileno(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -97,12 +84,11 @@ class KeySearch:
 
         def take(one: Stretch, data: memoryview) -> None:
             if not self._sample.size and len(data):
-                self._sample.add(data)
+                self._sample.add(data[:SAMPLE_BYTES])
                 self.subject.needles.add(KEY, self.key, self._sample)
             self.bytes += len(data)
             found = finds[id(one)]
-            file = _Received(one.name, data)
-            self._engine.search(found.search, file, len(data))  # type: ignore[arg-type]
+            self._engine.search(found.search, BatchesInMemory(one.name, data), len(data))
             if has_planted and not found.planted:
                 self._plant(found, data)
 
@@ -137,8 +123,8 @@ class KeySearch:
         file = next(file for file, what, _ in known.expected if what == VALUE and file.endswith(".log"))
         expected = {place for place in known.expected if place[0] == file}
         search = FileSearch(self.subject.with_known(known), known.topic, 0, file)
-        copy = _Received(file, memoryview(known.files[file] + bytes(data[:end])))
-        self._engine.search(search, copy, copy.size())  # type: ignore[arg-type]
+        copy = BatchesInMemory(file, memoryview(known.files[file] + bytes(data[:end])))
+        self._engine.search(search, copy, copy.size())
         seen = {(one.file, one.what, one.digest) for one in search.found.findings}
         found.planted, found.planted_found = len(expected), len(expected & seen)
 

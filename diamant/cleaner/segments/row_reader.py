@@ -30,7 +30,7 @@ class Rows:
     size: int
     """Bytes of the whole batches."""
     data: memoryview
-    """The reader's buffer."""
+    """The reader's buffer, or a view of batches in memory."""
     rows: memoryview[int]
     """int64[FIELDS, n], see `kernels.constants.fields`; positions count from the start of `data`."""
     count: int
@@ -80,6 +80,28 @@ class Rows:
         self.rows[PAYLOAD_START, row], self.rows[PAYLOAD_END, row] = place
 
 
+class BatchesInMemory:
+    """Batches that are in memory already, as a file: chunks are views of them, not copies."""
+
+    def __init__(self, path: str, data: memoryview) -> None:
+        self.path = path
+        self.data = data
+
+    def pread(self, count: int, position: int) -> bytes:
+        """As of a file."""
+        return bytes(self.data[position : position + count])
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return len(self.data)
+
+    def fileno(self) -> None:
+        """Return None: there is no descriptor."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class ChunkReader:
     """Memory: the buffer of `read_bytes` or one larger batch, and 200 bytes for each batch (of at least 61 bytes) in it."""
 
@@ -107,7 +129,11 @@ class ChunkReader:
         return self._read(file, position, numbers("B", size))
 
     def _read(self, file: ReadableFile, position: int, data: memoryview) -> Rows:
-        size = _read_into(file, position, data)
+        if isinstance(file, BatchesInMemory):
+            data = file.data[position : position + len(data)]
+            size = len(data)
+        else:
+            size = _read_into(file, position, data)
         fault, count, used, together = read_headers(data, 0, size, self._rows)
         return Rows(file.path, position, used, data, self._rows, count, together, fault)
 

@@ -19,6 +19,7 @@ from diamant.cleaner.engines.parsed_chunks import parse
 from diamant.cleaner.evidence.search.record_search import BatchBytes, search_plain
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
+from diamant.cleaner.segments.row_reader import BatchesInMemory, ChunkReader
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.segments.small_payloads import SmallPayloads
 from diamant.cleaner.segments.sound_rows import PieceReader, SoundRows
@@ -96,6 +97,18 @@ def rows(file: File, seen: Seen) -> None:
             seen.add(batch.position, batch.header)
 
 
+def memory(file: File, seen: Seen) -> None:
+    """The reader of what brokers have sent, which copies nothing."""
+    data = memoryview(file.pread(file.size(), 0))
+    for chunk in ChunkReader(SMALL).chunks(BatchesInMemory(PATH, data), 0, len(data)):
+        assert chunk.data.obj is data.obj
+        try:
+            for position, header in iter_headers(chunk.data[: chunk.size]):
+                seen.add(chunk.position + position, header)
+        except CorruptBatch as error:
+            raise CorruptLog(PATH, chunk.position + error.position, error.reason) from error
+
+
 def tool(file: File, seen: Seen) -> None:
     """The reader of the tools, which reports each byte once as progress."""
     told: list[int] = []
@@ -157,12 +170,12 @@ def search(file: File, seen: Seen) -> None:
 
 
 READERS: dict[str, Callable[[File, Seen], None]] = {
-    reader.__name__: reader for reader in (running_log, chunks, singles, rows, tool, pieces, search)
+    reader.__name__: reader for reader in (running_log, chunks, singles, rows, memory, tool, pieces, search)
 }
 STOP_AT_A_TORN_END = {"running_log"}
 TOOLS = {"tool", "pieces"}
 LOOK_AT_CHECKSUMS = {"tool", "pieces", "search"}
-COME_IN_CHUNKS = {"chunks", "singles", "rows"}
+COME_IN_CHUNKS = {"chunks", "singles", "rows", "memory"}
 """What is sound before the damage they yield as far as its chunk was over."""
 
 

@@ -28,7 +28,7 @@ from diamant.kernels.search import search_rows
 from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.protocol.batches.header import CURRENT_MAGIC, HEADER_SIZE
 from diamant.protocol.errors import CorruptBatch
-from diamant.storage.env.env import File
+from diamant.storage.env.env import ReadableFile
 from diamant.storage.errors import CorruptLog
 
 
@@ -39,7 +39,7 @@ class CompiledSearch:
         self._reader = ChunkReader()
         self._unpacker = Unpacker()
 
-    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+    def search(self, search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
         """Search a file of batches from byte `position`, where one begins, up to `end`."""
         by_subject = [one.subject.walked_keys(search.topic) for one in search.parts]
         is_judging = None in by_subject

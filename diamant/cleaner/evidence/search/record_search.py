@@ -51,7 +51,7 @@ from diamant.protocol.batches.header import (
 )
 from diamant.protocol.batches.legacy import parse_entry, parse_legacy_header
 from diamant.protocol.errors import CorruptBatch
-from diamant.storage.env.env import File
+from diamant.storage.env.env import ReadableFile
 
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.search.known_positives import KnownPositives
@@ -368,7 +368,7 @@ class FileSearch:
 
     # -- bytes ---------------------------------------------------------------------------------------------------------
 
-    def search_raw(self, file: File, position: int, end: int) -> None:
+    def search_raw(self, file: ReadableFile, position: int, end: int) -> None:
         """Search a range of the file as plain bytes."""
         needles = self.subject.needles
         while position < end:
@@ -436,14 +436,14 @@ def _payload(batch: BatchBytes, *, may_skip: bool) -> bytes:
 # -- the plain search --------------------------------------------------------------------------------------------------
 
 
-def search_plain(search: FileSearch, file: File, end: int, position: int = 0) -> None:
+def search_plain(search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
     """Search a file of batches from byte `position`, the beginning of a batch, up to `end`."""
     for batch in _batches(search, file, position, end):
         search.follow(batch.position, batch.header)
         search.look_at(batch)
 
 
-def _batches(search: FileSearch, file: File, position: int, end: int) -> Iterator[BatchBytes]:
+def _batches(search: FileSearch, file: ReadableFile, position: int, end: int) -> Iterator[BatchBytes]:
     buffer, start = b"", position
     while position < end:
         at = position - start
@@ -493,7 +493,7 @@ def _unsound(buffer: bytes, at: int, left: int) -> str:
     return ""
 
 
-def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> int:
+def hole_bytes(file: ReadableFile, position: int, end: int, step: int, window: int) -> int:
     """Return how many bytes to skip from `position`, in steps, so that each window of `window` bytes lies in a hole.
 
     A hole holds only zeros, so no needle is in it. Reading terabytes of zeros would take days.
@@ -509,7 +509,7 @@ def hole_bytes(file: File, position: int, end: int, step: int, window: int) -> i
     return end - position if data >= end else max(0, data - position - window + step) // step * step
 
 
-def file_size(file: File) -> int:
+def file_size(file: ReadableFile) -> int:
     """Return the current size of a file."""
     fd = file.fileno()
     return file.size() if fd is None else os.fstat(fd).st_size

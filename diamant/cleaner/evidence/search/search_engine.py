@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from diamant.cleaner.evidence.search.record_search import FileSearch, search_plain
 from diamant.kernels import ARE_COMPILED
-from diamant.storage.env.env import File
+from diamant.storage.env.env import ReadableFile
 
 if TYPE_CHECKING:
     from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
@@ -28,7 +28,7 @@ class SearchEngine:
         """The search that read the files: `plain` or `compiled`. Batches with findings go from the compiled to the plain one."""
         return "compiled" if self.has_compiled else "plain"
 
-    def search(self, search: FileSearch, file: File, end: int, position: int = 0) -> None:
+    def search(self, search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
         """Search a file of batches from byte `position`, the beginning of a batch, up to `end`."""
         if self.is_compiled:
             self.has_compiled = True
