@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from diamant.broker.config.coordinator_table import CoordinatorSettings
 from diamant.broker.config.kafka_table import KAFKA_ONLY
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import (
@@ -27,6 +28,7 @@ from diamant.storage.config_key import (
     Value,
     any_of,
     at_least,
+    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -67,49 +69,30 @@ def _row(
     validator: Validator | None = None,
     synonym: str | None = None,
 ) -> ConfigKey:
-    """A configuration. Most have the broker's as `synonym`: group.share.session.timeout.ms for share.session.timeout.ms."""
+    """A configuration that the broker has none of, or one that only Kafka uses: `synonym`, or the name after `group.`."""
     is_of_broker = name not in _NO_SYNONYM and not name.startswith("errors.")
     synonyms = (synonym or f"group.{name}",) if is_of_broker else ()
     return ConfigKey(name, type_, default, documentation, validator, synonyms)
 
 
+_OF_COORDINATOR = {key.name: key for key in settings_of(CoordinatorSettings)}
+
+
+def _of_broker(name: str, documentation: str) -> ConfigKey:
+    """A configuration with the type, default and limits of the broker's: group.share.session.timeout.ms."""
+    key = _OF_COORDINATOR[f"group.{name}"]
+    return ConfigKey(name, key.type, key.default, documentation, key.validator, (key.name,))
+
+
 GROUP_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key
     for key in (
-        _row(
-            ASSIGNMENT_INTERVAL_MS,
-            _INT,
-            1_000,
-            "Shortest time between two target assignments of this consumer group.",
-            at_least(0),
-            "group.consumer.assignment.interval.ms",
-        ),
-        _row(
-            HEARTBEAT_INTERVAL_MS,
-            _INT,
-            5_000,
-            "Interval of the heartbeats of this consumer group's members.",
-            at_least(1),
-            "group.consumer.heartbeat.interval.ms",
-        ),
-        _row(
-            SESSION_TIMEOUT_MS,
-            _INT,
-            45_000,
-            "Time after which a silent member is removed from this consumer group.",
-            at_least(1),
-            "group.consumer.session.timeout.ms",
-        ),
+        _of_broker(ASSIGNMENT_INTERVAL_MS, "Shortest time between two target assignments of this consumer group."),
+        _of_broker(HEARTBEAT_INTERVAL_MS, "Interval of the heartbeats of this consumer group's members."),
+        _of_broker(SESSION_TIMEOUT_MS, "Time after which a silent member is removed from this consumer group."),
         _row("errors.deadletterqueue.copy.record.enable", _BOOLEAN, False, _DEAD_LETTERS),
         _row(DEAD_LETTER_TOPIC, _STRING, "", _DEAD_LETTERS),
-        _row(
-            "share.assignment.interval.ms",
-            _INT,
-            1_000,
-            "Shortest time between two target assignments of this share group.",
-            at_least(0),
-            "group.share.assignment.interval.ms",
-        ),
+        _of_broker("share.assignment.interval.ms", "Shortest time between two target assignments of this share group."),
         _row(
             "share.auto.offset.reset",
             _STRING,
@@ -117,22 +100,8 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             "Where this share group begins: `latest`, `earliest` or `by_duration:` and an ISO-8601 duration.",
             Validator("a strategy", _check_start),
         ),
-        _row(
-            "share.delivery.count.limit",
-            _INT,
-            5,
-            "Most deliveries of a record; then it is archived.",
-            at_least(2),
-            "group.share.delivery.count.limit",
-        ),
-        _row(
-            "share.heartbeat.interval.ms",
-            _INT,
-            5_000,
-            "Interval of the heartbeats of this share group's members.",
-            at_least(1),
-            "group.share.heartbeat.interval.ms",
-        ),
+        _of_broker("share.delivery.count.limit", "Most deliveries of a record; then it is archived."),
+        _of_broker("share.heartbeat.interval.ms", "Interval of the heartbeats of this share group's members."),
         _row(
             "share.isolation.level",
             _STRING,
@@ -140,31 +109,10 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             "Records of open and aborted transactions: not given out with `read_committed`.",
             any_of("read_committed", "read_uncommitted"),
         ),
-        _row(
-            "share.partition.max.record.locks",
-            _INT,
-            2_000,
-            "Most records in flight in a partition.",
-            at_least(100),
-            "group.share.partition.max.record.locks",
-        ),
-        _row(
-            "share.record.lock.duration.ms",
-            _INT,
-            30_000,
-            "How long a member holds a record; then others may get it.",
-            at_least(1_000),
-            "group.share.record.lock.duration.ms",
-        ),
+        _of_broker("share.partition.max.record.locks", "Most records in flight in a partition."),
+        _of_broker("share.record.lock.duration.ms", "How long a member holds a record; then others may get it."),
         _row("share.renew.acknowledge.enable", _BOOLEAN, True, "Allow members to renew their locks (KIP-1222)."),
-        _row(
-            "share.session.timeout.ms",
-            _INT,
-            45_000,
-            "Time after which a silent member is removed from this share group.",
-            at_least(1),
-            "group.share.session.timeout.ms",
-        ),
+        _of_broker("share.session.timeout.ms", "Time after which a silent member is removed from this share group."),
         _row("streams.assignment.interval.ms", _INT, 1_000, _STREAMS, at_least(0)),
         _row(ASSIGNOR_NAME, _STRING, None, _STREAMS, None, "group.streams.assignors"),
         _row("streams.heartbeat.interval.ms", _INT, 5_000, _STREAMS, at_least(1)),
@@ -176,34 +124,26 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
 }
 """The table, by name."""
 
+_LIMITED = (
+    HEARTBEAT_INTERVAL_MS,
+    SESSION_TIMEOUT_MS,
+    ASSIGNMENT_INTERVAL_MS,
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
+)
 _LIMITS = {
-    HEARTBEAT_INTERVAL_MS: ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    SESSION_TIMEOUT_MS: ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ASSIGNMENT_INTERVAL_MS: ("group.consumer.min.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
-    "share.heartbeat.interval.ms": ("group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    "share.session.timeout.ms": ("group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    "share.record.lock.duration.ms": (
-        "group.share.min.record.lock.duration.ms",
-        "group.share.max.record.lock.duration.ms",
-    ),
-    "share.delivery.count.limit": ("group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"),
-    "share.partition.max.record.locks": (
-        "group.share.min.partition.max.record.locks",
-        "group.share.max.partition.max.record.locks",
-    ),
-    "share.assignment.interval.ms": (
-        "group.share.min.assignment.interval.ms",
-        "group.share.max.assignment.interval.ms",
-    ),
-    **{
-        f"{kind}.{rest}": (f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
-        for kind, rest in (
-            ("streams", "heartbeat.interval.ms"),
-            ("streams", "session.timeout.ms"),
-            ("streams", "assignment.interval.ms"),
-        )
-    },
+    name: tuple(f"group.{kind}.{limit}.{rest}" for limit in ("min", "max"))
+    for name in _LIMITED
+    for kind, _, rest in (name.partition("."),)
 }
+"""The broker's configurations that limit a group's own value, in Kafka's order of its checks."""
 _MAX_STANDBYS = ("streams.num.standby.replicas", "group.streams.max.standby.replicas")
 _SESSIONS = [
     (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms") for kind in ("consumer", "share", "streams")
