@@ -16,7 +16,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
@@ -67,7 +67,83 @@ def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{name: count for name in SMALL if name not in said}, **settings}
 
 
-class Broker(Operations):
+class HasBroker(Protocol):
+    """A broker, or its blocking twin."""
+
+    @property
+    def awaited(self) -> Broker: ...
+
+
+class BrokerFacts:
+    """What a broker shows of itself, alike to programs with and without an event loop."""
+
+    @property
+    def node(self: HasBroker) -> Node:
+        """The parts that know no API; for the broker's own thread. Raises RuntimeError unless the broker runs, as do others."""
+        return self.awaited.running.node
+
+    @property
+    def services(self: HasBroker) -> Services:
+        """The parts that answer requests; for the broker's own thread."""
+        return self.awaited.running.services
+
+    @property
+    def config(self: HasBroker) -> BrokerConfig:
+        """The configuration in effect; what was set over the wire is in it."""
+        broker = self.awaited
+        return broker._static_config if broker._running is None else broker._running.node.config
+
+    @property
+    def bootstrap_servers(self: HasBroker) -> str:
+        """The value for a client's `bootstrap.servers`: every listener's address."""
+        return ",".join(listener.address for listener in self.awaited.addresses.kafka)
+
+    def client_config(
+        self: HasBroker,
+        user: str | None = None,
+        *,
+        password: str | None = None,
+        mechanism: str | None = None,
+        certificate: str | None = None,
+    ) -> ClientConfig:
+        """Return the configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
+
+        `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
+        certificate that is made for the client. Raises ValueError if no listener suits, or the password is not known.
+        """
+        from diamant.broker.security.sasl.client_of_broker import client_of_broker
+
+        broker, tls = self.awaited, self.awaited.node.tls
+        config = client_of_broker(broker.config, broker.addresses, user, password, mechanism)
+        if tls is not None:
+            return tls.completed(config, certificate)
+        if certificate is not None:
+            raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
+        return config
+
+    @property
+    def http_url(self: HasBroker) -> str | None:
+        """The URL of `/metrics`, `/health` and `/v1` for this machine, ``http://host:port``; None if HTTP is off."""
+        return self.awaited.addresses.http_url
+
+    @property
+    def cluster_id(self: HasBroker) -> str:
+        """The id in meta.properties, the same for the directory's whole life."""
+        return self.awaited.node.cluster_id
+
+    @property
+    def faults(self: HasBroker) -> Faults:
+        """Faults on demand; may be used from any thread while the broker runs."""
+        return self.awaited.services.faults()
+
+    @property
+    def loop(self: HasBroker) -> asyncio.AbstractEventLoop:
+        """The event loop that owns the broker's state. A stopped broker still has one."""
+        loop = self.awaited._loop
+        return self.awaited.node.loop if loop is None else loop
+
+
+class Broker(BrokerFacts, Operations):
     """A Kafka broker with its controller, on one log directory.
 
     All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
@@ -105,68 +181,16 @@ class Broker(Operations):
         """Of a fork."""
 
     @property
+    def awaited(self) -> Broker:
+        """Itself: its operations are awaited."""
+        return self
+
+    @property
     def running(self) -> RunningBroker:
-        """The parts that it runs on. Raises RuntimeError before the start and after a stop, as for those below."""
+        """The parts that it runs on. Raises RuntimeError before the start and after a stop."""
         if self._running is None:
             raise RuntimeError("the broker is not running: use it inside `with`, or call start() first")
         return self._running
-
-    @property
-    def node(self) -> Node:
-        """The parts that know no API."""
-        return self.running.node
-
-    @property
-    def services(self) -> Services:
-        """The parts that answer requests."""
-        return self.running.services
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration in effect; what was set over the wire is in it."""
-        return self._static_config if self._running is None else self._running.node.config
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The value for a client's `bootstrap.servers`: every listener's address."""
-        return ",".join(listener.address for listener in self.addresses.kafka)
-
-    def client_config(
-        self,
-        user: str | None = None,
-        *,
-        password: str | None = None,
-        mechanism: str | None = None,
-        certificate: str | None = None,
-    ) -> ClientConfig:
-        """Return the configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
-
-        `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
-        certificate that is made for the client. Raises ValueError if no listener suits, or the password is not known.
-        """
-        from diamant.broker.security.sasl.client_of_broker import client_of_broker
-
-        config, tls = client_of_broker(self.config, self.addresses, user, password, mechanism), self.node.tls
-        if tls is not None:
-            return tls.completed(config, certificate)
-        if certificate is not None:
-            raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
-        return config
-
-    @property
-    def http_url(self) -> str | None:
-        """The URL of `/metrics` and `/health` for this machine, ``http://host:port``; None if HTTP is off."""
-        return self.addresses.http_url
-
-    @property
-    def cluster_id(self) -> str:
-        """The id in meta.properties, the same for the directory's whole life."""
-        return self.node.cluster_id
-
-    @property
-    def faults(self) -> Faults:
-        """Faults on demand; may be used from any thread while the broker runs."""
-        return self.services.faults()
 
     @property
     def clock(self) -> BrokerClock:
@@ -182,11 +206,6 @@ class Broker(Operations):
     def person(self) -> PersonOperations:
         """A person's data in all topics; may be used from any event loop."""
         return PersonOperations(self)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that owns the broker's state. A stopped broker still has one."""
-        return self.node.loop if self._loop is None else self._loop
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T:
         """Run a coroutine on the broker's loop and wait for its result, in another thread. Raises TimeoutError.
@@ -360,7 +379,7 @@ def _give_up(process_id: int, kept: Kept, paths: Sequence[str]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-class BlockingBroker(BlockingOperations):
+class BlockingBroker(BrokerFacts, BlockingOperations):
     """A running broker for programs without an event loop: each operation of `Broker` waits here.
 
     May be used from any thread but the broker's own.
@@ -369,66 +388,15 @@ class BlockingBroker(BlockingOperations):
     def __init__(self, awaited: Broker) -> None:
         self.awaited = awaited
 
-    def client_config(
-        self,
-        user: str | None = None,
-        *,
-        password: str | None = None,
-        mechanism: str | None = None,
-        certificate: str | None = None,
-    ) -> ClientConfig:
-        """Return the configuration of a client; see `Broker.client_config`."""
-        return self.awaited.client_config(user, password=password, mechanism=mechanism, certificate=certificate)
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The value for a client's `bootstrap.servers`: every listener's address."""
-        return self.awaited.bootstrap_servers
-
-    @property
-    def http_url(self) -> str | None:
-        """The URL of `/metrics`, `/health` and `/v1` for this machine, ``http://host:port``; None if HTTP is off."""
-        return self.awaited.http_url
-
     @property
     def addresses(self) -> Addresses:
         """Every address that it listens at."""
         return self.awaited.addresses
 
     @property
-    def cluster_id(self) -> str:
-        """The id in meta.properties."""
-        return self.awaited.cluster_id
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration in effect."""
-        return self.awaited.config
-
-    @property
     def env(self) -> Env:
         """The operating system as it sees it."""
         return self.awaited.env
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that owns the broker's state."""
-        return self.awaited.loop
-
-    @property
-    def node(self) -> Node:
-        """The parts that know no API; for its own thread."""
-        return self.awaited.node
-
-    @property
-    def services(self) -> Services:
-        """The parts that answer requests; for its own thread."""
-        return self.awaited.services
-
-    @property
-    def faults(self) -> Faults:
-        """Faults on demand."""
-        return self.awaited.faults
 
     @property
     def clock(self) -> BlockingClock:
