@@ -1,7 +1,5 @@
 """The states of certificates: their claims. A state stands in the certificate, in answers and reports, and in the file's name."""
 
-from __future__ import annotations
-
 VALUES_GONE = "values-gone"
 """Of an erasure: no value of the key is left. A tombstone names the key until its horizon."""
 KEY_GONE = "key-gone"

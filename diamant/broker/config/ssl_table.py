@@ -6,8 +6,6 @@ They can be set for a listener, as `listener.name.inside.ssl.client.auth`, and f
 Source: SslConfigs, BrokerSecurityConfigs of Kafka 4.3.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from diamant.storage.config_key import ConfigKey, ConfigType, any_of, list_of

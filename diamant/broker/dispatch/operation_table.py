@@ -4,8 +4,6 @@ pages of the reference are made of it.
 Requests and functions are imported with the first call.
 """
 
-from __future__ import annotations
-
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES, OperationRow
 from diamant.broker.security.authorization import permissions
 

@@ -1,7 +1,5 @@
 """Names of internal topics."""
 
-from __future__ import annotations
-
 from diamant.storage import names
 
 GROUP_OFFSETS_TOPIC = names.GROUP_OFFSETS_TOPIC

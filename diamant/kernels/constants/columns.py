@@ -1,7 +1,5 @@
 """Numbers of the walk that writes records as columns."""
 
-from __future__ import annotations
-
 # Bits: wanted fields of a record.
 WANT_KEYS = 1
 WANT_VALUES = 2

@@ -1,7 +1,5 @@
 """Sums over the records of batches, int64[COUNTS], and the words of key entries."""
 
-from __future__ import annotations
-
 RECORDS = 0
 """Data records, including those counted below."""
 BELOW_LOG_START = 1

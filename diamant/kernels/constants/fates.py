@@ -1,7 +1,5 @@
 """The fates of a record, and the counts of a rewrite."""
 
-from __future__ import annotations
-
 # Fates: KEEP, or an index into `record_fate.FATE_REASONS`.
 KEEP = 0
 FATE_SUPERSEDED = 1

@@ -3,8 +3,6 @@
 Also the faults of a chunk, and the constants of batches that kernels need.
 """
 
-from __future__ import annotations
-
 # Fields of a row, from the header of the batch.
 POSITION = 0
 """Start of the batch in the chunk."""

@@ -1,7 +1,5 @@
 """Limits of batch headers, for the search for batches at any byte."""
 
-from __future__ import annotations
-
 MAX_SIZE = 256 * 1024 * 1024
 """Size of the largest batch that is found."""
 MIN_OLD_SIZE = 26

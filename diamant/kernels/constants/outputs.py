@@ -1,7 +1,5 @@
 """The state of an output segment while its index entries are made: int64[OUTPUT_FIELDS]."""
 
-from __future__ import annotations
-
 OUTPUT_SIZE = 0
 OUTPUT_BASE_OFFSET = 1
 SINCE_ENTRY = 2

@@ -1,7 +1,5 @@
 """Modes of the loop that picks records."""
 
-from __future__ import annotations
-
 WITH_KEY = 0
 """Records with a key."""
 WITH_TEXT = 1

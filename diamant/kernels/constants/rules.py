@@ -1,7 +1,5 @@
 """The rules of a round, int64[RULES]."""
 
-from __future__ import annotations
-
 IS_KAFKA = 0
 MAP_END_OFFSET = 1
 LOG_START_OFFSET = 2

@@ -1,7 +1,5 @@
 """Numbers of the certifying scan: the values of STEP, and the multiplier of its hashes."""
 
-from __future__ import annotations
-
 SEARCH = 1
 """To be searched."""
 CLEAN = 2

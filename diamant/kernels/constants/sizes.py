@@ -1,7 +1,5 @@
 """The fields of a group of records with one key, int64[SIZES]."""
 
-from __future__ import annotations
-
 RECORDS = 0
 BYTES = 1
 """Bytes of keys and values."""

@@ -1,7 +1,5 @@
 """The steps of rows in the rewrite. The first four are outcomes of the batch."""
 
-from __future__ import annotations
-
 DROP = 0
 COPY = 1
 REBUILD = 2

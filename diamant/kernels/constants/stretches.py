@@ -1,7 +1,5 @@
 """The fields of a stretch, int64[n, STRETCH_FIELDS]: adjacent plain batches, all of which may be dropped."""
 
-from __future__ import annotations
-
 START = 0
 """Position in the segment, bytes."""
 END = 1

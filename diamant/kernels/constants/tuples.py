@@ -1,7 +1,5 @@
 """Tuples of hash and offset, their table, and the state of the walk that makes them."""
 
-from __future__ import annotations
-
 ENTRY_BYTES = 24
 EMPTY = 0
 """Third word of an empty slot."""

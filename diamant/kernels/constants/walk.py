@@ -1,7 +1,5 @@
 """The faults found by a walk over a produced batch's records, as numbers, since kernels have no strings."""
 
-from __future__ import annotations
-
 NO_FAULT = 0
 CUT_OFF = 1
 BAD_VARINT = 2

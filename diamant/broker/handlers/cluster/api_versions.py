@@ -5,7 +5,6 @@ Behaviour: answered on any connection at any time, from a cache. The dispatcher 
 clients fail on them (KAFKA-17011). From 3 on, the client sends its software's name and version (KIP-511); invalid ones are
 answered INVALID_REQUEST with empty lists. 5 names the cluster and the node that the client means: both or none, else it is
 INVALID_REQUEST, too; others than these are REBOOTSTRAP_REQUIRED (KIP-1242).
-Deviations: none known.
 
 Source: KafkaApis.handleApiVersionsRequest, ApiVersionsRequest.isValid, ApiVersionsResponse.
 """

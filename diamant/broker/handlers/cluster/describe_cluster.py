@@ -1,7 +1,6 @@
 """DescribeCluster (key 60), versions 0 to 2: the brokers of this process, one of which is also the controller.
 
 Versions: 1 adds the endpoint type (KIP-919), which must be that of brokers here; 2 the fenced flag (KIP-1073).
-Deviations: none known.
 
 Source: KafkaApis.handleDescribeCluster.
 """

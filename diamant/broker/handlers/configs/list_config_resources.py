@@ -2,7 +2,6 @@
 
 Versions: 0 (ListClientMetricsResources) has client metrics subscriptions only; 1 all types, with an empty list for all
 (KIP-1142).
-Deviations: none known.
 
 Source: KafkaApis.handleListConfigResources.
 """

@@ -2,7 +2,6 @@
 
 Behaviour: offset -1 means the high watermark. The log start moves at once and is written with the next checkpoints. The
 next retention pass deletes files, whole segments only.
-Deviations: none known.
 
 Source: ReplicaManager.deleteRecordsOnLocalLog.
 """

@@ -2,7 +2,6 @@
 
 Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none). Of several brokers,
 followers answer, too.
-Deviations: none known.
 
 Source: KafkaApis.handleDescribeProducersRequest, Partition.activeProducerState, UnifiedLog.activeProducers.
 """

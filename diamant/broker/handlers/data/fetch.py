@@ -6,7 +6,6 @@ occurs or max_wait has passed. Every partition of the request is answered exactl
 `records` empty rather than null. Versions: 7 sessions (KIP-227), 9 leader epochs (KIP-320), 12 diverging epochs
 (KIP-595), 13 topic ids (KIP-516). 15 to 18 add fields for brokers. `fetch_in_session.py` serves clients that request a
 session.
-Deviations: none known.
 
 Source: ReplicaManager.fetchMessages and readFromLog, DelayedFetch.
 """

@@ -3,7 +3,6 @@
 Clients use it to check that the log was not truncated below their position.
 
 Versions: 3 adds the replica id, 4 is flexible.
-Deviations: none known.
 
 Source: ReplicaManager.lastOffsetForLeaderEpoch (KIP-101, KIP-320).
 """

@@ -6,7 +6,6 @@ creates no topics. Transactional batches are accepted if their partition belongs
 `transactions/verification.py`. Versions: 8 adds errors of single records (KIP-467), 9 is flexible, 11 knows
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 names the leader if it
 is another broker (KIP-951).
-Deviations: none known.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 """

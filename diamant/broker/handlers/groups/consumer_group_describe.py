@@ -3,7 +3,6 @@
 Versions: 1 adds the protocol that a member uses (KIP-1099).
 Behaviour: a group that is not a consumer group is GROUP_ID_NOT_FOUND, after which clients send DescribeGroups. An empty group
 id is INVALID_GROUP_ID without a message.
-Deviations: none known.
 
 Source: KafkaApis.handleConsumerGroupDescribe, GroupMetadataManager.consumerGroupDescribe.
 """

@@ -2,8 +2,6 @@
 
 Versions: 3 adds a message for each group, which Kafka fills for streams groups only (KIP-1331).
 
-Deviations: none known.
-
 Source: KafkaApis.handleDeleteGroupsRequest, GroupCoordinatorShard.deleteGroups.
 """
 

@@ -2,7 +2,6 @@
 
 Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a missing group
 is in state Dead. Groups of other protocols count as missing: ConsumerGroupDescribe shows those of consumers.
-Deviations: none known.
 
 Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups, ClassicGroup.describe.
 """

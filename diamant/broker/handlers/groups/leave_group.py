@@ -3,7 +3,6 @@
 Versions: up to 2 one member id, from 3 on a list of member id and instance id with a result each (KIP-345), 5 adds a reason
 (KIP-800).
 Behaviour: an empty member id with an instance id removes a static member.
-Deviations: none known.
 
 Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup, LeaveGroupResponse.
 """

@@ -2,7 +2,6 @@
 
 Versions: 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848). Filters ignore case; an empty
 one matches all.
-Deviations: none known.
 
 Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups.
 """

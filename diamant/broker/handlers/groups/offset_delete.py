@@ -1,7 +1,6 @@
 """OffsetDelete (key 47), version 0: delete a group's committed offsets of some partitions (KIP-496).
 
 Behaviour: topics that members of the group read are refused (GROUP_SUBSCRIBED_TO_TOPIC); a missing offset is not an error.
-Deviations: none known.
 
 Source: KafkaApis.handleOffsetDeleteRequest, OffsetMetadataManager.deleteOffsets.
 """

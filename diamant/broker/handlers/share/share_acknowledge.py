@@ -4,7 +4,6 @@ Versions: 2 lets a member renew its locks (KIP-1222).
 Behaviour: the batches of a partition take effect all or none, and are in the state topic before the answer. Epoch -1 ends the
 session; what its member still holds is available again. The answer names the acknowledged partitions alone: librdkafka ends its
 process over another.
-Deviations: none known.
 
 Source: KafkaApis.handleShareAcknowledgeRequest.
 """

@@ -3,7 +3,6 @@
 Versions: 2 has the acquire mode (KIP-1206) and renewed locks (KIP-1222).
 Behaviour: the partitions of the session are looked at in turn, beginning behind the last that had records, until there are
 max_records. The answer waits for records, an error or the end of max_wait. Records are whole batches, as with Fetch.
-Deviations: none known.
 
 Source: KafkaApis.handleShareFetchRequest, DelayedShareFetch.
 """

@@ -1,7 +1,5 @@
 """ShareGroupDescribe (key 77), version 1: share groups with members and assignments (KIP-932).
 
-Deviations: none known.
-
 Source: KafkaApis.handleShareGroupDescribe, GroupMetadataManager.shareGroupDescribe.
 """
 

@@ -1,7 +1,6 @@
 """CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
 
 Versions: 3 is refused if a quota is exceeded (KIP-599).
-Deviations: none known.
 
 Source: ReplicationControlManager.createPartitions.
 """

@@ -4,7 +4,6 @@ Behaviour: the directories are renamed at once and removed after `file.delete.de
 with an error.
 Versions: 5 adds messages, and is refused if a quota is exceeded (KIP-599), 6 topics by id (KIP-516); before 3, disabled deletion
 is INVALID_REQUEST.
-Deviations: none known.
 
 Source: ControllerApis.deleteTopics.
 """

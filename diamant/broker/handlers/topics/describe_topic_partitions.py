@@ -4,7 +4,6 @@ Behaviour: an empty list of topics means all. A page has at most `max.request.pa
 request's lower limit, and at least one. The answer's cursor is the beginning of the next page. A cursor skips topics before
 its own, which must be among the named ones; if all are requested and its topic was deleted, the page begins at partition
 0 of the next topic.
-Deviations: none known.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
 """

@@ -3,7 +3,6 @@
 Behaviour: on one broker, ELECTION_NOT_NEEDED for each named partition. A request for all (null) lists the topics, each with the
 partitions that needed an election.
 Versions: 1 adds the type of election and a top-level error (KIP-460).
-Deviations: none known.
 
 Source: ReplicationControlManager.electLeaders.
 """

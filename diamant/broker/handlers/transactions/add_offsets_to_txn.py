@@ -2,7 +2,6 @@
 
 Behaviour: adds the group's partition of `__consumer_offsets` to the transaction. Versions: 2 knows
 PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here.
-Deviations: none known.
 
 Source: KafkaApis.handleAddOffsetsToTxnRequest.
 """

@@ -3,7 +3,6 @@
 Behaviour: all partitions of a transaction are added or none: if one does not exist, it gets its error and all others
 OPERATION_NOT_ATTEMPTED. Versions: 2 knows PRODUCER_FENCED. 4 is for brokers: several transactions in a request, and
 `verify_only`, which only reports the partitions that belong to the transaction (KIP-890). 5 adds nothing.
-Deviations: none known.
 
 Source: KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator.handleAddPartitionsToTransaction.
 """

@@ -1,7 +1,5 @@
 """DescribeTransactions (key 65), version 0: the state of transactional ids (KIP-664).
 
-Deviations: none known.
-
 Source: TransactionCoordinator.handleDescribeTransactions.
 """
 

@@ -3,7 +3,6 @@
 Behaviour: answered when the decision and, unless a disk fails, all markers are written, so that the next transaction may
 begin at once. Versions: 2 knows PRODUCER_FENCED, 4 TRANSACTION_ABORTABLE, which is never answered here. 5 raises the
 producer's epoch and returns it (TV2, KIP-890); a producer whose epochs are exhausted gets another id.
-Deviations: none known.
 
 Source: KafkaApis.handleEndTxnRequest, TransactionCoordinator.handleEndTransaction.
 """

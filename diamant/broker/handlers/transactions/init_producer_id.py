@@ -4,7 +4,6 @@ Behaviour: without a transactional id, the answer is a new id with epoch 0. With
 fences all earlier ones; an open transaction is aborted first, and the client retries. Versions: in 3 a producer may send its old
 id and epoch (KIP-360); as in Kafka, an idempotent one gets a new id all the same. 4 knows PRODUCER_FENCED, 5
 TRANSACTION_ABORTABLE, which is never answered here.
-Deviations: none known.
 
 Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
 """

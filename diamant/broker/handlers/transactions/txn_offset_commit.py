@@ -4,7 +4,6 @@ Behaviour: the group's partition of `__consumer_offsets` must belong to the tran
 member and writes. Missing partitions get their error, the others are committed. Versions: 3 names the member
 (KIP-447), 4 knows TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction (TV2, KIP-890), 6 has ids
 of topics, and the codes GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and UNKNOWN_TOPIC_ID (KIP-1319).
-Deviations: none known.
 
 Source: KafkaApis.handleTxnOffsetCommitRequest, GroupCoordinatorService.commitTransactionalOffsets.
 """

@@ -3,7 +3,6 @@
 Behaviour: used between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
 knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above that of the open
 transaction. A broker without a replica does not know the partition.
-Deviations: none known.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
 """

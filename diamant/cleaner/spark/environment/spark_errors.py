@@ -1,7 +1,5 @@
 """The errors of Spark itself. Damage in a log is `CorruptLog`, as everywhere."""
 
-from __future__ import annotations
-
 from diamant.cleaner.runners.contract import RunnerFailed
 from diamant.storage.errors import WrongInput
 

@@ -1,7 +1,5 @@
 """The static files of the page: styles, scripts, libraries."""
 
-from __future__ import annotations
-
 from diamant.broker.http.page.making import assets
 from diamant.broker.http.page.making.rendering import refused
 from diamant.broker.http.serving.authorization import OPEN
