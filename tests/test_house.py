@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
+from diamant.broker.config.group_table import GROUP_CONFIGS, LIMITS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
 from diamant.broker.launch.start import start
@@ -410,11 +411,12 @@ def test_configurations_without_effect_say_so() -> None:
     """A setting that the broker does not read is documented so, and no other is."""
     code = "".join(path.read_text() for path in (ROOT / "diamant").rglob("*.py"))
     read = {*re.findall(r"(?<=config\.)\w+|(?<=self\.)\w+", code), *re.findall(r'"([a-z.]+)"', code)}
+    of_groups = {name for key in GROUP_CONFIGS.values() for name in (*key.synonyms, *LIMITS.get(key.name, ()))}
     wrong = []
     for attribute in get_type_hints(BrokerConfig):
         key = BROKER_CONFIGS.get(attribute.replace("_", "."))
-        # The windows of quotas are read by names that are put together.
-        if key is not None and "quota.window" not in key.name:
+        # Read by names that are put together: the windows of quotas, and what groups may override, with its limits.
+        if key is not None and "quota.window" not in key.name and key.name not in of_groups:
             is_read = not read.isdisjoint((attribute, key.name))
             if is_read == any(words in key.documentation for words in WITHOUT_EFFECT):
                 wrong.append(key.name)

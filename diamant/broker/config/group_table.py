@@ -138,7 +138,7 @@ _LIMITED = (
     "streams.session.timeout.ms",
     "streams.assignment.interval.ms",
 )
-_LIMITS = {
+LIMITS = {
     name: tuple(f"group.{kind}.{limit}.{rest}" for limit in ("min", "max"))
     for name in _LIMITED
     for kind, _, rest in (name.partition("."),)
@@ -151,7 +151,7 @@ _SESSIONS = [
 
 _OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
     name: attrgetter(GROUP_CONFIGS[name].synonyms[0].replace(".", "_"))
-    for name in _LIMITS
+    for name in LIMITS
     if not name.startswith("streams.")
 }
 
@@ -168,7 +168,7 @@ def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> 
         values = {name: GROUP_CONFIGS[name].parse(text) for name, text in outcome.items()}
     except ConfigError as error:
         raise _refusal(str(error)) from None
-    for name, limits in _LIMITS.items():
+    for name, limits in LIMITS.items():
         lowest, highest = (_number(_of_the_broker(config, limit)) for limit in limits)
         if name in values and not lowest <= _number(values[name]) <= highest:
             raise _refusal(f"{name} must be in the range {lowest} to {highest} inclusive.")
@@ -202,7 +202,7 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
     text = overrides.get(name)
     if text is None:
         return _OF_THE_BROKER[name](config)
-    lowest, highest = _LIMITS[name]
+    lowest, highest = LIMITS[name]
     return max(_number(_of_the_broker(config, lowest)), min(int(text), _number(_of_the_broker(config, highest))))
 
 
