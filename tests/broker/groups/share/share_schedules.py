@@ -1,12 +1,16 @@
 """Random schedules of two members of a share group, on two brokers; what they were given and answered must be the same.
 
-    python -m tests.broker.groups.share.share_schedules KAFKA:PORT OURS:PORT --seeds 0-199 [--restart COMMAND]
+    python -m tests.broker.groups.share.share_schedules KAFKA:PORT OURS:PORT --seeds 0-199 [--restart COMMAND] [--removals]
 
 A schedule produces, aborts and commits transactions, fetches in both modes, acknowledges rightly and wrongly, lets locks end,
 deletes records, and ends sessions. With a command that starts both brokers again, and returns when they listen, all schedules
-stop for it in their midst. It prints the first difference of each schedule, and how many schedules differ. A schedule that was
-so slow that locks may have ended within other steps says nothing, and is counted as such. Without the network, share_traces.py
-plays thousands in a minute.
+stop for it in their midst. With removals, retention by time removes records under the members of every other seed; the others
+have a compacted topic, cleaned twice while no record is in flight, and accepted then: of one in flight that compaction removes,
+Kafka gives the offset again, and Diamant does not. Both brokers need `log.retention.check.interval.ms=500` and
+`log.cleaner.backoff.ms=200` then.
+
+It prints the first difference of each schedule, and how many schedules differ. A schedule that was so slow that locks may have
+ended within other steps says nothing, and is counted as such. Without the network, share_traces.py plays thousands in a minute.
 
 Records are deleted up to a batch: of one that is cut, Kafka 4.3.1 gives records below the log's start, or none any more.
 """
@@ -19,20 +23,40 @@ import json
 import random
 import sys
 import time
+from enum import Enum
 from typing import Any
 from uuid import uuid4
 
-from diamant.protocol.batches.batch_records import build_batch
+from diamant.protocol.batches.batch import iter_headers
+from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
 from tests.broker.groups.share.share_cases import FIRST, SECOND
-from tests.broker.groups.share.share_requests import ShareMemberClient, acquired_of, configure, wait_for_coordinator
+from tests.broker.groups.share.share_requests import (
+    ACCEPT,
+    ShareMemberClient,
+    acquired_of,
+    configure,
+    wait_for_coordinator,
+)
+from tests.broker.request_fields import SET, alteration, list_offsets
 from tests.broker.transactions.txn_wire import started
-from tests.broker.wire import DELETE_RECORDS, METADATA, PRODUCE, WireClient, produce_fields
+from tests.broker.wire import (
+    DELETE_RECORDS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+    WireClient,
+    fetch_fields,
+    produce_fields,
+)
 
 STEPS = 25
 WAIT_MS = 150
 TRIES = 8
 """Kafka's first fetch after DeleteRecords, or of aborted records alone, returns nothing."""
+TRIES_AFTER_RESTART = 40
 AT_ONCE = 8
 SETTLE_S = 1.0
 """Kafka writes markers, and releases the records of a closed session, a moment after its answer."""
@@ -42,6 +66,26 @@ WAITS = (9, 18)
 RESTARTS = (5, 14, 22)
 """The steps at which the brokers start again, if they do."""
 LATEST_START_S = 30
+HOUR_MS = 3_600_000
+HOURS = 100
+"""The hours before now at which a schedule with removals begins to produce; each roll is one later."""
+SEGMENT_MS = str(HOUR_MS // 2)
+RETENTION_S = 3
+"""Several intervals in which both brokers look for segments to delete."""
+LATEST_CLEAN_S = 30
+KEYS = 5
+TOPIC_RESOURCE = 2
+EARLIEST = -2
+SHARE_OF_REMOVALS = 0.12
+COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_ms": SEGMENT_MS}
+AGED = {"retention_ms": "-1", "segment_ms": SEGMENT_MS}
+
+
+class Removal(Enum):
+    """What removes records of a schedule, besides DeleteRecords."""
+
+    RETENTION = 0
+    COMPACTION = 1
 
 
 class Restarts:
@@ -74,10 +118,16 @@ class Stage:
         self.group_id = self.topic = f"s{uuid4().hex[:10]}"
         self.members: list[ShareMemberClient] = []
         self.answers: list[Any] = []
+        self._hour: int | None = None
+        self._key_count = 0
 
-    async def prepare(self, *, is_committed: bool) -> None:
+    async def prepare(self, *, is_committed: bool, removal: Removal | None) -> None:
         """Create the topic, and let both members join."""
-        await self.first.create(self.topic)
+        configs = {None: {}, Removal.RETENTION: AGED, Removal.COMPACTION: COMPACTED}[removal]
+        await self.first.create(self.topic, **configs)
+        if removal is not None:
+            self._hour = int(time.time()) * 1_000 - HOURS * HOUR_MS
+        self._has_keys = removal is Removal.COMPACTION
         await wait_for_coordinator(self.first, self.group_id)
         isolation = {"share_isolation_level": "read_committed"} if is_committed else {}
         lock = {"share_record_lock_duration_ms": str(1_000 * LOCK_S)}
@@ -98,10 +148,70 @@ class Stage:
         self.is_slow |= time.monotonic() - self._without_locks_at > LOCK_S
 
     async def _produce(self, count: int) -> Any:
-        now_ms = time.time_ns() // 1_000_000  # retention would remove old ones amid a schedule
-        batch = build_batch([Record(offset, now_ms, None, b"v") for offset in range(count)], base_offset=0)
+        # Without removals, retention must not remove any amid a schedule.
+        now_ms = time.time_ns() // 1_000_000 if self._hour is None else self._hour
+        batch = build_batch([Record(offset, now_ms, self._key(), b"v") for offset in range(count)], base_offset=0)
         answer = await self.first.call(PRODUCE, 12, produce_fields(self.topic, 0, bytes(batch)))
         return int(answer.responses[0].partition_responses[0].error_code)
+
+    def _key(self) -> bytes | None:
+        if not self._has_keys:
+            return None
+        self._key_count += 1
+        return b"%d" % (self._key_count * self._key_count % KEYS)
+
+    async def _retain(self, hours: int) -> Any:
+        """Let the records before the last hours expire, then go on an hour later."""
+        assert self._hour is not None
+        keeps_from = self._hour - hours * HOUR_MS + HOUR_MS // 2
+        for value in (str(time.time_ns() // 1_000_000 - keeps_from), "-1"):
+            change = alteration(TOPIC_RESOURCE, self.topic, ("retention.ms", SET, value))
+            answer = await self.first.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
+            assert int(answer.responses[0].error_code) == 0
+            await asyncio.sleep(RETENTION_S)
+        self._hour += HOUR_MS
+        answer = await self.first.call(LIST_OFFSETS, 6, list_offsets(self.topic, timestamp=EARLIEST))
+        return [answer.topics[0].partitions[0].offset, await self._fetch(0, 1, 1)]
+
+    async def _take(self, member: int, max_records: int, mode: int) -> Any:
+        """Accept all that one fetch gives."""
+        answer = await self._fetch(member, max_records, mode)
+        acks = [(first, last, [ACCEPT]) for _, _, ranges in answer[1] for first, last, _ in ranges]
+        return [answer, await self._acknowledge(member, acks)] if acks else None
+
+    async def _drain(self) -> Any:
+        """Accept all that there is, so that nothing is in flight."""
+        found = []
+        while (taken := await self._take(0, 100, 0)) is not None:
+            found.append(taken)
+        return found
+
+    async def _compact(self, counts: list[int]) -> Any:
+        """Produce batches, and wait until all but the last one are compacted; return the offsets that are left."""
+        assert self._hour is not None
+        for count in counts:
+            await self._produce(count)
+        self._hour += HOUR_MS
+        await self._produce(1)
+        async with asyncio.timeout(LATEST_CLEAN_S):
+            while True:
+                found = await self._records()
+                if len({key for _, key in found[:-1]}) == len(found) - 1:
+                    return [offset for offset, _ in found]
+                await asyncio.sleep(WAIT_MS / 1_000)
+
+    async def _records(self) -> list[tuple[int, bytes]]:
+        """Return offset and key of all records of the log."""
+        found: list[tuple[int, bytes]] = []
+        offset = 0
+        while True:
+            answer = await self.first.call(FETCH, 12, fetch_fields(self.topic, offset))
+            data = answer.responses[0].partitions[0].records or b""
+            for at, header in iter_headers(data):
+                found += [(one.offset, bytes(one.key or b"")) for one in iter_records(data, at) if one.offset >= offset]
+                offset = header.last_offset + 1
+            if not data:
+                return found
 
     async def _transaction(self, count: int, commit: bool) -> Any:
         txn = await started(self.first, topic=self.topic, transactional_id=self.topic)
@@ -112,8 +222,8 @@ class Stage:
         await self._wait_to_settle()
         return ended
 
-    async def _fetch(self, member: int, max_records: int, mode: int) -> Any:
-        for _ in range(TRIES):
+    async def _fetch(self, member: int, max_records: int, mode: int, tries: int = TRIES) -> Any:
+        for _ in range(tries):
             answer = await self.members[member].fetch(
                 adds=False, max_records=max_records, batch_size=max_records, share_acquire_mode=mode, wait_ms=WAIT_MS
             )
@@ -156,7 +266,7 @@ class Stage:
         await wait_for_coordinator(self.first, self.group_id)
         for member in self.members:
             await self._wait_to_begin_again(member)
-        return await self._fetch(0, 1, 1)
+        return await self._fetch(0, 1, 1, TRIES_AFTER_RESTART)
 
     @staticmethod
     async def _wait_to_begin_again(member: ShareMemberClient) -> None:
@@ -173,15 +283,26 @@ class Stage:
         await asyncio.sleep(SETTLE_S)
 
 
-def schedule(seed: int, *, has_restarts: bool) -> tuple[bool, list[tuple[Any, ...]]]:
+def schedule(seed: int, *, has_restarts: bool, removal: Removal | None = None) -> tuple[bool, list[tuple[Any, ...]]]:
     """Return whether the group reads committed records only, and the steps of a seed."""
     rng = random.Random(seed)
+    of_removals = random.Random(seed)
     end = 0
     steps: list[tuple[Any, ...]] = []
     bases = [0]
     for number in range(STEPS):
         if number in WAITS:
             steps.append(("wait_for_locks",))
+            if removal is Removal.COMPACTION:
+                counts = [of_removals.randrange(1, 6) for _ in range(of_removals.randrange(3, 8))]
+                takes = [
+                    ("take", of_removals.randrange(2), of_removals.choice((1, 3, 10)), of_removals.randrange(2))
+                    for _ in range(of_removals.randrange(4))
+                ]
+                steps += [("drain",), ("compact", counts), *takes, ("drain",)]
+                bases.append(end := end + sum(counts) + 1)
+        if removal is Removal.RETENTION and number and of_removals.random() < SHARE_OF_REMOVALS:
+            steps.append(("retain", of_removals.randrange(3)))
         if has_restarts and number in RESTARTS:
             steps.append(("restart",))
         member, kind = rng.randrange(2), rng.random()
@@ -196,7 +317,7 @@ def schedule(seed: int, *, has_restarts: bool) -> tuple[bool, list[tuple[Any, ..
             count = rng.randrange(1, 8)
             bases.append(end := end + count)
             steps.append(("produce", count))
-        elif kind < 0.28:
+        elif kind < 0.28 and removal is not Removal.COMPACTION:
             count = rng.randrange(1, 4)
             bases += [end + count, end + count + 1]
             end = bases[-1]
@@ -213,13 +334,13 @@ def schedule(seed: int, *, has_restarts: bool) -> tuple[bool, list[tuple[Any, ..
     return rng.random() < 0.5, steps
 
 
-async def played(address: str, seed: int, restarts: Restarts) -> Stage:
+async def played(address: str, seed: int, restarts: Restarts, removal: Removal | None) -> Stage:
     """Play a schedule on a broker; the stage has its steps with their answers."""
-    is_committed, steps = schedule(seed, has_restarts=restarts.command is not None)
+    is_committed, steps = schedule(seed, has_restarts=restarts.command is not None, removal=removal)
     stage = Stage(address, restarts)
     try:
         async with stage.first, stage.second:
-            await stage.prepare(is_committed=is_committed)
+            await stage.prepare(is_committed=is_committed, removal=removal)
             for step in steps:
                 await stage.step(*step)
     except BaseException:
@@ -228,9 +349,11 @@ async def played(address: str, seed: int, restarts: Restarts) -> Stage:
     return stage
 
 
-async def compared(kafka: str, ours: str, seed: int, restarts: Restarts) -> tuple[str | None, bool]:
+async def compared(
+    kafka: str, ours: str, seed: int, restarts: Restarts, removal: Removal | None
+) -> tuple[str | None, bool]:
     """Return the first difference of a seed, None if there is none, and whether one of the brokers was too slow."""
-    theirs, own = await asyncio.gather(played(kafka, seed, restarts), played(ours, seed, restarts))
+    theirs, own = await asyncio.gather(*(played(one, seed, restarts, removal) for one in (kafka, ours)))
     is_slow = theirs.is_slow or own.is_slow
     for number, (left, right) in enumerate(zip(theirs.answers, own.answers, strict=True)):
         if left != right:
@@ -242,12 +365,14 @@ async def compared(kafka: str, ours: str, seed: int, restarts: Restarts) -> tupl
     return None, is_slow
 
 
-async def main(kafka: str, ours: str, seeds: range, restart: str | None) -> int:
+async def main(kafka: str, ours: str, seeds: range, restart: str | None, *, has_removals: bool) -> int:
     """Compare all seeds, some at once; return the number of those that differ."""
     different = slow = 0
     for some in [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]:
         restarts = Restarts(restart, len(some))
-        for found, is_slow in await asyncio.gather(*(compared(kafka, ours, seed, restarts) for seed in some)):
+        removals = [list(Removal)[seed % 2] if has_removals else None for seed in some]
+        playing = (compared(kafka, ours, seed, restarts, one) for seed, one in zip(some, removals, strict=True))
+        for found, is_slow in await asyncio.gather(*playing):
             slow += is_slow
             if found is not None and not is_slow:
                 different += 1
@@ -262,7 +387,12 @@ if __name__ == "__main__":
     parser.add_argument("ours")
     parser.add_argument("--seeds", default="0-49")
     parser.add_argument("--restart", help="a command that starts both brokers again")
+    parser.add_argument("--removals", action="store_true", help="by retention and compaction")
     options = parser.parse_args()
     low, _, high = options.seeds.partition("-")
     seeds = range(int(low), int(high or low) + 1)
-    sys.exit(1 if asyncio.run(main(options.kafka, options.ours, seeds, options.restart)) else 0)
+    sys.exit(
+        1
+        if asyncio.run(main(options.kafka, options.ours, seeds, options.restart, has_removals=options.removals))
+        else 0
+    )

@@ -9,6 +9,7 @@ import pytest
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
+from diamant.storage.env.clocks import SettableClock
 from tests.broker.groups.share.share_cases import FIRST, SECOND
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
@@ -23,9 +24,9 @@ from tests.broker.groups.share.share_requests import (
     configure,
     plain,
 )
-from tests.broker.groups.share.test_share_wire import ONE_STATE_PARTITION, member, sharing, window
+from tests.broker.groups.share.test_share_wire import HOUR_MS, LOCK_MS, ONE_STATE_PARTITION, member, sharing, window
 from tests.broker.running import running
-from tests.broker.wire import CREATE_PARTITIONS, WireClient
+from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, WireClient
 from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
@@ -173,6 +174,97 @@ async def test_an_acknowledgement_at_a_wrong_epoch_changes_nothing() -> None:
         right = one.session_epoch
         assert code(await one.acknowledge([(0, 0, [RELEASE])], right + 1)) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
         assert code(await one.acknowledge([(0, 0, [ACCEPT])], right)) == 0
+
+
+@pytest.mark.parametrize(
+    ("epoch", "answer"),
+    [
+        (
+            8,
+            "The share group member has a greater member epoch (8) than the one known by the group coordinator (3). "
+            "The member must abandon all its partitions and rejoin.",
+        ),
+        (
+            1,
+            "The share group member has a smaller member epoch (1) than the one known by the group coordinator (3), and it does "
+            "not match the previous member epoch (2). The member must abandon all its partitions and rejoin.",
+        ),
+    ],
+)
+async def test_a_fenced_member_holds_its_records(epoch: int, answer: str) -> None:
+    """As in Kafka 4.3.1: the group refuses it until it joins again, but its share session lets it acknowledge."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one, two = member(broker, wire), member(broker, wire, SECOND)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        await two.wait_until_assigned()
+        await one.heartbeat()
+        assert one.member_epoch == 3
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        refused = await one.heartbeat(epoch)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.FENCED_MEMBER_EPOCH, answer)
+        assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == 0
+        assert int((await one.heartbeat(0)).error_code) == 0
+        assert code(await one.acknowledge([(1, 2, [ACCEPT])])) == 0
+
+
+@pytest.mark.parametrize(
+    ("epoch", "refusal"),
+    [
+        (0, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
+        (1, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        (3, ErrorCode.SHARE_SESSION_NOT_FOUND),
+        (-1, ErrorCode.SHARE_SESSION_NOT_FOUND),
+    ],
+)
+async def test_a_closed_session_refuses_acknowledgements(epoch: int, refusal: ErrorCode) -> None:
+    """What its last request acknowledged is done, and the rest comes again. The codes are those of Kafka 4.3.1."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        assert code(await one.acknowledge([(1, 1, [ACCEPT])], -1)) == 0
+        assert code(await one.acknowledge([(2, 2, [ACCEPT])], epoch)) == refusal
+        assert acquired(await one.fetch(0)) == [[0, 0, 2], [2, 2, 2]]
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["deleted", "created again"])
+async def test_records_of_a_deleted_topic_are_not_acknowledged(is_new: bool) -> None:
+    """Also not those of the same offsets in a new topic of that name, which has another id."""
+    async with sharing(MemoryEnv()) as (broker, wire):
+        one = member(broker, wire)
+        await wire.produce("t", [b"v"] * 3)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch()) == [[0, 2, 1]]
+        await wire.call(DELETE_TOPICS, 6, {"topics": [{"name": "t", "topic_id": None}], "timeout_ms": 1000})
+        if is_new:
+            await wire.create("t")
+            await wire.produce("t", [b"new"] * 3)
+        assert code(await one.acknowledge([(0, 2, [ACCEPT])])) == ErrorCode.UNKNOWN_TOPIC_ID
+        if is_new:
+            new = member(broker, wire)
+            await new.wait_until_assigned()
+            assert acquired(await new.fetch(0)) == [[0, 2, 1]]
+
+
+async def test_what_retention_removes_is_given_to_nobody(clock: SettableClock) -> None:
+    """What a member holds then it may still acknowledge or release without an error."""
+    async with sharing(MemoryEnv(clock), {"retention.ms": str(HOUR_MS)}) as (broker, wire):
+        one = member(broker, wire)
+        for timestamp in [clock.now_ms() - HOUR_MS + LOCK_MS // 2] * 2:
+            await wire.produce("t", [b"old"] * 3, timestamp=timestamp)
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch(max_records=1)) == [[0, 2, 1]]
+        clock.advance_ms(LOCK_MS - 1)
+        await broker.services.housekeeping.retain()
+        await wire.produce("t", [b"new"], timestamp=clock.now_ms())
+        assert acquired(await one.fetch(adds=False)) == [[6, 6, 1]]
+        assert code(await one.acknowledge([(0, 0, [ACCEPT]), (1, 2, [RELEASE])])) == 0
+        assert acquired(await one.fetch(adds=False, wait_ms=0)) == []
+        clock.advance_ms(1)
+        await wait_until(lambda: window(broker).in_flight_count == 1)
+        assert window(broker).start_offset == 6
 
 
 async def test_a_batch_of_a_hundred_thousand_records_is_one_range() -> None:
