@@ -23,14 +23,15 @@ class ReadBatch(NamedTuple):
     header: BatchHeader
 
 
-def read_batches(slices: Sequence[FileSlice], horizon: int) -> Iterator[ReadBatch]:
-    """Yield the first batch, and the others that begin up to the offset `horizon`."""
-    is_first = True
+def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> Iterator[ReadBatch]:
+    """Yield the first batch, and the others that begin within so many records of `offset`, or of the first batch behind it."""
+    horizon = -1
     for part in slices:
         for position, header in scan_headers(part.file, part.position, part.position + part.size):
-            if header.base_offset > horizon and not is_first:
+            if horizon < 0:
+                horizon = max(offset, header.base_offset) + max_records
+            elif header.base_offset > horizon:
                 return
-            is_first = False
             yield ReadBatch(part, position, header)
 
 

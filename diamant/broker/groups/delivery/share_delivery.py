@@ -163,12 +163,12 @@ class ShareDelivery:
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)
         # Nothing beyond can be acquired in this turn, so the rest is not looked at.
-        horizon = max(state.end_offset, offset) + wanted.max_records
-        read = list(read_batches(result.slices, horizon))
+        begin = max(state.end_offset, offset)
+        read = list(read_batches(result.slices, begin, wanted.max_records))
         if isolation and read:
             size = sum(one.header.size for one in read)
             result = log.read(offset, size, isolation_level=isolation, min_one_message=True)
-            read = list(read_batches(result.slices, horizon))
+            read = list(read_batches(result.slices, begin, wanted.max_records))
         if offset <= state.end_offset and state.batches:
             end = log.last_stable_offset if isolation else log.log_end_offset
             for first, last in gone(read, offset, min(state.end_offset, end - 1)):

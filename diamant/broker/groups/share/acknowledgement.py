@@ -80,6 +80,7 @@ def acknowledge(
     `lock_ends_ms`: of renewed locks; None: the group may not renew any.
     KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
     """
+    partition.make_room_for_locks()
     acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
     done = Acknowledged(acknowledging.changes, acknowledging.before)
     try:

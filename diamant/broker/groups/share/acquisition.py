@@ -68,6 +68,7 @@ def acquire(
         # Compaction has removed all that was read here before.
         partition.archive(fetch_offset, first_read - 1, RecordState.AVAILABLE)
     first = max(first_read, partition.start_offset)
+    partition.make_room_for_locks()
     return _Acquisition(partition, asked, limits, read, first, last, room).run() if first <= last else []
 
 

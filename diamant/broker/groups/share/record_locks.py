@@ -2,7 +2,7 @@
 
 A lock stays listed when its records are acknowledged or renewed, so callers look at the runs, too.
 
-Bound: the locks that there are, and `_SPARE`: `SharePartition.lock` makes a full list new from the runs.
+Bound: twice the locks that there are, `_SPARE`, and those of a request: the next one replaces a full list by one of the runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecordLocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether the list has to be made new."""
+        """Whether many of the locks may be over."""
         return self._room <= 0
 
     def add(self, run: Run) -> None:

@@ -254,10 +254,13 @@ class SharePartition:
                 self.put(index, batch.changed(first, last, archived, is_divided=is_divided))
                 self.released(first)
 
-    def lock(self, run: Run) -> None:
-        """List the lock of a run that has just been acquired or renewed."""
+    def make_room_for_locks(self) -> None:
+        """Forget the locks that are over, if many may be. Not while records are being locked: it looks at the batches."""
         if self._locks.is_full:
             self._locks = RecordLocks(self.runs())
+
+    def lock(self, run: Run) -> None:
+        """List the lock of a run that is just being acquired or renewed."""
         self._locks.add(run)
 
     def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:

@@ -6,8 +6,8 @@ A schedule produces, aborts and commits transactions, fetches in both modes, ack
 deletes records, and ends sessions. With a command that starts both brokers again, and returns when they listen, all schedules
 stop for it in their midst. With removals, retention by time removes records under the members of every other seed; the others
 have a compacted topic, cleaned twice while no record is in flight, and accepted then: of one in flight that compaction removes,
-Kafka gives the offset again, and Diamant does not. Both brokers need `log.retention.check.interval.ms=500` and
-`log.cleaner.backoff.ms=200` then.
+Kafka gives the offset again, and Diamant does not. Both brokers need `log.retention.check.interval.ms=500`,
+`log.initial.task.delay.ms=500` and `log.cleaner.backoff.ms=200` then, Diamant also `diamant.cleaner.mode=kafka`.
 
 It prints the first difference of each schedule, and how many schedules differ. A schedule that was so slow that locks may have
 ended within other steps says nothing, and is counted as such. Without the network, share_traces.py plays thousands in a minute.
@@ -30,6 +30,7 @@ from uuid import uuid4
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch, iter_records
 from diamant.protocol.batches.header import Record
+from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.share.share_cases import FIRST, SECOND
 from tests.broker.groups.share.share_requests import (
     ACCEPT,
@@ -76,6 +77,8 @@ LATEST_CLEAN_S = 30
 KEYS = 5
 TOPIC_RESOURCE = 2
 EARLIEST = -2
+BATCH_OPTIMIZED = 0
+"""The other mode leaves the rest of a batch in flight."""
 SHARE_OF_REMOVALS = 0.12
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0", "segment_ms": SEGMENT_MS}
 AGED = {"retention_ms": "-1", "segment_ms": SEGMENT_MS}
@@ -168,7 +171,7 @@ class Stage:
             change = alteration(TOPIC_RESOURCE, self.topic, ("retention.ms", SET, value))
             answer = await self.first.call(INCREMENTAL_ALTER_CONFIGS, 1, change)
             assert int(answer.responses[0].error_code) == 0
-            await asyncio.sleep(RETENTION_S)
+            await self._wait_for_retention()
         self._hour += HOUR_MS
         answer = await self.first.call(LIST_OFFSETS, 6, list_offsets(self.topic, timestamp=EARLIEST))
         return [answer.topics[0].partitions[0].offset, await self._fetch(0, 1, 1)]
@@ -193,6 +196,9 @@ class Stage:
             await self._produce(count)
         self._hour += HOUR_MS
         await self._produce(1)
+        return await self._wait_until_compacted()
+
+    async def _wait_until_compacted(self) -> list[int]:
         async with asyncio.timeout(LATEST_CLEAN_S):
             while True:
                 found = await self._records()
@@ -232,12 +238,19 @@ class Stage:
                 break
         return [int(answer.error_code), found]
 
-    @staticmethod
-    def _partition(one: Any) -> Any:
-        return [int(one.error_code), int(getattr(one, "acknowledge_error_code", 0)), acquired_of(one)]
+    def _partition(self, one: Any) -> Any:
+        ranges = acquired_of(one)
+        if self._restarts.command is not None:
+            ranges = joined(ranges)
+        return [int(one.error_code), int(getattr(one, "acknowledge_error_code", 0)), ranges]
 
     async def _acknowledge(self, member: int, acks: Any) -> Any:
-        answer = await self.members[member].acknowledge(acks)
+        one = self.members[member]
+        answer = await one.acknowledge(acks)
+        if int(answer.error_code) == ErrorCode.UNKNOWN_SERVER_ERROR:
+            # Kafka 4.3.1 fails if nothing is in flight and the records are behind the window.
+            one.session_epoch += 1
+            return [0, [int(ErrorCode.INVALID_RECORD_STATE)]]
         codes = [int(one.error_code) for topic in answer.responses for one in topic.partitions]
         return [int(answer.error_code), codes]
 
@@ -279,8 +292,22 @@ class Stage:
                     return
                 await asyncio.sleep(WAIT_MS / 1_000)
 
+    async def _wait_for_retention(self) -> None:
+        await asyncio.sleep(RETENTION_S)
+
     async def _wait_to_settle(self) -> None:
         await asyncio.sleep(SETTLE_S)
+
+
+def joined(ranges: list[list[int]]) -> list[list[int]]:
+    """Return acquired ranges, adjacent ones of one count as one: Kafka's state topic may name a range in two after a start."""
+    found: list[list[int]] = []
+    for first, last, count in ranges:
+        if found and found[-1][1:] == [first - 1, count]:
+            found[-1][1] = last
+        else:
+            found.append([first, last, count])
+    return found
 
 
 def schedule(seed: int, *, has_restarts: bool, removal: Removal | None = None) -> tuple[bool, list[tuple[Any, ...]]]:
@@ -296,7 +323,7 @@ def schedule(seed: int, *, has_restarts: bool, removal: Removal | None = None) -
             if removal is Removal.COMPACTION:
                 counts = [of_removals.randrange(1, 6) for _ in range(of_removals.randrange(3, 8))]
                 takes = [
-                    ("take", of_removals.randrange(2), of_removals.choice((1, 3, 10)), of_removals.randrange(2))
+                    ("take", of_removals.randrange(2), of_removals.choice((1, 3, 10)), BATCH_OPTIMIZED)
                     for _ in range(of_removals.randrange(4))
                 ]
                 steps += [("drain",), ("compact", counts), *takes, ("drain",)]

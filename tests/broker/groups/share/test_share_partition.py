@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
-import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -327,16 +327,32 @@ def test_what_was_acknowledged_leaves_no_locks_behind() -> None:
     """A partition whose records are acknowledged in time does not grow, however many they are."""
     partition, limits = SharePartition(0), ShareLimits(10, 5)
     sizes = []
-    for round_size in (2_000, 20_000):
-        tracemalloc.start()
-        for _ in range(round_size):
+    for count in (2_000, 6_000):
+        for _ in range(count):
             offset = partition.next_fetch_offset()
             acquire(partition, Acquirer("a", 1, 1, False, LOCK_MS), limits, offset, [(offset, offset)])
             acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1])], 5, None)
             partition.advance()
-        sizes.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
+        sizes.append(len(pickle.dumps(partition)))
     assert sizes[1] < 2 * sizes[0]
+
+
+@pytest.mark.parametrize("before", [0, 1_000, 1_500])
+@pytest.mark.parametrize("is_renewed", [False, True], ids=["acquired", "renewed"])
+def test_many_locks_of_one_request_all_end(before: int, is_renewed: bool) -> None:
+    """However many locks were listed before, of records that are done."""
+    partition, limits, count = SharePartition(0), ShareLimits(10_000, 5), 1_100
+    for offset in range(before):
+        acquire(partition, Acquirer("a", 1, 1, False, LOCK_MS), limits, offset, [(offset, offset)])
+        acknowledge(partition, "a", [AcknowledgementBatch(offset, offset, [1])], 5, None)
+        partition.advance()
+    read = [(offset, offset) for offset in range(before, before + count)]
+    acquire(partition, Acquirer("a", count, 1, False, LOCK_MS), limits, before, read)
+    if is_renewed:
+        acknowledge(partition, "a", [AcknowledgementBatch(before, before + count - 1, [4])], 5, 2 * LOCK_MS)
+    ends_ms = partition.next_lock_end_ms()
+    assert ends_ms == (2 * LOCK_MS if is_renewed else LOCK_MS)
+    assert partition.expire(ends_ms, 5) == [StateBatch(before, before + count - 1, AVAILABLE, 1)]
 
 
 def _held(count: int, size: int) -> SharePartition:

@@ -60,6 +60,17 @@ async def test_records_behind_a_long_gap_are_given() -> None:
         assert window(broker).start_offset == 31
 
 
+async def test_what_lies_behind_a_gap_is_given_together() -> None:
+    """The requested number of records counts from the first one that is left, as in Kafka 4.3.1."""
+    async with sharing(MemoryEnv(), topic_configs=COMPACTED) as (broker, wire):
+        one = member(broker, wire)
+        for word in (*["k=1"] * 12, "a=1", "b=1", "k=2"):
+            await produce(wire, "t", word)
+        await broker.compact("t")
+        await one.wait_until_assigned()
+        assert acquired(await one.fetch(max_records=5)) == [[12, 14, 1]]
+
+
 async def test_explain_names_the_member_that_holds_a_record(clock: SettableClock) -> None:
     """The explanation has the number of the delivery and the end of the lock; no other record has a holder."""
     async with sharing(MemoryEnv(clock), topic_configs=COMPACTED) as (broker, wire):
