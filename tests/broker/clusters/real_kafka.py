@@ -24,6 +24,9 @@ from tests.broker.clusters.any_cluster import PLAIN_LOGINS, SECURED, AnyCluster
 from tests.ports import ReservedPort
 
 START_S = 120.0
+ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS = 43, 45
+PREFERRED = 0
+"""The election that makes the first replica the leader."""
 JVM = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 LOGGING = (
     "<Configuration><Appenders><Console name='C' target='SYSTEM_ERR'/></Appenders><Loggers><Root level='WARN'>"
@@ -76,6 +79,27 @@ class RealKafka(AnyCluster):
         deadline = time.monotonic() + START_S
         while any(len(one.in_sync) != replicas for one in self.client.topic(topic).partitions):
             assert time.monotonic() < deadline, "not all replicas are in sync"
+            time.sleep(0.1)
+
+    def lead(self, topic: str, partition: int, broker: int) -> None:
+        """Make a broker the leader of a partition, without a stop: the first of its replicas, and elected."""
+        (led,) = [one for one in self.client.topic(topic).partitions if one.number == partition]
+        replicas = [broker, *(one for one in led.replicas if one != broker)]
+        fields = {
+            "timeout_ms": 30_000,
+            "allow_replication_factor_change": False,
+            "topics": [{"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}],
+        }
+        answer = self.client.controller().ask(ALTER_PARTITION_REASSIGNMENTS, fields)
+        assert not answer["responses"][0]["partitions"][0]["error_code"], answer
+        deadline = time.monotonic() + START_S
+        wanted = {
+            "election_type": PREFERRED, "topic_partitions": [{"topic": topic, "partitions": [partition]}],
+            "timeout_ms": 30_000,
+        }  # fmt: skip
+        while self.client.led(topic, [partition]) != {broker: [partition]}:
+            assert time.monotonic() < deadline, f"broker {broker} does not become the leader of {topic}-{partition}"
+            self.client.controller().ask(ELECT_LEADERS, wanted)
             time.sleep(0.1)
 
     def data(self, node: int) -> Path:

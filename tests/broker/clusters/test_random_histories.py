@@ -1,7 +1,8 @@
-"""Erasures in random histories on three brokers of Apache Kafka, one of them stopped, or the command killed, at a random moment.
+"""Erasures in random histories on three brokers of Apache Kafka: a broker stops, a leader moves, or the command is killed at a
+random moment.
 
-The disks are searched afterwards by other means: where the erasure says that nothing is readable, each replica is asked as the
-leader, too.
+The disks are searched afterwards by other means: where the erasure says that nothing is readable, each replica is made the leader
+once, and read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from tests.broker.clusters.real_kafka import RealKafka, real_kafka
 pytestmark = pytest.mark.long
 TIMEOUT_S = 180.0
 KEY = b"customer-42"
-HISTORIES = 40
+HISTORIES = 100
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_nothing_is_readable_at_any_replica(three: RealKafka, register: Register
     name = three.create(f"history-{seed}", partitions=2, segment_bytes=str(chance.choice([1048576, 10485760])))
     values = fill(three, name, chance)
     before = three.configs(name)
-    what, moment = chance.choice(["nothing", "stop", "kill"]), chance.random() * 4
+    what, moment = chance.choice(["nothing", "stop", "move", "kill", "kill"]), chance.random() * 4
     if what == "kill":
         child = os.fork()
         if not child:
@@ -87,16 +88,9 @@ def test_nothing_is_readable_at_any_replica(three: RealKafka, register: Register
         assert three.configs(name) == before
     elif what == "stop":
         stopped = chance.choice([2, 3])
-        ended: list[float] = []
-
-        def stop(_: object) -> None:
-            if not ended and time.monotonic() - began > moment:
-                ended.append(moment)
-                three.stop(stopped)
-
-        began = time.monotonic()
+        listen, ended = once_after(moment, lambda: three.stop(stopped))
         try:
-            erase(three.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=stop, register=register)
+            erase(three.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=listen, register=register)
         finally:
             if ended:
                 three.start(stopped)
@@ -104,6 +98,11 @@ def test_nothing_is_readable_at_any_replica(three: RealKafka, register: Register
                 three.wait_registered(3)
         assert three.configs(name) == before
         three.wait_in_sync(name, 3)
+    elif what == "move":
+        listen, _ = once_after(moment, lambda: three.lead(name, 0, chance.choice([1, 2, 3])))
+        with AnyCluster(three.bootstrap) as own:
+            erase(own.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=listen, register=register)
+        assert three.configs(name) == before
     for work in open_works(register):
         resume(three.client, work.id, timeout_s=TIMEOUT_S, register=register)
     found = erase(three.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, register=register)
@@ -111,9 +110,22 @@ def test_nothing_is_readable_at_any_replica(three: RealKafka, register: Register
     assert three.configs(name) == before
     for partition in range(2):
         for broker in (1, 2, 3):
-            held = three.held(name, partition, broker)
+            three.lead(name, partition, broker)
+            held = three.held(name, partition)
             assert not [one for one in held if one.key == KEY and one.value is not None], (seed, what, broker)
     assert on_disk(three, name, values, is_interrupted=what != "nothing") == [], (seed, what, moment)
+
+
+def once_after(moment: float, do: Callable[[], object]) -> tuple[Callable[[object], None], list[float]]:
+    """Return a listener that does something once, so many seconds from now on; and a list that has the moment then."""
+    began, done = time.monotonic(), list[float]()
+
+    def listen(_: object) -> None:
+        if not done and time.monotonic() - began > moment:
+            done.append(moment)
+            do()
+
+    return listen, done
 
 
 def wait_and_kill(child: int, moment: float) -> None:
