@@ -65,6 +65,7 @@ def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, i
     found: dict[Place, int | KafkaRefusal] = {}
     deadline = time.monotonic() + client.timeout_s
     while left := batches.keys() - found.keys():
+        waiting: dict[Place, int] = {}
         for leader, places in client.leaders_of(left).items():
             topics: dict[str, list[Fields]] = {}
             for name, number in places:
@@ -81,6 +82,7 @@ def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, i
                 client.forget(leader)
                 if time.monotonic() > deadline:
                     raise
+                waiting.update(dict.fromkeys(places, ErrorCode.LEADER_NOT_AVAILABLE))
                 continue
             for topic in answer["responses"]:
                 for one in topic["partition_responses"]:
@@ -88,11 +90,21 @@ def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, i
                     code = _RETRIED_AS.get(code, code)
                     if not code:
                         found[place] = int(one["base_offset"])
-                    elif code not in RETRIED or time.monotonic() > deadline:
-                        found[place] = KafkaRefusal(f"the tombstone in {topic['name']}-{one['index']}", code)
-        if len(found) < len(batches):
-            time.sleep(RETRY_S)
+                    elif code in RETRIED:
+                        waiting[place] = code
+                    else:
+                        found[place] = _refusal(place, code)
+        if waiting:
+            place, code = next(iter(waiting.items()))
+            try:
+                client.pause(deadline, str(place), code)
+            except KafkaRefusal:
+                found.update({place: _refusal(place, code) for place, code in waiting.items()})
     return found
+
+
+def _refusal(place: Place, code: int) -> KafkaRefusal:
+    return KafkaRefusal(f"the tombstone in {place[0]}-{place[1]}", code)
 
 
 class EmptyTransaction:

@@ -40,6 +40,24 @@ def test_a_dry_run_that_finds_nothing_says_so(elsewhere: AnyCluster, tmp_path: P
     assert (done.exit_code, "NOTHING WAS FOUND" in done.stdout, "tombstones" in done.stdout) == (4, True, False)
 
 
+KEYS = {
+    "avro": (["--key-hex", "00000000070a6b6579"], b"\0\0\0\0\x07\nkey"),
+    "json": (["--key-json", '{"id": 42}'], b'{"id":42}'),
+    "no bytes": (["--key-hex", ""], b""),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_serializers_are_given_as_options(elsewhere: AnyCluster, tmp_path: Path, kind: str) -> None:
+    """Avro in hexadecimal, JSON without blanks, a key of no bytes: the values of this key go, others stay."""
+    words, key = KEYS[kind]
+    name = elsewhere.create(f"given-{kind.replace(' ', '-')}")
+    elsewhere.produce(name, [(key, b"1"), (b"other", b"2")], timestamp_ms=OLD_MS)
+    done = run(elsewhere, tmp_path, "erase", name, *words, "--reason", "asked")
+    assert (done.exit_code, "unreadable" in done.stdout) == (0, True), done.output
+    assert [one.value for one in elsewhere.held(name) if one.value is not None] == [b"2"]
+
+
 def test_declined_tombstones_are_explained(elsewhere: AnyCluster, tmp_path: Path) -> None:
     """Exit code 3 comes with the reason, and with what removes them at once."""
     name = elsewhere.create("declined")
