@@ -92,11 +92,16 @@ class RealKafka(AnyCluster):
         }
         answer = self.client.controller().ask(ALTER_PARTITION_REASSIGNMENTS, fields)
         assert not answer["responses"][0]["partitions"][0]["error_code"], answer
-        deadline = time.monotonic() + START_S
+        self.wait_led(topic, partition, broker)
+
+    def wait_led(self, topic: str, partition: int, broker: int) -> None:
+        """Ask for the election of the first replica until this broker is the leader."""
         wanted = {
-            "election_type": PREFERRED, "topic_partitions": [{"topic": topic, "partitions": [partition]}],
+            "election_type": PREFERRED,
+            "topic_partitions": [{"topic": topic, "partitions": [partition]}],
             "timeout_ms": 30_000,
-        }  # fmt: skip
+        }
+        deadline = time.monotonic() + START_S
         while self.client.led(topic, [partition]) != {broker: [partition]}:
             assert time.monotonic() < deadline, f"broker {broker} does not become the leader of {topic}-{partition}"
             self.client.controller().ask(ELECT_LEADERS, wanted)
