@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from diamant.broker.operations.records.explain_operation import Explanation
     from diamant.broker.operations.records.ghosts import GhostReport
     from diamant.broker.operations.records.reset_offsets import ResetOffsets
-    from diamant.broker.person.person_steps import Forgotten
-    from diamant.broker.person.planning import Plan
+    from diamant.broker.person.person_steps import Forgotten, ForgottenPeople
+    from diamant.broker.person.planning import Plan, Plans
     from diamant.broker.person.register import PersonRequest
     from diamant.broker.person.sampling import MapCheck
     from diamant.broker.snapshots.snapshot_store import BrokerSnapshot
@@ -284,6 +284,36 @@ class PersonOperations:
         """Forget a person in all topics of a data map, and certify it. See `ForgetRequest`."""
         return await perform(self.of, "person.forget", locals())
 
+    async def preview_each(
+        self,
+        subjects: Sequence[Mapping[str, Any]],
+        map: Mapping[str, Any],
+        *,
+        confirm: bool = False,
+        registry: str | None = None,
+        progress: Progress | None = None,
+    ) -> Plans:
+        """Show what forgetting several people would do. See `PreviewEachRequest`."""
+        return await perform(self.of, "person.preview_each", locals())
+
+    async def forget_each(
+        self,
+        subjects: Sequence[Mapping[str, Any]],
+        map: Mapping[str, Any],
+        *,
+        reason: str,
+        reference: str = "",
+        received: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        confirm: bool = False,
+        registry: str | None = None,
+        timeout: Duration | None = None,
+        progress: Progress | None = None,
+    ) -> ForgottenPeople:
+        """Forget several people in one job, and certify each on a paper of its own. See `ForgetEachRequest`."""
+        return await perform(self.of, "person.forget_each", locals())
+
     async def requests(self, open: bool = False) -> Mapping[str, Any]:
         """List the requests of persons, those due next first. See `RequestsRequest`."""
         return await perform(self.of, "person.requests", locals())
@@ -319,6 +349,8 @@ class BlockingPersonOperations:
     check = waiting(PersonOperations.check)
     preview = waiting(PersonOperations.preview)
     forget = waiting(PersonOperations.forget)
+    preview_each = waiting(PersonOperations.preview_each)
+    forget_each = waiting(PersonOperations.forget_each)
     requests = waiting(PersonOperations.requests)
     receive = waiting(PersonOperations.receive)
     extend = waiting(PersonOperations.extend)

@@ -29,6 +29,7 @@ _TYPES = {
     "key": "bytes | str",
     "any": "Any",
     "object": "Mapping[str, Any]",
+    "objects": "Sequence[Mapping[str, Any]]",
 }
 _HOMES = {
     "AbstractEventLoop": "asyncio",

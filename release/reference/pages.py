@@ -315,7 +315,7 @@ def _route(route: Route) -> str:
 
 
 def _traits(param: Param) -> str:
-    kind = " or ".join(f"`{choice}`" for choice in param.choices) or {"strings": "list of strings"}.get(
+    kind = " or ".join(f"`{choice}`" for choice in param.choices) or {"strings": "list of strings", "objects": "list of objects"}.get(
         param.type, param.type
     )
     if param.is_required:

@@ -322,6 +322,37 @@ class RemotePersonOperations:
         """Forget a person in all topics of a data map, and certify it."""
         return self.of.perform("POST /v1/person/forget", locals())
 
+    def preview_each(
+        self,
+        subjects: Sequence[Mapping[str, Any]],
+        map: Mapping[str, Any],
+        *,
+        confirm: bool = False,
+        registry: str | None = None,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Show what forgetting several people would do."""
+        return self.of.perform("POST /v1/person/preview-each", locals())
+
+    def forget_each(
+        self,
+        subjects: Sequence[Mapping[str, Any]],
+        map: Mapping[str, Any],
+        *,
+        reason: str,
+        reference: str = "",
+        received: str = "",
+        now: bool = False,
+        confirm_groups_behind: bool = False,
+        confirm: bool = False,
+        registry: str | None = None,
+        timeout: Duration | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JsonObject:
+        """Forget several people in one job, and certify each on a paper of its own."""
+        return self.of.perform("POST /v1/person/forget-each", locals())
+
     def requests(self, open: bool = False, *, timeout: Duration | None = None) -> JsonObject:
         """List the requests of persons, those due next first."""
         return self.of.perform("GET /v1/person/requests", locals())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from typing import Any
 
@@ -103,6 +103,14 @@ class _Here:
     def preview(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
         """As `admin.person.preview`."""
         return self._perform("person.preview", {"identifiers": identifiers, "map": map, **given})
+
+    def preview_each(self, subjects: Sequence[Mapping[str, Any]], map: Mapping[str, Any], **given: Any) -> JsonObject:
+        """As `admin.person.preview_each`."""
+        return self._perform("person.preview_each", {"subjects": subjects, "map": map, **given})
+
+    def forget_each(self, subjects: Sequence[Mapping[str, Any]], map: Mapping[str, Any], **given: Any) -> JsonObject:
+        """As `admin.person.forget_each`."""
+        return self._perform("person.forget_each", {"subjects": subjects, "map": map, **given})
 
     def forget(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
         """As `admin.person.forget`."""

@@ -1,11 +1,12 @@
-"""The records of one person in a running broker: topics are read one after another, as `cleaner/person/identifiers.py` says.
+"""The records of people in a running broker: topics are read one after another, as `cleaner/person/identifiers.py` says.
 
-    following = Following(node, explaining, people, {"customer_id": ["42"]})
-    async for one in following.partitions(progress):        each with the person's records, and its open files
+    following = Following(node, explaining, people, [{"customer_id": ["42"]}])
+    async for one in following.partitions(progress):        each with the people's records, and its open files
         ...
-    following.known.steps, following.known.parts(topic)     the identifiers, and the conditions that select the records
+    person = following.people[0]
+    person.known.steps, person.parts            the identifiers, and the conditions that select the records
 
-`follow` does the same for callers that want the identifiers, the conditions and the counts only.
+`Following.follow` is for callers that want the identifiers, the conditions and the counts only.
 
 Memory: that of `partition_search`, for one partition at a time, and 100 bytes for each record found.
 """
@@ -13,7 +14,9 @@ Memory: that of `partition_search`, for one partition at a time, and 100 bytes f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,12 +26,14 @@ from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.log_at_moment import LogAtMoment
 from diamant.broker.operations.records.log_files import LogFiles
 from diamant.cleaner.person.identifiers import (
+    MAX_DOUBTS,
     Doubtful,
-    IdentifierStep,
+    Identifier,
     KnownIdentifiers,
     RulePart,
     TooManyIdentifiers,
     TopicSearch,
+    next_topic,
     parse_identifiers,
 )
 from diamant.cleaner.person.others import SharedIdentifiers, sharing_search
@@ -36,132 +41,53 @@ from diamant.cleaner.person.partition_search import (
     MAX_RECORDS,
     Matches,
     SearchedTopic,
+    Seeker,
     TooManyRecords,
     find_matches,
     find_shared,
 )
 from diamant.cleaner.person.people_map import MapError, PeopleMap, parse_people_map
-from diamant.cleaner.redaction.hits import Hits, HitsByPartition
+from diamant.cleaner.redaction.hits import Hits
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
 
-
-class SearchedPartition(NamedTuple):
-    """One partition, its files as long as the caller has it, and the records that were found."""
-
-    search: TopicSearch
-    log: Log
-    taken: LogAtMoment
-    files: LogFiles
-    matches: Matches
+MAX_PEOPLE = 1_000
+"""The most people of one request."""
 
 
-class Followed(NamedTuple):
-    """Everything that leads to a person's records."""
+class FollowedPerson:
+    """Everything that leads to the records of one person, as far as it is known."""
 
-    steps: tuple[IdentifierStep, ...]
-    parts: Mapping[str, tuple[RulePart, ...]]
-    """The conditions that select the records, of each topic where the person may have some."""
-    topics: Mapping[str, SearchedTopic]
-    without_topic: tuple[str, ...]
-    """Entries of the map that no topic has."""
-    hits: HitsByPartition
-    """All records that `parts` selects, and those that are undecided."""
-
-
-class Following:
-    """The search for one person. Belongs to the loop thread."""
-
-    def __init__(
-        self,
-        node: Node,
-        explaining: ExplainOperation,
-        people: PeopleMap,
-        given: Mapping[str, Sequence[str]],
-        *,
-        is_confirmed: bool = False,
-        registry: str | None = None,
-    ) -> None:
-        """BadArgument if the map does not fit the topics or the identifiers. `registry`: see `topic_values`."""
-        self._explaining = explaining
-        topics = sorted(node.topics.by_name)
-        try:
-            people.check_given(given)
-        except MapError as error:
-            raise BadArgument(f"identifiers: {error}") from None
-        try:
-            rules = people.of_topics(topics)
-        except MapError as error:
-            raise BadArgument(f"map: {error}") from None
-        self.rules = rules
-        self.without_topic = tuple(people.without_topic(topics))
-        self.logs = {topic: explaining.logs(topic, None) for topic in rules}
-        self.values = values_of(explaining, rules, registry)
-        sizes = {topic: sum(log.size for log in logs) for topic, logs in self.logs.items()}
-        self.known = KnownIdentifiers(rules, sizes, given, is_confirmed=is_confirmed)
+    def __init__(self, known: KnownIdentifiers) -> None:
+        self.known = known
         self.topics: dict[str, SearchedTopic] = {}
-        self._found: dict[TopicPartition, set[int]] = {}
         self.hits: dict[TopicPartition, Hits] = {}
+        """By partition all records that `parts` selects, and those that are undecided."""
+        self.doubt = ""
+        """Why identifiers may belong to several people: then the search for this person has ended."""
+        self._found: dict[TopicPartition, set[int]] = {}
         self._without_hits: set[TopicPartition] = set()
 
-    async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        """Yield each searched partition. TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted."""
-        progress.begin("searching", sum(log.size for logs in self.logs.values() for log in logs), "bytes")
-        try:
-            while (search := self.known.next_search(self.values)) is not None:
-                await self._check_shared(search)
-                async for one in self._searched(search, progress):
-                    yield one
-        except Doubtful as error:
-            raise Unconfirmed(
-                f"{error}. Check the identifiers and the map, and confirm the search if it is right"
-            ) from None
-        except TooManyIdentifiers as error:
-            raise TooMany(str(error)) from None
+    @property
+    def parts(self) -> Mapping[str, tuple[RulePart, ...]]:
+        """The conditions that select the records, of each topic where the person may have some."""
+        return {topic: found for topic in self.known.topics if (found := self.known.parts(topic))}
 
-    async def _check_shared(self, search: TopicSearch) -> None:
-        """Look for the new identifiers of a search in the topics that teach them: other people may have them, too."""
-        new = self.known.newly_searched(search)
-        for topic, rules in self.rules.items():
-            teaching = sharing_search(topic, rules, new, self.values)
-            if teaching is None:
-                continue
-            shared = SharedIdentifiers(self.known, teaching, topic)
-            for log in self.logs[topic]:
-                _, files = await self._explaining.open(log)
-                with files:
-                    read = partial(
-                        find_shared, files, teaching, shared, self.values[topic], check=self._explaining.check
-                    )
-                    await self._explaining.read(read)
-            for text in shared.texts():
-                self.known.doubt(text)
+    def seeker(self, search: TopicSearch, partition: int) -> Seeker:
+        """Return what to look for in a partition."""
+        return Seeker(search, self.known, self._found.get((search.topic, partition), set()).__contains__)
 
-    async def _searched(self, search: TopicSearch, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        topic = search.topic
-        logs = self.logs[topic]
+    def add(self, topic: str, partition: int, matches: Matches) -> None:
+        """Add what was found in a partition. Raises Doubtful, TooManyIdentifiers."""
+        self._found.setdefault((topic, partition), set()).update(one.offset for one in matches.records)
+        self._add_hits((topic, partition), matches.hits)
         counts = self.topics.setdefault(topic, SearchedTopic())
-        most = sum(log.log_end_offset - log.log_start_offset for log in logs)
-        matched = total = undecided = 0
-        for log in logs:
-            taken, files = await self._explaining.open(log)
-            with files:
-                matches = await self._explaining.read(self._reading(search, log, taken, files))
-                progress.advance(matches.bytes_read)
-                self._found.setdefault((topic, log.partition), set()).update(one.offset for one in matches.records)
-                self._add_hits((topic, log.partition), matches.hits)
-                matched, total = matched + len(matches.records), total + matches.total
-                undecided += matches.undecided
-                counts.matched += len(matches.records)
-                counts.problems += [one for one in matches.problems if one not in counts.problems]
-                self.known.check_share(search, matched, max(total, most))
-                for offset, lessons in matches.taught:
-                    self.known.learn(topic, log.partition, offset, lessons)
-                yield SearchedPartition(search, log, taken, files, matches)
-        counts.total, counts.undecided = total, max(undecided, counts.undecided)
-        self.known.check_share(search, matched, total)
+        counts.matched += len(matches.records)
+        counts.problems += [one for one in matches.problems if one not in counts.problems]
+        for offset, lessons in matches.taught:
+            self.known.learn(topic, partition, offset, lessons)
 
     def _add_hits(self, partition: TopicPartition, hits: Hits | None) -> None:
         if hits is None:
@@ -172,17 +98,155 @@ class Following:
         elif partition not in self._without_hits:
             self.hits[partition] = hits
 
-    def _reading(self, search: TopicSearch, log: Log, taken: LogAtMoment, files: LogFiles) -> Callable[[], Matches]:
-        known, check = self.known, self._explaining.check
-        values = self.values[search.topic]
-        before = self._found.get((search.topic, log.partition), set())
 
-        def read() -> Matches:
+@dataclass(slots=True)
+class PersonTopicSearch:
+    """The search of one topic for one person."""
+
+    person: FollowedPerson
+    search: TopicSearch
+    matches: Matches = field(default_factory=Matches)
+    """Those of the partition that was read last."""
+    matched: int = 0
+    undecided: int = 0
+
+    def take(self, partition: int, matches: Matches, most: int) -> None:
+        """Add what was found in a partition. `most`: the records that the topic may have. Raises Doubtful, TooManyIdentifiers."""
+        self.matches = matches
+        self.matched += len(matches.records)
+        self.undecided += matches.undecided
+        known = self.person.known
+        known.check_share(self.search, self.matched, most)
+        self.person.add(self.search.topic, partition, matches)
+
+    def end(self, total: int) -> None:
+        """Note that the topic is read. `total`: its records. Raises Doubtful."""
+        counts = self.person.topics.setdefault(self.search.topic, SearchedTopic())
+        counts.total, counts.undecided = total, max(self.undecided, counts.undecided)
+        self.person.known.check_share(self.search, self.matched, total)
+
+
+class SearchedPartition(NamedTuple):
+    """One partition, its files as long as the caller has it, and the records that were found."""
+
+    log: Log
+    taken: LogAtMoment
+    files: LogFiles
+    found: Sequence[PersonTopicSearch]
+
+
+class Following:
+    """The search for people, who are looked for together: a topic is read once for all. Belongs to the loop thread."""
+
+    def __init__(
+        self,
+        node: Node,
+        explaining: ExplainOperation,
+        people: PeopleMap,
+        given: Sequence[Mapping[str, Sequence[str]]],
+        *,
+        is_confirmed: bool = False,
+        registry: str | None = None,
+    ) -> None:
+        """`given`: the identifiers of each person. BadArgument if the map does not fit the topics or the identifiers.
+
+        `registry`: see `topic_values`.
+        """
+        self._explaining = explaining
+        topics = sorted(node.topics.by_name)
+        for number, one in enumerate(given, 1):
             try:
-                end = taken.state.log_end_offset
-                return find_matches(
-                    files, search, known, values, taken.outcomes, end, skip=before.__contains__, check=check
-                )
+                people.check_given(one)
+            except MapError as error:
+                raise BadArgument(f"identifiers: {of_person(number, len(given))}{error}") from None
+        try:
+            rules = people.of_topics(topics)
+        except MapError as error:
+            raise BadArgument(f"map: {error}") from None
+        self.rules = rules
+        self.without_topic = tuple(people.without_topic(topics))
+        self.logs = {topic: explaining.logs(topic, None) for topic in rules}
+        self.values = values_of(explaining, rules, registry)
+        sizes = {topic: sum(log.size for log in logs) for topic, logs in self.logs.items()}
+        self.people = [FollowedPerson(KnownIdentifiers(rules, sizes, one, is_confirmed=is_confirmed)) for one in given]
+
+    async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
+        """Yield each searched partition. TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted.
+
+        What is doubtful about one person does not end the search for the others; all doubts are in the error.
+        """
+        progress.begin("searching", sum(log.size for logs in self.logs.values() for log in logs), "bytes")
+        while (topic := next_topic([one.known for one in self._sought])) is not None:
+            values = self.values[topic]
+            searches = [
+                PersonTopicSearch(one, search) for one in self._sought if (search := one.known.search(topic, values))
+            ]
+            await self._check_shared(searches)
+            async for one in self._searched(topic, searches, progress):
+                yield one
+        doubts = [of_person(at, len(self.people)) + one.doubt for at, one in enumerate(self.people, 1) if one.doubt]
+        if doubts:
+            raise Unconfirmed(
+                f"{'; '.join(doubts[:MAX_DOUBTS])}. Check the identifiers and the map, and confirm the search if it is right"
+            )
+
+    @property
+    def _sought(self) -> list[FollowedPerson]:
+        return [one for one in self.people if not one.doubt]
+
+    async def _check_shared(self, searches: Sequence[PersonTopicSearch]) -> None:
+        """Look for the new identifiers of searches in the topics that teach them: other people may have them, too."""
+        new = [(one.person, one.person.known.newly_searched(one.search)) for one in searches]
+        for topic, rules in self.rules.items():
+            values = self.values[topic]
+            teaching = [(one, sharing_search(topic, rules, names, values)) for one, names in new]
+            shared = [(one, SharedIdentifiers(one.known, search, topic)) for one, search in teaching if search]
+            if not shared:
+                continue
+            for log in self.logs[topic]:
+                _, files = await self._explaining.open(log)
+                with files:
+                    looks = [look for _, look in shared]
+                    await self._explaining.read(
+                        partial(find_shared, files, looks, values, check=self._explaining.check)
+                    )
+            for one, look in shared:
+                for text in look.texts():
+                    with _doubting(one):
+                        one.known.doubt(text)
+
+    async def _searched(
+        self, topic: str, searches: Sequence[PersonTopicSearch], progress: Progress
+    ) -> AsyncGenerator[SearchedPartition, None]:
+        logs = self.logs[topic]
+        most = sum(log.log_end_offset - log.log_start_offset for log in logs)
+        total = 0
+        for log in logs:
+            searches = [one for one in searches if not one.person.doubt]
+            if not searches:
+                return
+            taken, files = await self._explaining.open(log)
+            with files:
+                found = await self._explaining.read(self._reading(searches, log, taken, files))
+                progress.advance(found[0].bytes_read)
+                total += found[0].total
+                for one, matches in zip(searches, found, strict=True):
+                    with _doubting(one.person):
+                        one.take(log.partition, matches, max(total, most))
+                yield SearchedPartition(log, taken, files, [one for one in searches if not one.person.doubt])
+        for one in searches:
+            with _doubting(one.person):
+                one.end(total)
+
+    def _reading(
+        self, sought: Sequence[PersonTopicSearch], log: Log, taken: LogAtMoment, files: LogFiles
+    ) -> Callable[[], list[Matches]]:
+        check, values = self._explaining.check, self.values[log.topic]
+        seekers = [one.person.seeker(one.search, log.partition) for one in sought]
+
+        def read() -> list[Matches]:
+            try:
+                return find_matches(files, seekers, values, taken.outcomes, taken.state.log_end_offset, check=check)
             except TooManyRecords:
                 raise TooMany(
                     f"more than {MAX_RECORDS:,} records of {log.topic}-{log.partition} match: several people may share an "
@@ -191,19 +255,26 @@ class Following:
 
         return read
 
-
-async def follow(following: Following, progress: Progress) -> Followed:
-    """Read all topics, and return what leads to the person's records. As `Following.partitions`."""
-    async for _ in following.partitions(progress):
-        await asyncio.sleep(0)
-    return followed(following)
+    async def follow(self, progress: Progress) -> None:
+        """Read all topics. As `partitions`."""
+        async for _ in self.partitions(progress):
+            await asyncio.sleep(0)
 
 
-def followed(following: Following) -> Followed:
-    """Return the result of a search that is done."""
-    known = following.known
-    parts = {topic: found for topic in following.logs if (found := known.parts(topic))}
-    return Followed(tuple(known.steps), parts, following.topics, following.without_topic, following.hits)
+@contextmanager
+def _doubting(person: FollowedPerson) -> Iterator[None]:
+    """Note a doubt about a person. Raises TooMany."""
+    try:
+        yield
+    except Doubtful as error:
+        person.doubt = str(error)
+    except TooManyIdentifiers as error:
+        raise TooMany(str(error)) from None
+
+
+def of_person(number: int, count: int) -> str:
+    """Return the beginning of a text about one of several people; "" if there is only one."""
+    return f"person {number} of {count}: " if count > 1 else ""
 
 
 def people_of(fields: Mapping[str, Any]) -> PeopleMap:
@@ -220,6 +291,29 @@ def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         return parse_identifiers(fields)
     except ValueError as error:
         raise BadArgument(f"identifiers: {error}") from None
+
+
+def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[str, ...]]]:
+    """Return the identifiers of each person in a request. BadArgument, whose text has no values."""
+    if not 0 < len(subjects) <= MAX_PEOPLE:
+        raise BadArgument(f"subjects: expected 1 to {MAX_PEOPLE:,} people, got {len(subjects):,}")
+    found: list[dict[str, tuple[str, ...]]] = []
+    first: dict[Identifier, int] = {}
+    for number, one in enumerate(subjects, 1):
+        person = of_person(number, len(subjects))
+        if not one:
+            raise BadArgument(f"subjects: {person}expected identifiers by name")
+        try:
+            found.append(given_identifiers(one))
+        except BadArgument as error:
+            raise BadArgument(f"{person}{error}") from None
+        for name, values in found[-1].items():
+            for value in values:
+                if (same := first.setdefault(Identifier(name, value), number)) != number:
+                    raise BadArgument(
+                        f"subjects: person {same} and person {number} have the same {name}: give each once"
+                    )
+    return found
 
 
 def values_of(explaining: ExplainOperation, topics: Iterable[str], registry: str | None = None) -> dict[str, Values]:

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Scope
-from diamant.broker.erasure.jobs.job_queue import JobQueue
+from diamant.broker.erasure.jobs.job_group import MOST
+from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S, JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.pending.pending_jobs import cancel
-from diamant.broker.errors import BadArgument, NotFound, NotPossible
-from diamant.broker.person.following import given_identifiers
-from diamant.broker.person.person_steps import Forgotten, PersonSteps
-from diamant.broker.person.planning import Plan, Planning, values_of
+from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationError, TimedOut
+from diamant.broker.person.following import given_identifiers, of_person
+from diamant.broker.person.person_steps import Forgotten, ForgottenPeople, PersonSteps
+from diamant.broker.person.planning import Plan, Planning, Plans, values_of
 from diamant.broker.person.register import (
     CLOSED,
     DONE,
@@ -42,7 +43,7 @@ from diamant.broker.person.register import (
 )
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.papers.person_intent import OPEN as OPEN_PHASE
-from diamant.cleaner.papers.person_intent import PersonIntent, person_files
+from diamant.cleaner.papers.person_intent import PersonIntent, PersonJob, TopicFate, person_files
 from diamant.cleaner.person.keeping import Keep
 from diamant.duration import parse_time_ms
 from diamant.progress import Progress
@@ -51,6 +52,7 @@ from diamant.words import moment
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
@@ -59,11 +61,16 @@ if TYPE_CHECKING:
     from diamant.broker.person.person_requests import (
         CloseRequest,
         ExtendRequest,
+        ForgetEachRequest,
         ForgetRequest,
+        PreviewEachRequest,
         PreviewRequest,
         ReceiveRequest,
         RequestsRequest,
     )
+
+    ForgetRequests: TypeAlias = ForgetRequest | ForgetEachRequest
+    PlanRequests: TypeAlias = ForgetRequests | PreviewRequest | PreviewEachRequest
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +80,37 @@ MAX_EXTENSION_MONTHS = 2
 MAX_RUN = 4
 """The most words of an identifier that a reason is searched for."""
 _AROUND_WORDS = ".,:;!?()[]<>'\"“”„"
+
+
+class _Admitted(NamedTuple):
+    """A registered request, and what it takes."""
+
+    entry: PersonRequest
+    plan: Plan
+    rows: tuple[TopicFate, ...]
+    jobs: tuple[PersonJob, ...]
+
+
+def _in_groups(people: Sequence[_Admitted]) -> Iterator[list[_Admitted]]:
+    """Yield requests whose jobs are one group, or more if one request alone has more."""
+    some: list[_Admitted] = []
+    for one in people:
+        if some and sum(len(other.jobs) for other in (*some, one)) > MOST:
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
+
+
+def _failures_told(found: Sequence[Forgotten | BaseException]) -> list[Forgotten | OperationError]:
+    """Return results and failures of requests; raise any other failure."""
+    told: list[Forgotten | OperationError] = []
+    for one in found:
+        if isinstance(one, BaseException) and not isinstance(one, OperationError):
+            raise one
+        told.append(one)
+    return told
 
 
 class People:
@@ -118,19 +156,56 @@ class People:
 
     async def preview(self, request: PreviewRequest, progress: Progress) -> Plan:
         """Return what forgetting would do; see `Broker.person.preview`."""
-        return await self._plan(request, progress)
+        return (await self._plans([request.identifiers], request, progress))[0]
+
+    async def preview_each(self, request: PreviewEachRequest, progress: Progress) -> Plans:
+        """Return what forgetting several people would do; see `Broker.person.preview_each`."""
+        return Plans(await self._plans(request.subjects, request, progress))
 
     async def forget(self, request: ForgetRequest, progress: Progress) -> Forgotten:
         """Forget a person; see `Broker.person.forget`."""
-        certificate_texts.check_reason(request.reason, request.reference)
-        received_ms = self._received_ms(request.received)
-        plan = await self._plan(request, progress)
-        said = [request.reason, request.reference]
-        certificate_texts.check_unsaid("reason and reference", said, [*values_of(plan.identifiers)])
-        if not plan.topics:
-            raise BadArgument("none of these identifiers leads to a topic of the map, so nothing can be looked for")
-        entry = await self._admit(request, plan, received_ms)
-        rows, jobs = plan.jobs()
+        [admitted] = await self._admitted([request.identifiers], request, progress)
+        return await self._begin(admitted, request, progress, request.timeout)
+
+    async def forget_each(self, request: ForgetEachRequest, progress: Progress) -> ForgottenPeople:
+        """Forget several people; see `Broker.person.forget_each`."""
+        found: list[Forgotten | OperationError] = []
+        for some in _in_groups(await self._admitted(request.subjects, request, progress)):
+            found += await self._begin_together(some, request, progress)
+        return ForgottenPeople(found)
+
+    async def _begin_together(
+        self, some: Sequence[_Admitted], request: ForgetEachRequest, progress: Progress
+    ) -> list[Forgotten | OperationError]:
+        """Carry out requests whose jobs share their scans."""
+        timeout_s = request.timeout or DEFAULT_TIMEOUT_S * len(some)
+        self._steps.jobs.hits.update((one.entry.id, one.plan.hits) for one in some)
+        try:
+            key = await self._evidence.keys.usable()
+            jobs = {one.entry.id: one.jobs for one in some}
+            async with asyncio.timeout(timeout_s) as waiting, self._steps.jobs.together(jobs, key, progress) as group:
+                waiting.reschedule(None)  # From here on each request has its own.
+                work = [self._begin(one, request, Progress(), timeout_s, group) for one in some]
+                return _failures_told(await asyncio.gather(*work, return_exceptions=True))
+        except TimeoutError:
+            raise TimedOut(
+                f"another erasure or redaction was in progress for {timeout_s:g} s, so nothing was begun"
+            ) from None
+        finally:
+            for one in some:
+                self._steps.jobs.hits.pop(one.entry.id, None)
+                await self._settle(one.entry.id)
+
+    async def _begin(
+        self,
+        admitted: _Admitted,
+        request: ForgetRequests,
+        progress: Progress,
+        timeout_s: float | None,
+        group: JobGroup | None = None,
+    ) -> Forgotten:
+        """Carry out a registered request. `group`: of its jobs, if it is one of several."""
+        entry, plan, rows, jobs = admitted
 
         def intent(job_id: str, scope: Scope) -> PersonIntent:
             return PersonIntent(
@@ -150,42 +225,72 @@ class People:
             )
 
         topics = list(dict.fromkeys(one.topic for one in rows))
-        self._steps.hits[entry.id] = plan.hits
+        self._steps.jobs.hits[entry.id] = plan.hits
         try:
-            return await self.queue.begin(topics, intent, request.timeout, progress, job_id=entry.id)
+            return await self.queue.begin(topics, intent, timeout_s, progress, job_id=entry.id, group=group)
         except BaseException:
             await self._settle(entry.id)
             raise
         finally:
-            self._steps.hits.pop(entry.id, None)
+            self._steps.jobs.hits.pop(entry.id, None)
+            if group is not None:
+                for job in jobs:
+                    group.leave(job.id)
 
-    async def _plan(self, request: PreviewRequest | ForgetRequest, progress: Progress) -> Plan:
-        return await self._planning.plan(
-            request.identifiers,
-            request.map,
-            progress,
-            is_confirmed=request.confirm,
-            registry=request.registry,
+    async def _plans(
+        self, subjects: Sequence[Mapping[str, Any]], request: PlanRequests, progress: Progress
+    ) -> list[Plan]:
+        return await self._planning.plans(
+            subjects, request.map, progress, is_confirmed=request.confirm, registry=request.registry
         )
 
-    async def _admit(self, request: ForgetRequest, plan: Plan, received_ms: int) -> PersonRequest:
-        """Register a request as in progress, or the open one of the same person. NotPossible if that one is in progress."""
+    async def _admitted(
+        self, subjects: Sequence[Mapping[str, Any]], request: ForgetRequests, progress: Progress
+    ) -> list[_Admitted]:
+        """Plan and register requests. If one is refused, none is registered."""
+        certificate_texts.check_reason(request.reason, request.reference)
+        received_ms = self._received_ms(request.received)
+        plans = await self._plans(subjects, request, progress)
+        for number, plan in enumerate(plans, 1):
+            if not plan.topics:
+                raise BadArgument(
+                    f"{of_person(number, len(plans))}none of these identifiers leads to a topic of the map, so nothing can be "
+                    "looked for"
+                )
+        work = [(plan, *plan.jobs()) for plan in plans]
+        entries = await self._admit(request, plans, received_ms)
+        return [_Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
+
+    async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
+        """Register each person's request as in progress, or the open one. NotPossible if one is in progress already."""
         secret = (await self._evidence.keys.usable()).secret
+        entries: list[PersonRequest] = []
         async with self._admission:
             await self.register.load()
-            known = digests(secret, plan.identifiers)
-            found = self.register.open_of(known)
-            if found is not None and found.state == IN_PROGRESS:
-                raise NotPossible(
-                    f"request {found.id} of the same person is in progress, so nothing was begun: `diamant person requests` "
-                    "shows how far it is, `diamant person close` cancels it"
-                )
-            topics = [{"topic": one.topic, "do": one.do, "records": one.records} for one in plan.topics]
-            changes = {"state": IN_PROGRESS, "identifiers": known, "reason": request.reason, "topics": tuple(topics)}
-            entry = found or self._entry("forget", received_ms, request.reference, known)
-            reference = request.reference or entry.reference
-            certificate_texts.check_unsaid("the reference of the register", [reference], [*values_of(plan.identifiers)])
-            return await self.register.put(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
+            for number, plan in enumerate(plans, 1):
+                known = digests(secret, plan.identifiers)
+                found = self.register.open_of(known, {one.id for one in entries})
+                person = of_person(number, len(plans))
+                if found is not None and found.state == IN_PROGRESS:
+                    raise NotPossible(
+                        f"{person}request {found.id} of the same person is in progress, so nothing was begun: `diamant person "
+                        "requests` shows how far it is, `diamant person close` cancels it"
+                    )
+                topics = [{"topic": one.topic, "do": one.do, "records": one.records} for one in plan.topics]
+                changes = {
+                    "state": IN_PROGRESS,
+                    "identifiers": known,
+                    "reason": request.reason,
+                    "topics": tuple(topics),
+                }
+                entry = found or self._entry("forget", received_ms, request.reference, known)
+                reference = request.reference or entry.reference
+                entries.append(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
+                for other in plans:  # The papers of all have the same texts.
+                    certificate_texts.check_unsaid(
+                        f"{person}reason and reference", [request.reason, reference], [*values_of(other.identifiers)]
+                    )
+            return [await self.register.put(one) for one in entries]
 
     async def _settle(self, request_id: str) -> None:
         """Note the state of a request by what is on disk of it: its intent, its last paper, or nothing."""

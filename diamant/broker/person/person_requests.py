@@ -7,13 +7,19 @@ from typing import Annotated, TypeAlias
 
 from diamant.argument import Argument, Registry, Timeout
 from diamant.broker.erasure.certification.erasure_requests import Reason, Reference
-from diamant.broker.person.reading_requests import Confirm, Identifiers, PersonMap
+from diamant.broker.person.reading_requests import Confirm, Identifiers, PersonMap, Subjects
 
 Received: TypeAlias = Annotated[
     str, Argument("When the request was received, as 2026-03-01 or 2026-03-01T10:00:00Z. Default: now.")
 ]
 RequestId: TypeAlias = Annotated[str, Argument("The id of the request.")]
 Kind: TypeAlias = Annotated[str, Argument("What the person asks for.", ("forget", "show", "correct"))]
+Now: TypeAlias = Annotated[
+    bool, Argument("Also remove tombstones before their horizon, unless groups have not read them, as of an erasure.")
+]
+ConfirmGroupsBehind: TypeAlias = Annotated[
+    bool, Argument("With `now`: do it although groups have not read them. Those never see the deletion.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +51,39 @@ class ForgetRequest:
     reason: Reason
     reference: Reference = ""
     received: Received = ""
-    now: Annotated[
-        bool,
-        Argument("Also remove tombstones before their horizon, unless groups have not read them, as of an erasure."),
-    ] = False
-    confirm_groups_behind: Annotated[
-        bool, Argument("With `now`: do it although groups have not read them. Those never see the deletion.")
-    ] = False
+    now: Now = False
+    confirm_groups_behind: ConfirmGroupsBehind = False
+    confirm: Confirm = False
+    registry: Registry = None
+    timeout: Timeout = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewEachRequest:
+    """Finds the records of several people in one search. As `PreviewRequest`; an error names the person by number."""
+
+    subjects: Subjects
+    map: PersonMap
+    _: KW_ONLY
+    confirm: Confirm = False
+    registry: Registry = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetEachRequest:
+    """Forgets several people: one search and few scans for all, and a paper for each, which names no other.
+
+    As `ForgetRequest`. If one person is refused, nothing is begun; what fails later is in the answer, and others are done.
+    """
+
+    subjects: Subjects
+    map: PersonMap
+    _: KW_ONLY
+    reason: Reason
+    reference: Reference = ""
+    received: Received = ""
+    now: Now = False
+    confirm_groups_behind: ConfirmGroupsBehind = False
     confirm: Confirm = False
     registry: Registry = None
     timeout: Timeout = None

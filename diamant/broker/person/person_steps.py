@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest, EraseRequest, RedactRequest
-from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
+from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Present, present_of
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.erase.erase_steps import TOPICS_DELETED
@@ -22,8 +22,9 @@ from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
-from diamant.broker.erasure.pending.pending_jobs import CANCELLED, AnyQueue, cancel
+from diamant.broker.erasure.pending.pending_jobs import CANCELLED, cancel
 from diamant.broker.errors import BrokerStopping, NotFound, OperationError
+from diamant.broker.person.joint_jobs import JointJobs
 from diamant.broker.person.planning import values_of
 from diamant.broker.person.register import CLOSED, DONE, IN_PROGRESS, PersonRequest, RequestRegister
 from diamant.cleaner.evidence.certificates.certificate import HMAC, PERSON_TYPE, VERSION
@@ -42,14 +43,9 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.erasure.redact.redactions import Redactions
-    from diamant.cleaner.evidence.scan.scan import ScanReport
-    from diamant.cleaner.redaction.hits import HitsByPartition
 
 PARTS_ENDED = "parts-ended"
 """`ended.what` of a request whose jobs have all ended, not all of them with everything certified."""
-
-
-LOOK_AGAIN_S = 0.01
 
 
 class ForgetFailed(OperationError):
@@ -65,6 +61,22 @@ class Forgotten(RemovalResult):
 
     def own_fields(self) -> Mapping[str, Any]:
         return {"next_due_ms": self.next_due_ms, "groups_behind": self.groups_behind}
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenPeople:
+    """The result of one call of `broker.person.forget_each`."""
+
+    people: Sequence[Forgotten | OperationError]
+    """Of each person, in the order of the request; an error is about this person only."""
+
+    def to_fields(self) -> Mapping[str, Any]:
+        return {
+            "people": [
+                {"error": str(one), "code": one.code} if isinstance(one, OperationError) else one.to_fields()
+                for one in self.people
+            ]
+        }
 
 
 @dataclass(slots=True)
@@ -100,8 +112,7 @@ class PersonSteps:
         self._register = register
         self._erasures = erasures
         self._redactions = redactions
-        self.hits: dict[str, HitsByPartition] = {}
-        """By request, what its search has found, for its first attempt."""
+        self.jobs = JointJobs(evidence, erasures, redactions)
 
     def due_ms(self, intent: PersonIntent) -> int | None:
         return intent.due_ms
@@ -122,8 +133,10 @@ class PersonSteps:
             removal.progress.job_id = intent.id
             await self._table.save(intent, removal.key)
         found = _Found()
-        for first in range(0, len(intent.jobs), MOST):
-            await self._attempt_together(intent, intent.jobs[first : first + MOST], removal, found)
+        step = MOST if removal.group is None else len(intent.jobs) or 1
+        for jobs in [intent.jobs[first : first + step] for first in range(0, len(intent.jobs), step)]:
+            async with self._group(intent, jobs, removal) as group:
+                await self._attempt_all(intent, jobs, removal, group, found)
         return await self._conclude(intent, removal.key, found)
 
     async def end(
@@ -133,7 +146,7 @@ class PersonSteps:
         del is_scanned
         found = _Found()
         for job in intent.jobs:
-            queue = self._queue(job)
+            queue = self.jobs.queue(job)
             if ended.what == CANCELLED and job.id in await queue.table.ids_on_disk():
                 try:
                     await cancel(lambda queue=queue: [queue], CancelRequest(job.id, reason=ended.reason), Progress())  # type: ignore[misc]
@@ -151,47 +164,32 @@ class PersonSteps:
 
     # -- jobs ------------------------------------------------------------------------------------------------------------
 
-    def _queue(self, job: PersonJob) -> AnyQueue:
-        return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
+    @asynccontextmanager
+    async def _group(
+        self, intent: PersonIntent, jobs: Sequence[PersonJob], removal: Removal[Subject]
+    ) -> AsyncIterator[JobGroup]:
+        """Give jobs their group: that of several people, or one of their own."""
+        if removal.group is not None:
+            yield removal.group
+            return
+        async with self.jobs.together({intent.id: jobs}, removal.key, removal.progress) as group:
+            yield group
 
-    async def _attempt_together(
-        self, intent: PersonIntent, jobs: Sequence[PersonJob], removal: Removal[Subject], found: _Found
+    async def _attempt_all(
+        self,
+        intent: PersonIntent,
+        jobs: Sequence[PersonJob],
+        removal: Removal[Subject],
+        group: JobGroup,
+        found: _Found,
     ) -> None:
         """Bring jobs forward, and note what they have come to."""
-
-        async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
-            return await self._evidence.scan(asked, removal.key, progress)
-
-        names = {job.id: f"{job.do} in {', '.join(job.topics)}" for job in jobs}
-        group = JobGroup(scan, names, removal.progress, self.hits.get(intent.id, {}))
-        async with self._alone(intent, jobs):
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    for job in jobs:
-                        tasks.create_task(self._attempt(intent, job, removal.subject.topics, group, found))
-            except BaseExceptionGroup as failures:
-                raise failures.exceptions[0] from None
-            finally:
-                await group.end()
-
-    @asynccontextmanager
-    async def _alone(self, intent: PersonIntent, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
-        """Hold the lock of erasures and redactions, while no attempt at one of these jobs waits for it."""
-        lock = self._erasures.queue.attempts.lock
-        while True:
-            for job in jobs:
-                if self._queue(job).is_attempting(job.id):
-                    async with self._queue(job).attempts.locked(job.id):
-                        pass
-            async with lock:
-                if not any(self._queue(job).is_attempting(job.id) for job in jobs):
-                    lock.holder = f"{self._table.noun} {intent.id}"
-                    try:
-                        yield
-                    finally:
-                        lock.holder = ""
-                    return
-            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt was about to wait for the lock.
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for job in jobs:
+                    tasks.create_task(self._attempt(intent, job, removal.subject.topics, group, found))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     async def _attempt(
         self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
@@ -205,7 +203,7 @@ class PersonSteps:
         self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
     ) -> None:
         """Bring a job forward, and note what it has come to."""
-        queue = self._queue(job)
+        queue = self.jobs.queue(job)
         try:
             if job.id in await queue.table.ids_on_disk():
                 await queue.catch_up(job.id, group)

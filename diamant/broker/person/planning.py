@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.errors import BadArgument, NotPossible
 from diamant.broker.operations.records.located_records import located_records
-from diamant.broker.person.following import Following, follow, given_identifiers, people_of
+from diamant.broker.person.following import FollowedPerson, Following, given_people, people_of
 from diamant.broker.person.register import RequestRegister
 from diamant.cleaner.papers.person_intent import PersonJob, TopicFate
 from diamant.cleaner.person.identifiers import IdentifierStep, RulePart
@@ -124,6 +124,18 @@ class Plan:
         return tuple(rows), tuple(jobs)
 
 
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """A plan for each of several people, in the order of the request."""
+
+    people: Sequence[Plan]
+
+    def to_fields(self) -> Mapping[str, Any]:
+        """Return the JSON object of a preview."""
+        found = [one.to_fields() for one in self.people]
+        return {"people": found, "records": sum(one["records"] for one in found)}
+
+
 class _Watched:
     """Conditions of which one suffices; notes the newest timestamp of what they match, and its fields (`RecordCondition`)."""
 
@@ -156,36 +168,36 @@ class Planning:
         self._explaining = explaining
         self._groups = groups
 
-    async def plan(
+    async def plans(
         self,
-        identifiers: Mapping[str, Any],
+        subjects: Sequence[Mapping[str, Any]],
         people: Mapping[str, Any],
         progress: Progress,
         *,
         is_confirmed: bool,
         registry: str | None,
-    ) -> Plan:
-        """Find the person's records in all topics of the map. BadArgument, NotPossible, TooMany, Unconfirmed."""
-        given = given_identifiers(identifiers)
+    ) -> list[Plan]:
+        """Find the records of each person in all topics of the map. BadArgument, NotPossible, TooMany, Unconfirmed."""
+        given = given_people(subjects)
         following = Following(
             self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed, registry=registry
         )
         if following.without_topic:
             absent = ", ".join(following.without_topic[:MAX_NAMED])
             raise BadArgument(f"map: there is no topic for {absent}: take the entries out, or create the topics")
-        found = await follow(following, progress)
-        progress.begin("counting", total=len(found.parts), unit="topics")
-        topics = []
-        for topic, parts in found.parts.items():
-            topics += [await self._planned(topic, part, following.values[topic], found.hits) for part in parts]
-            progress.advance()
-        return Plan(
-            _by_name(found.steps),
-            tuple(topics),
-            following.known.not_searched(),
-            found.hits,
-            tuple(following.known.doubts),
-        )
+        await following.follow(progress)
+        progress.begin("counting", total=len(given), unit="people")
+        return [await self._plan(person, following.values, progress) for person in following.people]
+
+    async def _plan(self, person: FollowedPerson, values: Mapping[str, Values], progress: Progress) -> Plan:
+        known = person.known
+        topics = [
+            await self._planned(topic, part, values[topic], person.hits)
+            for topic, parts in person.parts.items()
+            for part in parts
+        ]
+        progress.advance()
+        return Plan(_by_name(known.steps), tuple(topics), known.not_searched(), person.hits, tuple(known.doubts))
 
     async def _planned(self, topic: str, part: RulePart, values: Values, hits: HitsByPartition) -> PlannedTopic:
         explaining, rule = self._explaining, part.rule

@@ -23,9 +23,15 @@ from diamant.broker.errors import OperationError
 from diamant.broker.node.node import Node
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.search_operation import SearchOperation
-from diamant.broker.person.following import Following, SearchedPartition, given_identifiers, people_of
+from diamant.broker.person.following import (
+    FollowedPerson,
+    Following,
+    PersonTopicSearch,
+    SearchedPartition,
+    given_identifiers,
+    people_of,
+)
 from diamant.broker.person.reading_requests import ShowPersonRequest
-from diamant.cleaner.person.identifiers import KnownIdentifiers
 from diamant.cleaner.person.partition_search import PartitionPlace, end_line, record_lines, step_line, topic_line
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
@@ -44,7 +50,7 @@ async def show(
         node,
         explaining,
         people_of(request.map),
-        given_identifiers(request.identifiers),
+        [given_identifiers(request.identifiers)],
         is_confirmed=request.confirm,
         registry=request.registry,
     )
@@ -62,6 +68,7 @@ async def show(
 
 
 async def _lines(following: Following, explaining: ExplainOperation) -> AsyncGenerator[Lines, None]:
+    [person] = following.people
     progress = Progress()
     shown_steps = 0
     count = 0
@@ -69,19 +76,20 @@ async def _lines(following: Following, explaining: ExplainOperation) -> AsyncGen
     async with aclosing(following.partitions(progress)) as partitions:
         async for one in partitions:
             if topic is not None and topic != one.log.topic:
-                yield [_topic_line(following, topic)]
+                yield [_topic_line(following, person, topic)]
             topic = one.log.topic
-            steps = following.known.steps[shown_steps:]
+            steps = person.known.steps[shown_steps:]
             shown_steps += len(steps)
             yield [*map(step_line, steps), _progress_line(progress)]
-            pages = _pages(one, following.known, following.values[topic], explaining)
-            # A record of any size may have to be read and decoded.
-            while (page := await explaining.read(partial(next, pages, None))) is not None:
-                count += len(page)
-                yield page
-    end = [] if topic is None else [_topic_line(following, topic)]
-    steps = following.known.steps[shown_steps:]
-    last = end_line(following.known, following.topics.values(), following.without_topic, count)
+            for found in one.found:
+                pages = _pages(one, found, following.values[topic], explaining)
+                # A record of any size may have to be read and decoded.
+                while (page := await explaining.read(partial(next, pages, None))) is not None:
+                    count += len(page)
+                    yield page
+    end = [] if topic is None else [_topic_line(following, person, topic)]
+    steps = person.known.steps[shown_steps:]
+    last = end_line(person.known, person.topics.values(), following.without_topic, count)
     yield [*map(step_line, steps), *end, last]
 
 
@@ -89,19 +97,20 @@ def _progress_line(progress: Progress) -> Mapping[str, Any]:
     return {"kind": "progress", "read_bytes": progress.done, "total_bytes": max(progress.done, progress.total or 0)}
 
 
-def _topic_line(following: Following, topic: str) -> Mapping[str, Any]:
-    return topic_line(topic, following.topics[topic], following.values[topic].schemas.problems)
+def _topic_line(following: Following, person: FollowedPerson, topic: str) -> Mapping[str, Any]:
+    return topic_line(topic, person.topics[topic], following.values[topic].schemas.problems)
 
 
 def _pages(
-    one: SearchedPartition, known: KnownIdentifiers, values: Values, explaining: ExplainOperation
+    one: SearchedPartition, found: PersonTopicSearch, values: Values, explaining: ExplainOperation
 ) -> Iterator[Lines]:
     """Yield the lines of the records of a partition. Blocks."""
     taken = one.taken
     place = PartitionPlace(one.files, taken.state, taken.outcomes, taken.explainer())
     page: Lines = []
     size = 0
-    for line, line_bytes in record_lines(place, one.matches.records, one.search.rules, known, values, explaining.check):
+    lines = record_lines(place, found.matches.records, found.search.rules, found.person.known, values, explaining.check)
+    for line, line_bytes in lines:
         page.append(line)
         size += line_bytes
         if size >= PAGE_BYTES:

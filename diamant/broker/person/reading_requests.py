@@ -12,6 +12,9 @@ PersonMap: TypeAlias = Annotated[Mapping[str, Any], Argument("The map of people,
 Identifiers: TypeAlias = Annotated[
     Mapping[str, Any], Argument("Identifiers of the person by name: a text, or a list of texts.")
 ]
+Subjects: TypeAlias = Annotated[
+    list[Mapping[str, Any]], Argument("The people: of each the identifiers, as of one person. None twice.")
+]
 Confirm: TypeAlias = Annotated[
     bool, Argument("Follow identifiers that may belong to several people, which are refused otherwise.")
 ]

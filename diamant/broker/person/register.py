@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -138,10 +138,11 @@ class RequestRegister:
         """The earliest due date of an open request; None if none is open."""
         return min((one.due_ms for one in self._requests.values() if one.is_open), default=None)
 
-    def open_of(self, identifiers: Iterable[tuple[str, str]]) -> PersonRequest | None:
-        """Return an open request about one of these identifiers; None if there is none."""
+    def open_of(self, identifiers: Iterable[tuple[str, str]], besides: Collection[str]) -> PersonRequest | None:
+        """Return an open request about one of these identifiers, `besides` some by their ids; None if there is none."""
         sought = {*identifiers}
-        return next((one for one in self._requests.values() if one.is_open and sought & {*one.identifiers}), None)
+        known = (one for one in self._requests.values() if one.is_open and one.id not in besides)
+        return next((one for one in known if sought & {*one.identifiers}), None)
 
     def get(self, request_id: str) -> PersonRequest:
         """Return a request. NotFound."""

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from diamant.cleaner.explain.opened_partition import opened_partition
-from diamant.cleaner.person.identifiers import Doubtful, KnownIdentifiers, TooManyIdentifiers, TopicSearch
+from diamant.cleaner.person.identifiers import Doubtful, KnownIdentifiers, TooManyIdentifiers, TopicSearch, next_topic
 from diamant.cleaner.person.partition_search import (
     PartitionPlace,
     RecordLessons,
     SearchedTopic,
+    Seeker,
     end_line,
     find_matches,
     record_lines,
@@ -85,8 +86,7 @@ def directory_lines(
     topics: dict[str, SearchedTopic] = {}
     before: dict[tuple[str, int], frozenset[int]] = {}
     shown = count = 0
-    while (search := known.next_search()) is not None:
-        topic = search.topic
+    while (topic := next_topic([known])) is not None and (search := known.search(topic)) is not None:
         counts = topics.setdefault(topic, SearchedTopic())
         new, total, undecided = 0, 0, 0
         schema_problems: dict[str, None] = {}
@@ -140,8 +140,8 @@ def search_partition(
         with opened_partition(
             env, partition, task.config, task.now_ms, place, producer_expiration_ms=PRODUCER_EXPIRATION_MS
         ) as opened:
-            end, skip = opened.log.log_end_offset, task.skip.__contains__
-            found = find_matches(opened, search, known, values, opened.outcomes, end, skip=skip)
+            seeker = Seeker(search, known, task.skip.__contains__)
+            [found] = find_matches(opened, [seeker], values, opened.outcomes, opened.log.log_end_offset)
             for offset, lessons in found.taught:
                 try:
                     known.learn(partition.topic, partition.partition, offset, lessons)

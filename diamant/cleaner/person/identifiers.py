@@ -1,10 +1,13 @@
-"""The identifiers of one person, followed from topic to topic until nothing new turns up.
+"""The identifiers of people, followed from topic to topic until nothing new turns up.
 
     known = KnownIdentifiers(people.of_topics(topics), sizes, {"customer_id": ["42"]})
-    while (search := known.next_search()) is not None:
+    while (topic := next_topic([known])) is not None:
+        search = known.search(topic)
         ...                       read the topic; of each record that `search.judge` selects:
         known.learn(search.topic, partition, offset, lessons(search.rules, parts, known))
     known.parts("orders")         the conditions that select the person's records
+
+Several people are searched for together, each with an object of its own: a topic is read once for all of them.
 
 A topic is read as late as possible, when no topic that is still to be read can teach an identifier by which it is searched. So
 each topic is read once, unless identifiers lead in a circle: then it is read again, for the new identifiers only.
@@ -29,7 +32,7 @@ from typing import Any, NamedTuple
 
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import FieldPath, Parts, identifier_text
-from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, NO, Where, parse_where
+from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, NO, Where, any_of, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.protocol.batches.header import Record
 
@@ -145,30 +148,38 @@ class KnownIdentifiers:
             for value in values:
                 self._add(IdentifierStep(Identifier(name, value)))
 
+    @property
+    def topics(self) -> Iterable[str]:
+        """The topics of the map."""
+        return self._rules
+
     def has(self, name: str, value: str) -> bool:
         """Tell whether an identifier is the person's."""
         return value in self._values.get(name, {})
 
-    def next_search(self, values_of: Mapping[str, Values] | None = None) -> TopicSearch | None:
-        """Return the topic to read next; None if nothing new turned up. `values_of`: the decoders, by topic."""
-        waiting = [topic for topic in self._rules if self._unsearched(topic)]
-        if not waiting:
-            return None
+    def waiting(self) -> list[str]:
+        """Return the topics that are not searched for all identifiers yet."""
+        return [topic for topic in self._rules if self._unsearched(topic)]
 
-        to_come = Counter(name for topic in waiting for name in self._leads_to[topic])
+    def is_early(self, topic: str, waiting: Iterable[str]) -> bool:
+        """Tell whether another topic that waits may teach an identifier by which this one is searched."""
+        own = self._leads_to[topic]
+        to_come = Counter(name for one in waiting for name in self._leads_to[one])
+        return any(to_come[name] > (name in own) for rule in self._rules[topic] for name in rule.identity)
 
-        def order(topic: str) -> tuple[bool, int, str]:
-            own = self._leads_to[topic]
-            is_early = any(to_come[name] > (name in own) for rule in self._rules[topic] for name in rule.identity)
-            return is_early, self._sizes.get(topic, 0), topic
+    def size(self, topic: str) -> int:
+        """The size of a topic."""
+        return self._sizes.get(topic, 0)
 
-        topic = min(waiting, key=order)
+    def search(self, topic: str, values: Values | None = None) -> TopicSearch | None:
+        """Return the search of a topic for what is new since the last one; None if nothing is. `values`: its decoder."""
         new = self._unsearched(topic)
+        if not new:
+            return None
         self._searched[topic].update(new)
-        decoder = None if values_of is None else values_of.get(topic)
         texts = conditions([rule.identity for rule in self._rules[topic]], new)
         names = tuple(dict.fromkeys(one.name for one in new))
-        return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=decoder) for text in texts), names)
+        return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=values) for text in texts), names)
 
     def learn(self, topic: str, partition: int, offset: int, lessons: Iterable[Lesson]) -> None:
         """Add what a record of the person teaches. Raises Doubtful, TooManyIdentifiers."""
@@ -249,6 +260,24 @@ class KnownIdentifiers:
 
     def _unsearched(self, topic: str) -> list[Identifier]:
         return [one for one in self._of(self._rules[topic]) if one not in self._searched[topic]]
+
+
+def next_topic(people: Sequence[KnownIdentifiers]) -> str | None:
+    """Return the topic to read next for people who are searched for together; None if nothing new turned up."""
+    waiting = {topic for one in people for topic in one.waiting()}
+
+    def order(topic: str) -> tuple[bool, int, str]:
+        return people[0].is_early(topic, waiting), people[0].size(topic), topic
+
+    return min(waiting, key=order, default=None)
+
+
+def joined(searches: Sequence[TopicSearch]) -> TopicSearch:
+    """Return a search of a topic that selects what any of these does, and costs hardly more than one."""
+    if len(searches) == 1:
+        return searches[0]
+    names = tuple(dict.fromkeys(name for one in searches for name in one.names))
+    return searches[0]._replace(wheres=(any_of([where for one in searches for where in one.wheres]),), names=names)
 
 
 def parse_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

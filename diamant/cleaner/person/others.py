@@ -10,7 +10,7 @@ first topic have it, too, those records may be theirs. So before a search by it,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from diamant.cleaner.person.identifiers import Identifier, KnownIdentifiers, TopicSearch, conditions, matching
 from diamant.cleaner.person.people_map import TopicRule
@@ -44,15 +44,15 @@ class SharedIdentifiers:
 
     def __init__(self, known: KnownIdentifiers, search: TopicSearch, topic: str) -> None:
         """`search`: of the places of this topic that teach identifiers."""
+        self.search = search
         self._known = known
-        self._search = search
         self._topic = topic
         self._people: dict[str, set[tuple[str, ...]]] = {}
         """By the name of an identifier, what the records say of whose they are."""
 
     def add(self, parts: Parts) -> None:
         """Add a record that the search selects."""
-        for rule in self._search.rules:
+        for rule in self.search.rules:
             whose = tuple(
                 sorted({text for places in rule.identity.values() for one in places for text in parts.at(one)})
             )
@@ -60,7 +60,7 @@ class SharedIdentifiers:
                 continue  # It does not say whose it is.
             if matching(rule, parts, self._known):
                 whose = ()  # The person's own.
-            for name in self._search.names:
+            for name in self.search.names:
                 if any(self._known.has(name, text) for place in rule.learns.get(name, ()) for text in parts.at(place)):
                     people = self._people.setdefault(name, set())
                     if len(people) < MAX_PEOPLE:
@@ -79,13 +79,12 @@ def sharing_search(
     topic: str,
     rules: Sequence[TopicRule],
     identifiers: Sequence[Identifier],
-    values_of: Mapping[str, Values] | None,
+    values: Values | None,
 ) -> TopicSearch | None:
     """Return the search for identifiers at the places of a topic that teach them; None if it teaches none of them."""
     taught = [one for one in identifiers if any(one.name in rule.learns for rule in rules)]
     if not taught:
         return None
-    decoder = None if values_of is None else values_of.get(topic)
     texts = conditions([rule.learns for rule in rules], taught)
     names = tuple(dict.fromkeys(one.name for one in taught))
-    return TopicSearch(topic, tuple(rules), tuple(parse_where(text, values=decoder) for text in texts), names)
+    return TopicSearch(topic, tuple(rules), tuple(parse_where(text, values=values) for text in texts), names)

@@ -1,6 +1,6 @@
 """A person's records in the files of one partition: found in one pass, read again one by one, explained.
 
-    matches = find_matches(files, search, known, ...)        facts about each record, and what they teach
+    [matches] = find_matches(files, [Seeker(search, known)], ...)        facts about each record, and what they teach
     scans = find_keys(files, matches, ...)                   compacted logs: the other records of their keys
     for record, found in read_matches(files, matches.records): ...
 
@@ -28,6 +28,7 @@ from diamant.cleaner.person.identifiers import (
     KnownIdentifiers,
     Lesson,
     TopicSearch,
+    joined,
     lessons,
     matching,
 )
@@ -36,7 +37,7 @@ from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import WHOLE_KEY, Parts
 from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.redaction.hits import MAX_HITS, Hits
-from diamant.cleaner.redaction.where import UNDECIDED, YES
+from diamant.cleaner.redaction.where import NO, UNDECIDED, YES
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, SegmentFile, Walk, iter_open_batches
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.cleaner.values.schemas import Values, decoded_fields
@@ -81,62 +82,89 @@ class Matches:
     hits: Hits | None = None
     """Of the log's own records; None if they are too many, or if not everything could be read."""
 
+    def add(self, record: FoundRecord, taught: list[Lesson]) -> None:
+        """Add a record and what it teaches. Raises TooManyRecords."""
+        if len(self.records) == MAX_RECORDS:
+            raise TooManyRecords
+        self.records.append(record)
+        if taught:
+            self.taught.append(RecordLessons(record.offset, taught))
+
+
+class Seeker(NamedTuple):
+    """A person, and what to search for in the partition."""
+
+    search: TopicSearch
+    known: KnownIdentifiers
+    skip: Callable[[int], bool] = lambda _: False
+    """Tells of an offset that it was found before."""
+
 
 def find_matches(
     files: Iterable[OpenSegment],
-    search: TopicSearch,
-    known: KnownIdentifiers,
+    seekers: Sequence[Seeker],
     values: Values,
     outcomes: TransactionOutcomes,
     below_offset: int,
     *,
-    skip: Callable[[int], bool] = lambda _: False,
     check: Check = bool,
-) -> Matches:
-    """Return the records that a search selects. `skip`: tells of an offset that it was found before. Raises TooManyRecords.
+) -> list[Matches]:
+    """Return the records that are each seeker's. Each is read once for all. Raises TooManyRecords.
 
     `below_offset`: the end of the log when the files were opened.
     """
-    found, hits = Matches(), Hits(below_offset)
+    problems: list[str] = []
+    all_hits = [Hits(below_offset) for _ in seekers]
+    everything = [Matches(problems=problems) for _ in seekers]
+    joint = joined([one.search for one in seekers])
+    total = bytes_read = 0
     for segment in files:
-        total = found.total
-        for batch in _batches(segment, found.problems, check):
-            found.total += batch.header.record_count
-            if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, search, found.problems):
+        before = total
+        for batch in _batches(segment, problems, check):
+            total += batch.header.record_count
+            if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, joint, problems):
                 continue
-            for record in _records(segment, batch, found.problems):
-                verdict = search.judge(record)
-                if verdict in (YES, UNDECIDED) and not segment.is_removed and len(hits) <= MAX_HITS:
-                    hits.add(record.offset)
-                if verdict == UNDECIDED:
-                    found.undecided += 1
-                elif verdict == YES and not skip(record.offset):
-                    if len(found.records) == MAX_RECORDS:
-                        raise TooManyRecords
-                    found.records.append(found_record(record, segment, batch.header, batch.position, outcomes))
-                    taught = lessons(search.rules, Parts(record, values), known)
-                    if taught:
-                        found.taught.append(RecordLessons(record.offset, taught))
-        found.bytes_read += segment.size
-        if not segment.is_removed:
-            hits.records_in[segment.base_offset, segment.size] = found.total - total
-    if not found.problems and len(hits) <= MAX_HITS:
-        found.hits = hits
-    return found
+            for record in _records(segment, batch, problems):
+                if joint.judge(record) == NO:
+                    continue
+                for seeker, found, hits in zip(seekers, everything, all_hits, strict=True):
+                    verdict = seeker.search.judge(record)
+                    if verdict in (YES, UNDECIDED) and not segment.is_removed and len(hits) <= MAX_HITS:
+                        hits.add(record.offset)
+                    if verdict == UNDECIDED:
+                        found.undecided += 1
+                    elif verdict == YES and not seeker.skip(record.offset):
+                        facts = found_record(record, segment, batch.header, batch.position, outcomes)
+                        found.add(facts, lessons(seeker.search.rules, Parts(record, values), seeker.known))
+        bytes_read += segment.size
+        for hits in () if segment.is_removed else all_hits:
+            hits.records_in[segment.base_offset, segment.size] = total - before
+    for found, hits in zip(everything, all_hits, strict=True):
+        found.total, found.bytes_read = total, bytes_read
+        found.hits = None if problems or len(hits) > MAX_HITS else hits
+    return everything
 
 
 def find_shared(
-    files: Iterable[OpenSegment], search: TopicSearch, shared: SharedIdentifiers, values: Values, *, check: Check = bool
+    files: Iterable[OpenSegment],
+    people: Sequence[SharedIdentifiers],
+    values: Values,
+    *,
+    check: Check = bool,
 ) -> None:
-    """Note whose records have the identifiers that a search looks for where they are taught (`others.py`)."""
+    """Note whose records have the identifiers that searches look for where they are taught (`others.py`)."""
     ignored: list[str] = []
+    joint = joined([one.search for one in people])
     for segment in files:
         for batch in _batches(segment, ignored, check):
-            if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, search, ignored):
+            if batch.header.magic == CURRENT_MAGIC and not _may_match(segment, batch, joint, ignored):
                 continue
             for record in _records(segment, batch, ignored):
-                if search.judge(record) == YES:
-                    shared.add(Parts(record, values))
+                if joint.judge(record) == NO:
+                    continue
+                for one in people:
+                    if one.search.judge(record) == YES:
+                        one.add(Parts(record, values))
 
 
 def find_keys(

@@ -34,7 +34,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from diamant.cleaner.values.framing import Frame, may_be_compressed
-from diamant.cleaner.values.nodes import Object, Undecodable, Unknown, is_equal
+from diamant.cleaner.values.nodes import Object, Undecodable, Unknown, equals_of, is_equal
 
 NO: Final = 0
 UNDECIDED: Final = 1
@@ -112,29 +112,13 @@ class JsonPath:
 
     def found_in(self, root: Any) -> int:
         """Follow the path, also in JSON within texts."""
-        path, found = self.path, NO
-        left = [(root, 0, YES)]
-        while left:
-            node, depth, verdict = left.pop()
-            if depth == len(path) and (self.literal is EXISTS or is_equal(node, self.literal)):
-                if verdict == YES:
-                    return YES
-                found = verdict
-            if isinstance(node, list):
-                left += [(one, depth, verdict) for one in node]
-            elif depth < len(path) and isinstance(node, Object):
-                left += [(value, depth + 1, verdict) for name, value in node if name == path[depth]]
-                found = max(found, UNDECIDED if any(self._may_be_unknown(value) for _, value in node) else NO)
-            elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
-                try:
-                    left.append((DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
-                except RecursionError:
-                    found = UNDECIDED
-                except ValueError:
-                    continue  # not JSON
-        return found
+        return found_at(self.path, root, self._is_literal, self.may_be_unknown)
 
-    def _may_be_unknown(self, node: Any) -> bool:
+    def _is_literal(self, node: Any) -> bool:
+        return self.literal is EXISTS or is_equal(node, self.literal)
+
+    def may_be_unknown(self, node: Any) -> bool:
+        """Tell whether bytes that a schema does not explain may hold the literal."""
         return isinstance(node, Unknown) and isinstance(self.literal, str) and node.find(self.literal.encode()) >= 0
 
     def _stands_in(self, data: bytes) -> bool:
@@ -146,6 +130,56 @@ class JsonPath:
             if not missing:
                 return True
         return False
+
+
+def found_at(
+    path: Sequence[str], root: Any, is_literal: Callable[[Any], bool], may_be_unknown: Callable[[Any], bool]
+) -> int:
+    """Follow a path, also in JSON within texts: YES if it leads to a literal, UNDECIDED, or NO."""
+    found = NO
+    left = [(root, 0, YES)]
+    while left:
+        node, depth, verdict = left.pop()
+        if depth == len(path) and is_literal(node):
+            if verdict == YES:
+                return YES
+            found = verdict
+        if isinstance(node, list):
+            left += [(one, depth, verdict) for one in node]
+        elif depth < len(path) and isinstance(node, Object):
+            left += [(value, depth + 1, verdict) for name, value in node if name == path[depth]]
+            found = max(found, UNDECIDED if any(may_be_unknown(value) for _, value in node) else NO)
+        elif isinstance(node, str | bytes) and (text := _text(node)).lstrip()[:1] in _OPENING:
+            try:
+                left.append((DECODER.decode(text), depth, UNDECIDED))  # Nested JSON is shorter, so this ends.
+            except RecursionError:
+                found = UNDECIDED
+            except ValueError:
+                continue  # not JSON
+    return found
+
+
+class JsonPaths:
+    """One path and many literals, of which each suffices: the path is followed once. Any thread."""
+
+    def __init__(self, paths: Sequence[JsonPath]) -> None:
+        """`paths`: at least one, all the same, none with EXISTS."""
+        self._paths = paths
+        self._literals = {(type(one.literal), one.literal) for one in paths}
+
+    def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
+        """Return what the highest verdict of the single ones is."""
+        try:
+            root = decoded_value(data, frame, decode)
+        except (Undecodable, ValueError, RecursionError):
+            return max(one.judge(data, frame, decode) for one in self._paths)
+        return found_at(self._paths[0].path, root, self._is_literal, self._may_be_unknown)
+
+    def _is_literal(self, node: Any) -> bool:
+        return any((type(one), one) in self._literals for one in equals_of(node))
+
+    def _may_be_unknown(self, node: Any) -> bool:
+        return isinstance(node, Unknown) and any(one.may_be_unknown(node) for one in self._paths)
 
 
 def leads_into_text(root: Any, path: Sequence[str]) -> bool:

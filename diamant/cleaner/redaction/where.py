@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, plain_number
+from diamant.cleaner.redaction.json_path import EXISTS, NO, UNDECIDED, YES, JsonPath, JsonPaths, plain_number
 from diamant.cleaner.values.edits import Unchangeable
 from diamant.cleaner.values.framing import Frame
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
@@ -66,6 +66,8 @@ MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
 """Limit of nested parentheses, and of steps in a path."""
+MANY = 5
+"""Comparisons of one path that are made at once. Fewer are quicker one by one, since most records lack their texts."""
 MAX_PLAIN_DIGITS = 40
 """Limit of digits in numbers written without an exponent."""
 
@@ -84,11 +86,16 @@ class Comparison:
     """Steps into the value, none for the whole bytes; for a header, its name and then such steps."""
     literal: object
     """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
-    _json: JsonPath | None = dataclasses.field(init=False, repr=False, compare=False)
+    _json: JsonPath | JsonPaths | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         steps = steps_of(self.field, self.path)
         object.__setattr__(self, "_json", JsonPath(steps, self.literal) if steps else None)
+
+    @property
+    def is_path(self) -> bool:
+        """True if a path leads to a value that is compared."""
+        return self._json is not None and self.literal is not EXISTS
 
     @property
     def shape(self) -> str:
@@ -126,7 +133,7 @@ class Comparison:
         """Tell whether a record in these bytes may be judged other than NO."""
         if self.field == HEADER and self.path[0].encode(errors="surrogateescape") not in payload:
             return False
-        return (self.needle or b"") in payload if self._json is None else self._json.may_be_in(payload)
+        return self._json.may_be_in(payload) if isinstance(self._json, JsonPath) else (self.needle or b"") in payload
 
     def to_fields(self) -> list[Any]:
         """Return a form that is equal for two comparisons if, and only if, they mean the same."""
@@ -160,12 +167,22 @@ class Joined:
     word: str
     """`and` or `or`."""
     parts: tuple[Node, ...]
+    _judged: tuple[Node, ...] = dataclasses.field(init=False, repr=False, compare=False)
+    """The same, with many comparisons of one field as one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_judged", _together(self.parts) if self.word == "or" else self.parts)
 
     def judge(self, record: Record, values: Values) -> int:
         """Return YES, NO or UNDECIDED."""
         once = values if isinstance(values, _DecodedOnce) else _DecodedOnce(values.schemas, values.topic)
-        found = (part.judge(record, once) for part in self.parts)
-        return min(found) if self.word == "and" else max(found)
+        found = NO if self.word == "or" else YES
+        for part in self._judged:
+            verdict = part.judge(record, once)
+            found = max(found, verdict) if self.word == "or" else min(found, verdict)
+            if found == (YES if self.word == "or" else NO):
+                break
+        return found
 
     def may_be_in(self, payload: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
@@ -182,6 +199,26 @@ class Joined:
         """Return a form that is equal for the same conditions, whatever their order and repetition."""
         parts = {json.dumps(fields): fields for fields in (part.to_fields() for part in self.parts)}
         return [self.word, *(parts[text] for text in sorted(parts))] if len(parts) > 1 else next(iter(parts.values()))
+
+
+def _together(parts: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return parts of which each suffices, those that compare one path as one if they are many."""
+    found: dict[object, list[Node]] = {}
+    for part in parts:
+        is_path = isinstance(part, Comparison) and part.is_path
+        found.setdefault((part.field, part.path) if is_path else part, []).append(part)  # type: ignore[union-attr]
+    return tuple(
+        one
+        for some in found.values()
+        for one in ([_one_of(some)] if len(some) >= MANY else some)  # type: ignore[arg-type]
+    )
+
+
+def _one_of(parts: Sequence[Comparison]) -> Comparison:
+    """Return a comparison, to be judged by, that is met if one of these is."""
+    found = dataclasses.replace(parts[0])
+    object.__setattr__(found, "_json", JsonPaths([one._json for one in parts if isinstance(one._json, JsonPath)]))
+    return found
 
 
 Node: TypeAlias = Comparison | Joined
@@ -282,6 +319,17 @@ class Where:
 def _plain_text(number: Decimal) -> str:
     # Written out, a number with a great exponent would be as long as that exponent.
     return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
+
+
+def any_of(wheres: Sequence[Where]) -> Where:
+    """Return what is judged NO if all of these are, and costs hardly more than one. It has no text of its own."""
+    nodes = (one.node for one in wheres)
+    parts = tuple(part for node in nodes for part in _alternatives(node))
+    return wheres[0] if len(wheres) == 1 else Where("", Joined("or", parts), values=wheres[0].values)
+
+
+def _alternatives(node: Node) -> tuple[Node, ...]:
+    return node.parts if isinstance(node, Joined) and node.word == "or" else (node,)
 
 
 def comparisons(node: Node) -> Iterator[Comparison]:

@@ -48,14 +48,22 @@ class DateOrTime(NamedTuple):
 
 def is_equal(node: Any, literal: object) -> bool:
     """Tell whether a value equals the literal of a condition: str, Decimal, bool or None."""
+    return any(type(one) is type(literal) and bool(one == literal) for one in equals_of(node))
+
+
+def equals_of(node: Any) -> tuple[Any, ...]:
+    """Return the literals that a value equals; none for objects and lists."""
     if isinstance(node, DateOrTime):
-        return literal == (node.text if isinstance(literal, str) else Decimal(node.number))
+        return node.text, Decimal(node.number)
     if isinstance(node, bytes):
-        return isinstance(literal, str) and node == literal.encode()
+        try:
+            return (node.decode(),)
+        except UnicodeDecodeError:
+            return ()
     # Without the types, true would equal 1. As a text, the float 0.1 is the 0.1 that people write.
     if type(node) is int or (type(node) is float and math.isfinite(node)):
-        node = Decimal(repr(node))
-    return type(node) is type(literal) and bool(node == literal)
+        return (Decimal(repr(node)),)
+    return (node,) if node is None or isinstance(node, str | bool | Decimal) else ()
 
 
 def plain(node: Any) -> Any:

@@ -66,7 +66,7 @@ async def test_a_batch_that_would_no_longer_fit_holds_its_topic_alone(shop: Brok
 async def test_what_the_person_writes_after_the_search_goes_too(shop: Broker) -> None:
     """Records that come between the search and the jobs were in none of its hits, and are located all the same."""
     planning = shop.services.people()._planning
-    plan = planning.plan
+    plan = planning.plans
 
     async def planned(*given: Any, **more: Any) -> Any:
         found = await plan(*given, **more)
@@ -74,7 +74,7 @@ async def test_what_the_person_writes_after_the_search_goes_too(shop: Broker) ->
         await shop.produce("carts", f"another cart of {ADA}", key=ADA)
         return found
 
-    planning.plan = planned  # type: ignore[method-assign]
+    planning.plans = planned  # type: ignore[method-assign]
     done = await shop.person.forget({"customer_id": ADA}, MAP, **WHY, now=True)
     assert done.state == "forgotten"
     assert ADA.encode() not in bytes_of(shop, "orders") + bytes_of(shop, "carts") + bytes_of(shop, "customers")

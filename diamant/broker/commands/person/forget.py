@@ -9,11 +9,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import click
 
 from diamant.broker.client.json_types import JsonObject
-from diamant.broker.commands.person.person_commands import person_options
+from diamant.broker.commands.person.person_commands import chosen_people, numbered, people_options
 from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 from diamant.words import counted, not_searched_text
@@ -36,7 +35,7 @@ _OPTIONS = (
 
 def forget_options(command: F) -> F:
     """Add the arguments of `forget_person` to a command."""
-    for option in reversed((person_options, remote.certificate_options, *_OPTIONS)):
+    for option in reversed((people_options, remote.certificate_options, *_OPTIONS)):
         command = option(command)
     return command
 
@@ -48,9 +47,11 @@ def forget_options(command: F) -> F:
 def forget(asked: remote.Asked, **fields: Any) -> None:
     """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
 
-    Shows what would happen, topic by topic, and asks. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage,
-    3 not everything is certified, a topic could not be searched, the person wrote again, or it was declined, 4 nothing of the
-    person was found.
+    Shows what would happen, topic by topic, and asks. With --each it forgets several people in one search and one job, and
+    each has a paper of its own; the exit code is 4 only if nothing of any of them was found.
+
+    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, a topic could not be
+    searched, the person wrote again, or it was declined, 4 nothing of the person was found.
     """
     forget_person(asked, asked.admin.person, **fields)
 
@@ -62,13 +63,20 @@ class Forgets(Protocol):
     def preview(self) -> Callable[..., JsonObject]: ...
 
     @property
+    def preview_each(self) -> Callable[..., JsonObject]: ...
+
+    @property
     def forget(self) -> Callable[..., JsonObject]: ...
+
+    @property
+    def forget_each(self) -> Callable[..., JsonObject]: ...
 
 
 def forget_person(
     asked: remote.Asked,
     person: Forgets,
     identifiers: Sequence[tuple[str, str]],
+    each: list[dict[str, list[str]]] | None,
     people: Mapping[str, Any],
     file: str | None,
     page: str | None,
@@ -79,38 +87,64 @@ def forget_person(
     **fields: Any,
 ) -> NoReturn:
     """Show what would happen, ask, do it, and exit with the command's code."""
+    subjects = chosen_people(identifiers, each)
     if reason is None and not dry_run:
         raise click.UsageError("Missing option '--reason'.")
-    known = by_name(identifiers)
     with remote.going_on(asked):
         of_search = {name: fields[name] for name in ("confirm", "registry")}
-        plan = person.preview(known, people, **of_search, **asked.waiting)
+        if each is None:
+            preview = person.preview(subjects[0], people, **of_search, **asked.waiting)
+        else:
+            preview = person.preview_each(subjects, people, **of_search, **asked.waiting)
+    plans = preview.get("people", [preview])
     asked.end_progress()
     if dry_run:
-        asked.show(plan, lambda console: _print_plan(console, plan))
-        sys.exit(remote.EXIT_DONE if plan["records"] else remote.EXIT_NOTHING)
-    if not yes and not _is_agreed(asked, plan):
+        asked.show(preview, lambda console: _print_plans(console, plans))
+        sys.exit(remote.EXIT_DONE if preview["records"] else remote.EXIT_NOTHING)
+    if not yes and not _is_agreed(plans):
         sys.exit(remote.EXIT_NOT_SO)
     with remote.going_on(asked):
-        found = person.forget(known, people, reason=reason or "", **fields, **asked.waiting)
-    is_written = remote.write_outputs(found, file, page)
-    asked.show(found, lambda console: _print(console, asked, found))
+        if each is None:
+            answer = person.forget(subjects[0], people, reason=reason or "", **fields, **asked.waiting)
+        else:
+            answer = person.forget_each(subjects, people, reason=reason or "", **fields, **asked.waiting)
+    found = answer.get("people", [answer])
+    numbers: Sequence[int | None] = [None] if each is None else range(1, len(found) + 1)
+    are_written = [
+        "error" in one or remote.write_outputs(one, numbered(file, number), numbered(page, number))
+        for number, one in zip(numbers, found, strict=True)
+    ]
+    asked.show(answer, lambda console: _print_all(console, asked, found))
+    codes = {*map(_code, found), *(remote.EXIT_FAILED for is_written in are_written if not is_written)}
+    worst_first = (remote.EXIT_NOT_SO, remote.EXIT_FAILED, remote.EXIT_DONE, remote.EXIT_NOTHING)
+    sys.exit(next(code for code in worst_first if code in codes))
+
+
+def _code(found: Mapping[str, Any]) -> int:
+    """Return the exit code for what became of one person."""
+    if "error" in found:
+        return remote.EXIT_FAILED
     paper = found["certificate"]
     if found["state"] == NOT_CERTIFIED or paper["not_searched"] or _written_since(paper):
-        sys.exit(remote.EXIT_NOT_SO)
-    if not is_written:
-        sys.exit(remote.EXIT_FAILED)
-    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
+        return remote.EXIT_NOT_SO
+    return remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE
 
 
-def _is_agreed(asked: remote.Asked, plan: Mapping[str, Any]) -> bool:
-    """Show the plan and ask for confirmation, both on standard error. No answer means no."""
-    _print_plan(Console(sys.stderr), plan)
+def _is_agreed(plans: Sequence[Mapping[str, Any]]) -> bool:
+    """Show the plans and ask for confirmation, both on standard error. No answer means no."""
+    _print_plans(Console(sys.stderr), plans)
     try:
         return click.confirm("Do this now?", err=True)
     except click.Abort:
         click.echo(err=True)
         return False
+
+
+def _print_plans(console: Console, plans: Sequence[Mapping[str, Any]]) -> None:
+    for number, plan in enumerate(plans, 1):
+        if len(plans) > 1:
+            console.print(f"[bold]person {number} of {len(plans)}[/bold]")
+        _print_plan(console, plan)
 
 
 def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
@@ -153,6 +187,16 @@ def _written_since(paper: Mapping[str, Any]) -> int:
     from diamant.cleaner.evidence.certificates.page_words import written_since_count
 
     return sum(written_since_count(part) for part in paper["parts"])
+
+
+def _print_all(console: Console, asked: remote.Asked, people: Sequence[Mapping[str, Any]]) -> None:
+    for number, found in enumerate(people, 1):
+        if len(people) > 1:
+            console.print(f"[bold]person {number} of {len(people)}[/bold]")
+        if "error" in found:
+            console.print(f"[red]{escape(found['error'])}[/red]", soft_wrap=True)
+        else:
+            _print(console, asked, found)
 
 
 def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from diamant.broker.commands.terminal.key_options import IdentifierOption
+from diamant.broker.commands.terminal.key_options import IdentifierOption, PeopleFile, by_name
 from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
 from diamant.storage.input_file import read_input
 
@@ -69,3 +70,31 @@ def map_option(command: F) -> F:
 def person_options(command: F) -> F:
     """Add the arguments NAME=VALUE, as `identifiers`, and the option `--map`."""
     return click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())(map_option(command))
+
+
+def people_options(command: F) -> F:
+    """Add the arguments NAME=VALUE, as `identifiers`, the options `--each` and `--map`."""
+    each = click.option(
+        "--each",
+        type=PeopleFile(),
+        help="In place of NAME=VALUE, a file with a line NAME=VALUE for each of several people. Output files are numbered: "
+        "with paper.json, that of the second person is paper-2.json.",
+    )
+    return click.argument("identifiers", nargs=-1, type=IdentifierOption())(each(map_option(command)))
+
+
+def chosen_people(
+    identifiers: Sequence[tuple[str, str]], each: list[dict[str, list[str]]] | None
+) -> list[dict[str, list[str]]]:
+    """Return the identifiers of each person that a command is about. Raises UsageError."""
+    if bool(identifiers) == (each is not None):
+        raise click.UsageError("expected either NAME=VALUE, such as customer_id=42, or --each FILE")
+    return [by_name(identifiers)] if each is None else each
+
+
+def numbered(path: str | None, number: int | None) -> str | None:
+    """Return the path of the output about one of several people. None: there is only one."""
+    if path is None or number is None:
+        return path
+    found = Path(path)
+    return str(found.with_name(f"{found.stem}-{number}{found.suffix}"))

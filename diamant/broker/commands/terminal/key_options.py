@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import functools
 import json
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_KEY_BYTES = 6 * 1024 * 1024
 """The longest key that fits a request in base64 (`json_body.MAX_KEYED_BODY_BYTES`). Topics limit keys by max.message.bytes."""
+MAX_PEOPLE_BYTES = 2 * 1024 * 1024
 
 
 def key_options(what: str) -> Callable[[F], F]:
@@ -109,6 +111,36 @@ class IdentifierOption(click.ParamType["tuple[str, str]"]):
             # The value may be a name or an address, so it is not repeated.
             self.fail("expected NAME=VALUE, such as customer_id=42", param, ctx)
         return name, found
+
+
+class PeopleFile(click.ParamType["list[dict[str, list[str]]]"]):
+    """The path of a file with a line NAME=VALUE for each person, as the identifiers of each."""
+
+    name = "FILE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[dict[str, list[str]]]:
+        try:
+            lines = read_input(value, MAX_PEOPLE_BYTES).removeprefix(codecs.BOM_UTF8).splitlines()
+        except OSError as error:
+            self.fail(f"{value}: {error.strerror or error}", param, ctx)
+        numbers: dict[tuple[str, str], int] = {}
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                found = IdentifierOption().convert(line.decode().strip(), param, ctx)
+            except (UnicodeDecodeError, click.BadParameter):
+                # The line may have a name or an address, so it is not repeated.
+                self.fail(f"{value}, line {number}: expected NAME=VALUE in UTF-8, such as customer_id=42", param, ctx)
+            if numbers.setdefault(found, number) != number:
+                self.fail(
+                    f"{value}: lines {numbers[found]} and {number} are the same: give each person once", param, ctx
+                )
+        if not numbers:
+            self.fail(f"{value}: it names no person: expected a line NAME=VALUE for each person", param, ctx)
+        return [{name: [text]} for name, text in numbers]
 
 
 def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:

@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 Scan: TypeAlias = "Callable[[Sequence[ScanRequest], Progress], Awaitable[list[ScanReport]]]"
 
-MOST = 32
-"""Members of a group; each is a call of its queue, whose number is limited."""
+MOST = 256
+"""Members of a group: a scan keeps findings about each of them."""
 
 
 class JobGroup:
     """The members of one group. Belongs to the loop thread."""
 
-    def __init__(self, scan: Scan, names: Mapping[str, str], progress: Progress, hits: HitsByPartition) -> None:
-        """`names`: of the members, by job id, for the progress. `hits`: what a search for all of them has found."""
+    def __init__(
+        self, scan: Scan, names: Mapping[str, str], progress: Progress, hits: Mapping[str, HitsByPartition]
+    ) -> None:
+        """`names`: of the members, by job id, for the progress. `hits`: what an earlier search has found for each of them."""
         self.hits = hits
         self._scan = scan
         self._names = names
@@ -47,7 +49,10 @@ class JobGroup:
 
     @asynccontextmanager
     async def turn(self, job_id: str) -> AsyncIterator[None]:
-        """Work as the only member."""
+        """Work as the only member. A job whose own jobs are the members needs none."""
+        if job_id not in self._names:
+            yield
+            return
         await self._take_turn(job_id)
         self._begun += 1
         self._progress.begin(f"{self._names[job_id]} ({self._begun} of {len(self._names)})")

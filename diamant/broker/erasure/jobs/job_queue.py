@@ -218,15 +218,16 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
     # -- calls -----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def call(self, *, is_new: bool = True) -> Iterator[None]:
-        """Count a call if the limit allows one more. Raises TooMany."""
-        if self.calls >= MAX_WAITING or (is_new and len(self.table.due) >= MAX_UNFINISHED):
+    def call(self, group: JobGroup | None = None, *, is_new: bool = True) -> Iterator[None]:
+        """Count a call if the limit allows one more; those of a group have a call of their own. Raises TooMany."""
+        is_full = self.calls >= MAX_WAITING and group is None
+        if is_full or (is_new and len(self.table.due) >= MAX_UNFINISHED):
             raise TooMany(f"too many {self.table.noun}s are waiting, try again when some of them have ended")
-        self.calls += 1
+        self.calls += group is None
         try:
             yield
         finally:
-            self.calls -= 1
+            self.calls -= group is None
 
     async def begin(
         self,
@@ -251,7 +252,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             async with self.attempts.locked(intent.id, group):
                 return await self.carry_out(intent, key, progress, is_new=True, group=group)
 
-        with self.call():
+        with self.call(group):
             SnapshotFiles(self._evidence.env, self._evidence.directory).check_none()
             scope = scope_of(self._evidence.topics, topics)
             key = await self.keys.usable()

@@ -73,9 +73,15 @@ class RedactRecords:
             if intent.phase != REWRITING:
                 stable[log.partition] = min(log.last_stable_offset, intent.ends.get(log.partition, 0))
             is_first = removal.group is not None and intent.phase == LOCATING
-            hits = removal.group.hits.get((log.topic, log.partition)) if removal.group and is_first else None
+            hits = removal.group.hits.get(intent.id, {}) if removal.group and is_first else {}
             located = await self._locate_in(
-                log, subject.where, stable.get(log.partition, 0), room, note_lost, progress.advance, hits
+                log,
+                subject.where,
+                stable.get(log.partition, 0),
+                room,
+                note_lost,
+                progress.advance,
+                hits.get((log.topic, log.partition)),
             )
             works.append(Work(log, located))
             room -= located.nbytes

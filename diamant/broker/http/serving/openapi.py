@@ -153,6 +153,8 @@ def _schema(param: Param) -> Part:
         schema = {"$ref": "#/components/schemas/Key"}
     elif param.type == "strings":
         schema = {"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
+    elif param.type == "objects":
+        schema = {"type": "array", "items": {"type": "object"}}
     elif param.type == "duration":
         number = {"type": "number", "minimum": param.least, "maximum": param.most, "description": "Seconds."}
         schema = {"oneOf": [number, {"type": "string", "description": "A duration such as `10m`."}]}

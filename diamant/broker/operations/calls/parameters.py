@@ -12,9 +12,9 @@ from diamant.broker.errors import BadArgument
 from diamant.broker.record_json import parse_key
 from diamant.duration import seconds_of
 
-ParamType: TypeAlias = Literal["string", "integer", "boolean", "duration", "strings", "object", "key", "any"]
+ParamType: TypeAlias = Literal["string", "integer", "boolean", "duration", "strings", "object", "objects", "key", "any"]
 """`duration`: seconds, or a text such as `10m`; the function gets seconds. `strings`: a list of texts; in a query, the parameter
-is repeated. `key`: see `record_json.py`; the function gets bytes. `any`: not validated."""
+is repeated. `objects`: a list of them. `key`: see `record_json.py`; the function gets bytes. `any`: not validated."""
 
 _TYPES: Mapping[Any, ParamType] = {
     str: "string",
@@ -24,9 +24,10 @@ _TYPES: Mapping[Any, ParamType] = {
     bytes: "key",
     tuple: "strings",
     Mapping: "object",
+    list: "objects",
     Any: "any",
 }
-_EXPECTED = {"strings": "a list of strings"}
+_EXPECTED = {"strings": "a list of strings", "objects": "a list of objects"}
 
 R = TypeVar("R")
 
@@ -65,6 +66,7 @@ class Param(NamedTuple):
                 "integer": isinstance(found, int) and not isinstance(found, bool),
                 "boolean": isinstance(found, bool),
                 "object": isinstance(found, Mapping),
+                "objects": isinstance(found, list | tuple) and all(isinstance(one, Mapping) for one in found),
             }[self.type]
         if not is_right:
             raise self._wrong(f"got {type(found).__name__}")

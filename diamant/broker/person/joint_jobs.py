@@ -1,0 +1,77 @@
+"""The jobs of people's requests that are made together: erasures and redactions, one after the other, with joint scans."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
+from diamant.broker.erasure.jobs.job_group import JobGroup
+from diamant.broker.erasure.pending.pending_jobs import AnyQueue
+from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.cleaner.papers.person_intent import PersonJob
+from diamant.cleaner.person.people_map import ERASE_KEY
+from diamant.progress import Progress
+
+if TYPE_CHECKING:
+    from diamant.broker.erasure.erase.erasures import Erasures
+    from diamant.broker.erasure.redact.redactions import Redactions
+    from diamant.cleaner.evidence.scan.scan import ScanReport
+    from diamant.cleaner.redaction.hits import HitsByPartition
+
+LOOK_AGAIN_S = 0.01
+
+
+class JointJobs:
+    """Groups of jobs. Belongs to the loop thread."""
+
+    def __init__(self, evidence: Evidence, erasures: Erasures, redactions: Redactions) -> None:
+        self._evidence = evidence
+        self._erasures = erasures
+        self._redactions = redactions
+        self.hits: dict[str, HitsByPartition] = {}
+        """By request, what its search has found, for its first attempt."""
+
+    def queue(self, job: PersonJob) -> AnyQueue:
+        """Return the queue of a job."""
+        return self._erasures.queue if job.do == ERASE_KEY else self._redactions.queue
+
+    @asynccontextmanager
+    async def together(
+        self, people: Mapping[str, Sequence[PersonJob]], key: SigningKey, progress: Progress
+    ) -> AsyncIterator[JobGroup]:
+        """Hold the lock of all jobs, and give those of some requests a group. `people`: their jobs by the ids of the requests."""
+
+        async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
+            return await self._evidence.scan(asked, key, progress)
+
+        jobs = [job for some in people.values() for job in some]
+        names = {job.id: f"{job.do} in {', '.join(job.topics)}" for job in jobs}
+        hits = {job.id: self.hits.get(request_id, {}) for request_id, some in people.items() for job in some}
+        group = JobGroup(scan, names, progress, hits)
+        async with self._alone(next(iter(people)), jobs):
+            try:
+                yield group
+            finally:
+                await group.end()
+
+    @asynccontextmanager
+    async def _alone(self, request_id: str, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
+        """Hold the lock of erasures and redactions, while no attempt at one of these jobs waits for it."""
+        lock = self._erasures.queue.attempts.lock
+        while True:
+            for job in jobs:
+                if self.queue(job).is_attempting(job.id):
+                    async with self.queue(job).attempts.locked(job.id):
+                        pass
+            async with lock:
+                if not any(self.queue(job).is_attempting(job.id) for job in jobs):
+                    lock.holder = f"person {request_id}"
+                    try:
+                        yield
+                    finally:
+                        lock.holder = ""
+                    return
+            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt was about to wait for the lock.
