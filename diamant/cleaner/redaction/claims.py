@@ -55,9 +55,9 @@ from diamant.cleaner.evidence.search.findings import (
     Finding,
 )
 from diamant.cleaner.evidence.search.needles import Needle, Needles, keyed_digest
-from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.cleaner.evidence.search.record_search import IsAnyMeant, Subject
 from diamant.cleaner.redaction.blanking import stated_blanking
-from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, NO, YES, Where, may_hold, parse_where
+from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, NO, YES, Where, any_of, may_hold, parse_where
 from diamant.cleaner.redaction.where import UNDECIDED as UNDECIDED_VERDICT
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
@@ -130,6 +130,21 @@ class Redacted(Subject):
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
         verdict = self._where_of(topic).judge(record) if self._may_be_own(topic) else NO
         return None if verdict == UNDECIDED_VERDICT else verdict == YES
+
+    @staticmethod
+    def any_meant(subjects: Sequence[Redacted]) -> IsAnyMeant:
+        joint: dict[str | None, list[Where]] = {}
+
+        def is_any(record: Record, topic: str | None) -> bool:
+            if topic not in joint:
+                own = [one._where_of(topic) for one in subjects if one._may_be_own(topic)]
+                by_decoder = {id(one.values.schemas): [] for one in own}  # type: dict[int, list[Where]]
+                for one in own:
+                    by_decoder[id(one.values.schemas)].append(one)
+                joint[topic] = [any_of(some) for some in by_decoder.values()]
+            return any(one.node.judge(record, one.values) != NO for one in joint[topic])
+
+        return is_any
 
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]

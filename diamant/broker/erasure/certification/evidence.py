@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 from diamant.broker.erasure.certification.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.certification.record_holders import RecordHolder, record_holders
@@ -33,7 +34,7 @@ from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.evidence.search.remains import values_of
 from diamant.cleaner.rules.modes import followed_version
-from diamant.cleaner.values.schemas import Values
+from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -85,6 +86,8 @@ class Evidence:
         """The open logs, by partition."""
         self.keys = SigningKeys(node)
         self.remains = KeptRemains(self.env, self.directory)
+        self._schemas: WeakValueDictionary[str, Schemas] = WeakValueDictionary()
+        """By registry, those of the present attempts."""
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
@@ -110,8 +113,11 @@ class Evidence:
         return () if image is None else image.partitions.keys()
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one attempt. Raises BadArgument."""
-        return topic_values(self._node, topic, registry)
+        """Return the decoder of a topic's keys and values for one attempt; attempts in a group share it. Raises BadArgument."""
+        found = self._schemas.get(registry or "")
+        if found is None:
+            found = self._schemas[registry or ""] = topic_values(self._node, topic, registry).schemas
+        return Values(found, topic)
 
     def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
         """As `record_holders`."""
@@ -180,8 +186,8 @@ class Evidence:
 
         def work(check: Callable[[], object]) -> list[ScanReport]:
             subjects, problems = [], []
-            for one in asked:
-                inherited, unknown = self.remains.inherited(one.is_meant, key)
+            remains = self.remains.inherited([one.is_meant for one in asked], key)
+            for one, (inherited, unknown) in zip(asked, remains, strict=True):
                 widened = copy(one.subject)
                 widened.needles = one.subject.needles.joined(inherited)
                 subjects.append(widened)

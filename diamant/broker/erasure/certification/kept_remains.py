@@ -12,7 +12,7 @@ for all of it and saw nothing removes the file, whatever job it belongs to.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from diamant.cleaner.erasure_state.intent import intent_files
@@ -55,18 +55,23 @@ class KeptRemains:
         }
         """The files that ended jobs left, by the prefix of their kind."""
 
-    def inherited(self, is_meant: IsMeant, key: SigningKey) -> tuple[list[Needle], list[Unreadable]]:
-        """Return the values of all remains that a job has to look for, and files of which this is not known."""
-        needles: dict[bytes, Needle] = {}
+    def inherited(
+        self, jobs: Sequence[IsMeant], key: SigningKey
+    ) -> list[tuple[Iterable[Needle], Sequence[Unreadable]]]:
+        """Return for each job the values of all remains that it has to look for, and files of which this is not known."""
+        needles: list[dict[bytes, Needle]] = [{} for _ in jobs]
+        too_many: dict[int, Unreadable] = {}
         unknown: list[Unreadable] = []
         for file, one in self._all(key, unknown):
-            if not is_meant(one):
-                continue
-            needles.update({needle.digest: needle for needle in one.needles})
-            if len(needles) > MAX_NEEDLES:
-                unknown.append(Unreadable(None, None, os.path.basename(file), None, _TOO_MANY))
-                break
-        return [*needles.values()], unknown
+            for at, (is_meant, known) in enumerate(zip(jobs, needles, strict=True)):
+                if at not in too_many and is_meant(one):
+                    known.update({needle.digest: needle for needle in one.needles})
+                    if len(known) > MAX_NEEDLES:
+                        too_many[at] = Unreadable(None, None, os.path.basename(file), None, _TOO_MANY)
+        return [
+            (known.values(), [*unknown, *([too_many[at]] if at in too_many else ())])
+            for at, known in enumerate(needles)
+        ]
 
     def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
         """Keep what a job that ends has not seen gone in its last scan, and remove what that has seen gone.

@@ -8,12 +8,13 @@ from itertools import chain
 from diamant.cleaner.evidence.search.known_positives import KnownPositives
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.protocol.batches.header import Record
 
 
 class JointSubject(Subject):
-    """The topics and needles of all subjects together. Each decides about records by itself, so it is asked for none."""
+    """The topics and needles of all subjects together. Each decides by itself about records that one of them may mean."""
 
-    __slots__ = ("subjects",)
+    __slots__ = ("_are_meant", "subjects")
 
     def __init__(self, subjects: Sequence[Subject]) -> None:
         """`subjects`: at least one; their digests have one secret."""
@@ -22,6 +23,13 @@ class JointSubject(Subject):
             needles = Needles(needles.secret).joined(chain.from_iterable(one.needles for one in subjects))
         super().__init__(None, frozenset().union(*(one.topics for one in subjects)), needles)
         self.subjects = tuple(subjects)
+        by_class: dict[type[Subject], list[Subject]] = {}
+        for one in subjects:
+            by_class.setdefault(type(one), []).append(one)
+        self._are_meant = [kind.any_meant(some) for kind, some in by_class.items()]
+
+    def may_mean(self, record: Record, topic: str | None) -> bool:
+        return any(is_any_meant(record, topic) for is_any_meant in self._are_meant)
 
     def with_known(self, known: KnownPositives) -> JointSubject:
         return JointSubject([one.with_known(known) for one in self.subjects])

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from diamant.cleaner.evidence.search.file_census import RAW as RAW_BYTES
 from diamant.cleaner.evidence.search.file_census import Amounts, add_to, codec_name
@@ -66,6 +66,10 @@ MANY_TEXTS = 16
 _PREFIX = Struct(">qiIb")
 
 
+IsAnyMeant = Callable[[Record, str | None], bool]
+"""Takes a record and its topic."""
+
+
 @dataclass(slots=True)
 class Subject:
     """The subject of a search: the key, its topics, and the needles. The key is None if only its digest is known."""
@@ -94,6 +98,23 @@ class Subject:
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
         """Tell whether a record of a topic is to be removed; None if undecided. A redaction considers more than the key."""
         return self.is_key(record.key)
+
+    @staticmethod
+    def any_meant(subjects: Sequence[Any]) -> IsAnyMeant:
+        """Return what tells whether one of these subjects of one class may mean a record: False if no `is_meant` does."""
+        keys = {key for one in subjects for key in (one.key, one.known_key)}
+        digests = {one.key_digest for one in subjects if one.key is None}
+        secret = subjects[0].needles.secret
+
+        def is_any(record: Record, _topic: str | None) -> bool:
+            key = record.key
+            return key is not None and (key in keys or (bool(digests) and keyed_digest(secret, key) in digests))
+
+        return is_any
+
+    def may_mean(self, record: Record, topic: str | None) -> bool:
+        """Tell whether `is_meant` has to be asked. A subject of several tells it for all at once."""
+        return True
 
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
@@ -230,8 +251,10 @@ class FileSearch:
             else:
                 for record in iter_records(buffer, at):
                     records += 1
+                    may_be_meant = self.subject.may_mean(record, self.topic)
                     for one in wanted:
-                        one.places |= one.search._look_at_record(record, batch, one.texts)
+                        if may_be_meant or one.texts:
+                            one.places |= one.search._look_at_record(record, batch, one.texts)
         except CorruptBatch as error:
             self.fail(batch.position, f"the batch's records cannot be read: {error.reason}")
         for one in looks:
@@ -253,7 +276,7 @@ class FileSearch:
         if wanted:
             try:
                 for record in iter_payload(payload, header):
-                    for one in wanted:
+                    for one in wanted if self.subject.may_mean(record, self.topic) else ():
                         one._look_at_record(record, batch, set())
             except CorruptBatch as error:
                 self.fail(position, f"the batch's records cannot be read: {error.reason}")
