@@ -324,12 +324,12 @@ async def _prepare(services: Services) -> None:
 
 def next_due_ms(queues: Iterable[AnyQueue]) -> int | None:
     """Return the due time of the next job, on the broker's clock; None if there is none."""
-    due = (queue.table.next_due() for queue in queues if not queue.is_stopping)
-    return min((one[0] for one in due if one is not None), default=None)
+    due = (queue.table.next_due_ms() for queue in queues if not queue.is_stopping)
+    return min((one for one in due if one is not None), default=None)
 
 
 async def resume_due(queues: Iterable[AnyQueue]) -> None:
-    """Resume the next due job of each queue: left unfinished by an earlier run, put off, or waiting for a horizon."""
+    """Resume the due jobs of each queue: left unfinished by an earlier run, put off, or waiting for a horizon."""
     for queue in queues:
         await queue.resume_due()
 

@@ -315,9 +315,10 @@ def _route(route: Route) -> str:
 
 
 def _traits(param: Param) -> str:
-    kind = " or ".join(f"`{choice}`" for choice in param.choices) or {"strings": "list of strings", "objects": "list of objects"}.get(
-        param.type, param.type
-    )
+    kind = " or ".join(f"`{choice}`" for choice in param.choices) or {
+        "strings": "list of strings",
+        "objects": "list of objects",
+    }.get(param.type, param.type)
     if param.is_required:
         return f"{kind}, required"
     if param.default is None or param.default == "":

@@ -96,6 +96,7 @@ class PersonSteps:
     """A person, and the jobs that forget this person (`RemovalKind`)."""
 
     failure = ForgetFailed
+    shares_scans = False
 
     def __init__(
         self,

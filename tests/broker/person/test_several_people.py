@@ -153,6 +153,25 @@ async def test_a_short_identifier_of_one_person_asks(shop: Broker) -> None:
         await shop.person.preview_each([BOTH[0], {"customer_id": "42"}], MAP)
 
 
+async def test_erasures_whose_horizon_has_come_share_a_scan(shop: Broker) -> None:
+    """Two people's tombstones wait for the same time; then one scan proves both keys gone, and each gets the last paper."""
+    first = papers(await shop.person.forget_each(BOTH, MAP, **WHY))
+    assert {one["state"] for one in first} == {"values-gone"}
+    evidence: Any = shop.services.erasures()._evidence
+    scan, asked = evidence.scan, []
+
+    async def counted(requests: Any, *more: Any) -> Any:
+        asked.append(len(requests))
+        return await scan(requests, *more)
+
+    evidence.scan = counted
+    move_to(shop, max(one["next"]["due_ms"] for one in first))
+    await wait_until(lambda: len([*data_of(shop).glob("diamant-person-*.forgotten.json")]) == 2)
+    await wait_until(lambda: not [*data_of(shop).glob("*.intent")])
+    assert asked == [2]
+    assert {one["state"] for one in (await shop.person.requests())["requests"]} == {"done"}
+
+
 class Stopped(BaseException):
     """Stands for a kill."""
 

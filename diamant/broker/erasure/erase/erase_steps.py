@@ -42,6 +42,7 @@ class EraseSteps:
     """A key, and the steps that remove it (`RemovalKind`)."""
 
     failure = EraseFailed
+    shares_scans = True
 
     def __init__(
         self,

@@ -22,6 +22,7 @@ from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Present, Scope, present_of, scope_of
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
+from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
 from diamant.broker.errors import NotPossible, OperationError, TimedOut, TooMany
@@ -34,8 +35,9 @@ from diamant.storage.env.clocks import SystemClock
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.jobs.job_group import JobGroup
+    from diamant.broker.erasure.certification.evidence import ScanRequest
     from diamant.broker.node.node import Node
+    from diamant.cleaner.evidence.scan.scan import ScanReport
 
 logger = logging.getLogger(__name__)
 
@@ -124,11 +126,10 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
     # -- resuming --------------------------------------------------------------------------------------------------------
 
     async def resume_due(self) -> None:
-        """Begin to resume a due job, except during a stop. It may take long or wait for the lock; `settled` waits for it."""
-        due = None if self.is_stopping else self.table.next_due()
-        if due is not None and due[0] <= self.clock.now_ms():
-            self.table.hold(due[1])
-            task = self.loop.create_task(self._try(due[1]))
+        """Begin to resume the due jobs, except during a stop. It may take long or wait for the lock; `settled` waits for it."""
+        due = [] if self.is_stopping else self.table.due_now()[:MOST]
+        if due:
+            task = self.loop.create_task(self._try_all(due))
             self._resumed.add(task)
             task.add_done_callback(self._resumed.discard)
 
@@ -137,14 +138,35 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         while self._resumed and not self.calls:
             await asyncio.wait(set(self._resumed))
 
-    async def _try(self, job_id: str) -> None:
+    async def _try_all(self, job_ids: Sequence[str]) -> None:
+        """Make an attempt at each of these jobs; several that are certified by scans share them."""
+
+        async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
+            return await self._evidence.scan(asked, await self.keys.key(), progress)
+
+        with self.table.resuming(job_ids):
+            if len(job_ids) == 1 or not self.kind.shares_scans:
+                await asyncio.gather(*(self._try(one) for one in job_ids), return_exceptions=True)
+                return
+            names = {one: f"{self.table.noun} {one}" for one in job_ids}
+            group = JobGroup(scan, names, Progress(), {})
+            lock = self.attempts.lock
+            async with lock:
+                lock.holder = names[job_ids[0]]
+                try:
+                    await asyncio.gather(*(self._try(one, group) for one in job_ids), return_exceptions=True)
+                finally:
+                    lock.holder = ""
+                    await group.end()
+
+    async def _try(self, job_id: str, group: JobGroup | None = None) -> None:
         table = self.table
         table.due[job_id] = self.clock.now_ms() + table.pause_ms(job_id)
         try:
             if job_id in table.unread:
                 await self._read(job_id, await self.keys.key())
             elif job_id not in self.attempts.ending:
-                await self.attempts.run(job_id, self._resume(job_id))
+                await self.attempts.run(job_id, self._resume(job_id, group))
             table.failures.pop(job_id, None)
         except (OperationError, StorageError, OSError, ValueError) as error:
             self._note_failed_try(job_id, logging.WARNING, reason_of(error))
@@ -155,7 +177,8 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             what = f"unexpected {type(error).__name__} at {where}; please report this"
             self._note_failed_try(job_id, logging.ERROR, what)
         finally:
-            table.release(job_id)
+            if group is not None:
+                group.leave(job_id)
 
     async def _resume(self, job_id: str, group: JobGroup | None = None) -> None:
         async with self.attempts.locked(job_id, group):

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -58,6 +59,8 @@ class JobTable(Generic[IntentT]):
         """The time to resume each job, by id."""
         self.busy: Counter[str] = Counter()
         """By job id, the attempts that hold the lock or wait for it to resume the job, and its cancellation: not resumed now."""
+        self.are_resumed = False
+        """True while due jobs are resumed; others wait for them, so that they can be resumed together."""
         self.unread: set[str] = set()
         """The jobs in `due` whose intents are not read yet: at the start there was no key to read them."""
         self.waits_for: dict[str, str] = {}
@@ -103,9 +106,30 @@ class JobTable(Generic[IntentT]):
             del self.busy[job_id]
         self._scheduler.poke()
 
-    def next_due(self) -> tuple[int, str] | None:
-        """Return the due time and the id of the next job to resume; None if there is none."""
-        return min(((due_ms, one) for one, due_ms in self.due.items() if one not in self.busy), default=None)
+    def next_due_ms(self) -> int | None:
+        """Return the due time of the next job to resume; None if there is none, or while others are resumed."""
+        if self.are_resumed:
+            return None
+        return min((due_ms for one, due_ms in self.due.items() if one not in self.busy), default=None)
+
+    def due_now(self) -> list[str]:
+        """Return the jobs to resume now, those due first; none while others are resumed."""
+        now_ms = self._clock.now_ms()
+        due = [(due_ms, one) for one, due_ms in self.due.items() if due_ms <= now_ms and one not in self.busy]
+        return [] if self.are_resumed else [one for _, one in sorted(due)]
+
+    @contextmanager
+    def resuming(self, job_ids: Sequence[str]) -> Iterator[None]:
+        """Keep these jobs, and those that become due in the meantime, from being resumed: the latter are the next."""
+        self.are_resumed = True
+        for one in job_ids:
+            self.hold(one)
+        try:
+            yield
+        finally:
+            self.are_resumed = False
+            for one in job_ids:
+                self.release(one)
 
     def pause_ms(self, job_id: str) -> int:
         """Return the default pause before the next attempt: it grows with each failed attempt."""

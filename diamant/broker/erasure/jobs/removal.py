@@ -73,6 +73,11 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
         """The error of an attempt that is retried."""
         ...
 
+    @property
+    def shares_scans(self) -> bool:
+        """True if several of them may be certified by one scan. One whose jobs do that has none of its own."""
+        ...
+
     def due_ms(self, intent: IntentT_contra) -> int | None:
         """Return when to resume a job of an earlier run; None: now."""
         ...

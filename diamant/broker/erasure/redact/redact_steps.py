@@ -51,6 +51,7 @@ class RedactSteps:
     """The records of a topic that match a condition, and the steps that remove them (`RemovalKind`)."""
 
     failure = RedactFailed
+    shares_scans = True
 
     def __init__(
         self, evidence: Evidence, table: JobTable[RedactionIntent], cleaning: NodeCleaner, limits: RedactLimits

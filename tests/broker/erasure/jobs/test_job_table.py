@@ -17,7 +17,7 @@ async def test_a_job_that_came_due_while_it_was_held_is_resumed_when_the_hold_en
     table.hold(JOB)
     table.schedule(JOB, START_MS)
     await broker.node.scheduler.settled()
-    assert ([*table.due], table.next_due()) == ([JOB], None)
+    assert ([*table.due], table.next_due_ms()) == ([JOB], None)
     table.release(JOB)
     await wait_until(lambda: not table.due, 10)
 
