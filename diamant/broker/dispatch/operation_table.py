@@ -686,8 +686,9 @@ _ROWS = (
         lambda services: (services.people(),),
         "List the requests of persons, those due next first.",
         (permissions.DESCRIBE_CLUSTER,),
-        answer="`now_ms`, and `requests`: each with its id, kind, state, receipt and due date, extensions, topics, and the state "
-        "of its paper. Identifiers are HMACs.",
+        answer="`now_ms`, and `requests`: each with its id, kind, state, receipt and due date, extensions, topics (with "
+        "`kept_until_ms` if records are kept), the state of its paper, and `next_due_ms`, when the next one follows. Identifiers "
+        "are HMACs.",
     ),
     OperationRow(
         "person.receive",

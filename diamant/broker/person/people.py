@@ -276,12 +276,11 @@ class People:
                         f"{person}request {found.id} of the same person is in progress, so nothing was begun: `diamant person "
                         "requests` shows how far it is, `diamant person close` cancels it"
                     )
-                topics = [{"topic": one.topic, "do": one.do, "records": one.records} for one in plan.topics]
                 changes = {
                     "state": IN_PROGRESS,
                     "identifiers": known,
                     "reason": request.reason,
-                    "topics": tuple(topics),
+                    "topics": tuple(plan.entries()),
                 }
                 entry = found or self._entry("forget", received_ms, request.reference, known)
                 reference = request.reference or entry.reference
@@ -322,7 +321,14 @@ class People:
         now_ms = self._clock.now_ms()
         return {
             "now_ms": now_ms,
-            "requests": [{**one.to_fields(), "is_overdue": one.is_open and one.due_ms < now_ms} for one in found],
+            "requests": [
+                {
+                    **one.to_fields(),
+                    "is_overdue": one.is_open and one.due_ms < now_ms,
+                    "next_due_ms": self.table.due.get(one.id),
+                }
+                for one in found
+            ],
         }
 
     async def receive(self, request: ReceiveRequest, _progress: Progress) -> PersonRequest:

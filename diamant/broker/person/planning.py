@@ -6,7 +6,7 @@ them, so their counts are exact at that moment; and the jobs take them as they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,8 @@ class PlannedTopic:
     """Those of them that none of the records has."""
     replacement: str
     keep: Keep | None
+    kept_until_ms: int | None
+    """Until when the newest record is kept; None if none is."""
     identity: Mapping[str, tuple[str, ...]]
     """By identifier, the places of the map."""
     groups_behind: Mapping[str, Sequence[str]]
@@ -73,6 +75,7 @@ class PlannedTopic:
             "fields": list(self.fields),
             "fields_not_seen": list(self.fields_not_seen),
             "keep": None if self.keep is None else self.keep.to_fields(),
+            "kept_until_ms": self.kept_until_ms,
             "groups_behind": {name: list(groups) for name, groups in self.groups_behind.items()},
             "readers": list(self.readers),
         }
@@ -100,6 +103,12 @@ class Plan:
             "doubts": list(self.doubts),
             "records": sum(one.records for one in self.topics),
         }
+
+    def entries(self) -> Iterator[Mapping[str, Any]]:
+        """Yield what the register states of each topic."""
+        for one in self.topics:
+            kept = {} if one.kept_until_ms is None else {"kept_until_ms": one.kept_until_ms}
+            yield {"topic": one.topic, "do": one.do, "records": one.records, **kept}
 
     def jobs(self) -> tuple[tuple[TopicFate, ...], tuple[PersonJob, ...]]:
         """Return the rows of a paper, and the jobs that bring them about. TooMany jobs: NotPossible."""
@@ -211,8 +220,12 @@ class Planning:
         watched = _Watched([parse_where(where, values=values, blanking=blanking) for where in part.where])
         located = [one for _, one in await located_records(explaining, topic, watched, hits)]
         now_ms: int = self._node.env.clock.now_ms()
-        if rule.keep is not None and do != BLANK and rule.keep.until_ms(watched.newest_ms) > now_ms:
+        keep = rule.keep
+        until_ms = -1 if keep is None else keep.until_ms(watched.newest_ms)
+        if do != BLANK and until_ms > now_ms:
             do = KEEP
+        elif do != BLANK:
+            keep = None  # Its time is over.
         return PlannedTopic(
             topic=topic,
             do=do,
@@ -224,7 +237,8 @@ class Planning:
             fields=fields,
             fields_not_seen=tuple(one for one in fields if one not in watched.fields) if watched.newest_ms >= 0 else (),
             replacement=rule.action.replacement,
-            keep=rule.keep,
+            keep=keep,
+            kept_until_ms=None if keep is None or watched.newest_ms < 0 else until_ms,
             identity={name: tuple(place.text for place in places) for name, places in rule.identity.items()},
             groups_behind=await self._behind(topic) if do == ERASE_KEY else {},
             readers=rule.readers,

@@ -60,7 +60,9 @@ class PersonRequest:
     state: str = RECEIVED
     reason: str = ""
     topics: tuple[Mapping[str, Any], ...] = ()
-    """Of each topic: its name, what becomes of it, and the records of the person when that was planned."""
+    """Of each topic: its name, what becomes of it, the records of the person when that was planned, and until when records are
+    kept (`kept_until_ms`), if they are.
+    """
     certificate: str = ""
     """The state of the last paper; "" if there is none."""
     extensions: tuple[Extension, ...] = ()

@@ -17,8 +17,9 @@ from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.papers.paper_page import page_of
 from diamant.cleaner.papers.paper_verification import verify_certificate
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
+from tests.broker.erasure.constants import DAY_MS, START_MS
 from tests.broker.erasure.issued import key_of
-from tests.broker.person.shop import ADA, BOB, MAP, fill
+from tests.broker.person.shop import ADA, BOB, MAP, fill, order
 from tests.waiting import wait_until
 
 WHY = {"reason": "GDPR Art. 17"}
@@ -150,6 +151,32 @@ async def test_records_with_a_ground_stay_and_the_paper_says_why(shop: Broker) -
     assert "for 10 years after each was written, because of § 147 AO" in page
     found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
     assert "orders: 3 records stay, because of § 147 AO." in found.notes
+
+
+async def test_the_register_says_what_waits_until_when(shop: Broker) -> None:
+    """Until their horizon for tombstones, until the end of their time for kept records; both go once that has come."""
+    await shop.create_topic("invoices", retention_ms="-1")
+    await shop.produce("invoices", order(ADA, 1))
+    until_ms = START_MS + 365 * DAY_MS
+    people = {"version": 1, "topics": {**MAP["topics"], "invoices": {**MAP["topics"]["orders"]}}}
+    people["topics"]["invoices"]["keep"] = {"until": "P1Y", "because": "§ 147 AO"}
+    first = await shop.person.forget({"customer_id": ADA}, people, **WHY)
+    (entry,) = (await shop.person.requests())["requests"]
+    assert (first.state, entry["next_due_ms"]) == ("values-gone", first.next_due_ms)
+    rows = {row["topic"]: row for row in entry["topics"]}
+    assert (rows["invoices"]["do"], rows["invoices"]["records"]) == ("keep", 1)
+    assert abs(rows["invoices"]["kept_until_ms"] - until_ms) <= DAY_MS
+    assert [topic for topic, row in rows.items() if "kept_until_ms" in row] == ["invoices"]
+    assert first.next_due_ms is not None
+    move_to(shop, first.next_due_ms)
+    await wait_until(lambda: [*data_of(shop).glob("diamant-person-*.forgotten-but-kept.json")] != [])
+    await wait_until(lambda: not [*data_of(shop).glob("*.intent")])
+    (entry,) = (await shop.person.requests())["requests"]
+    assert (entry["state"], entry["next_due_ms"]) == ("done", None)
+    move_to(shop, rows["invoices"]["kept_until_ms"] + 1)
+    again = await shop.person.forget({"customer_id": ADA}, people, **WHY, now=True)
+    assert again.state == "forgotten"
+    assert not [one for one in data_of(shop).glob("invoices-0/*.log") if ADA.encode() in one.read_bytes()]
 
 
 async def test_a_cancelled_request_is_closed(shop: Broker) -> None:

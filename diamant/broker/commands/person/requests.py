@@ -13,6 +13,7 @@ from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name
 from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
 from diamant.storage.certificate_states import NOT_CERTIFIED
+from diamant.words import counted
 
 _ID = click.argument("id", metavar="ID")
 
@@ -87,6 +88,14 @@ def _print(console: Console, found: Sequence[Mapping[str, Any]]) -> None:
         console.print(about, soft_wrap=True, markup=False)
         for extension in one["extensions"]:
             console.print(f"    extended {time_text(extension['at_ms'])}: {extension['reason']}", markup=False)
+        if one.get("next_due_ms") is not None:
+            console.print(
+                f"    in progress: the next paper follows from {time_text(one['next_due_ms'])} on", markup=False
+            )
+        for topic in one["topics"]:
+            if (until_ms := topic.get("kept_until_ms")) is not None:
+                records = counted(topic["records"], "record")
+                console.print(f"    {topic['topic']}: {records} kept until {time_text(until_ms)}", markup=False)
         if one["closed_because"]:
             console.print(f"    closed: {one['closed_because']}", markup=False)
     if not found:
