@@ -14,13 +14,14 @@ from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record
 from diamant.protocol.errors import KafkaError
-from tests.broker.erasure.brokers import data_of
+from tests.broker.erasure.brokers import data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS
 from tests.broker.erasure.erasing import erase
-from tests.broker.erasure.issued import certified_at, verify
+from tests.broker.erasure.issued import certificates_of, verify
 from tests.broker.erasure.obstacles import erase_in_vain, no_space
 from tests.broker.erasure.records import Producer, create, fill, values_left, write
 from tests.cleaner.evidence.scan.naive_scanner import files_with
+from tests.waiting import wait_until
 
 SEGMENT = "users-0/00000000000000000000.log"
 
@@ -48,7 +49,8 @@ async def test_a_tombstone_that_says_what_it_deletes_is_superseded(
     assert "tombstone_offset" in erasure.certificate["done"][0]
     assert (files_with(data_of(broker), PERSON), values_left(broker)) == ([], [None])
     assert "tombstone_offset" not in (await erase(broker)).certificate["done"][0]
-    await certified_at(broker, START_MS + DAY_MS, "key-gone")
+    move_to(broker, START_MS + DAY_MS)
+    await wait_until(lambda: len(certificates_of(broker, "key-gone")) == 2)
 
 
 async def test_as_long_as_its_headers_are_there_nothing_is_certified(
