@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import NotPossible
+from diamant.broker.errors import BadArgument, NotPossible
+from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.records import Producer
 from tests.broker.person.shop import ADA, MAP, fill, order
+from tests.cleaner.values.framed import avro, confluent, registered
 from tests.waiting import wait_until
 
 WHY = {"reason": "GDPR Art. 17"}
+OWN = {"type": "record", "name": "Order", "fields": [{"name": "customer", "type": "string"}]}
+OTHER = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [{"name": "amount", "type": "long"}, {"name": "text", "type": "string"}],
+}
 
 
 @pytest.fixture
@@ -126,3 +134,47 @@ async def test_an_open_transaction_holds_its_topic_until_it_ends(shop: Broker) -
     await wait_until(lambda: [*data_of(shop).glob("diamant-person-*.forgotten.json")] != [])
     await wait_until(lambda: not [*data_of(shop).glob("*.intent")])
     assert ADA.encode() not in bytes_of(shop, "orders")
+
+
+async def test_a_regular_expression_that_no_topic_matches_is_refused(shop: Broker) -> None:
+    """The entry is named, and nothing is begun: what it should have matched would stay."""
+    people = {"version": 1, "topics": {**MAP["topics"], "/invoices-.*/": MAP["topics"]["orders"]}}
+    with pytest.raises(BadArgument, match="there is no topic for /invoices-"):
+        await shop.person.forget({"customer_id": ADA}, people, **WHY)
+    assert (await shop.person.requests())["requests"] == []
+    problems = {(one.kind, one.topic) for one in (await shop.person.check(people)).problems}
+    assert ("no-topic", "/invoices-.*/") in problems
+
+
+@pytest.mark.parametrize(
+    ("frame", "is_theirs"),
+    [
+        (confluent(1, avro(OWN, {"customer": ADA})), True),
+        (confluent(2, avro(OWN, {"customer": ADA})), None),  # the schema of another topic, which these bytes do not fit
+        (confluent(2, avro(OTHER, {"amount": 7, "text": ADA})), False),
+        (confluent(3, b"\0" + b"\x0a" + bytes([len(ADA)]) + ADA.encode()), True),
+        (
+            confluent(3, b"\x04\x02\x04" + b"\x0a" + bytes([len(ADA)]) + ADA.encode()),
+            None,
+        ),  # no such message in the schema
+    ],
+)
+async def test_values_are_judged_by_the_schema_that_their_frame_names(
+    shop: Broker, frame: bytes, is_theirs: bool | None
+) -> None:
+    """One of another topic decides, too; bytes that do not fit it, and a wrong message index, hold the topic."""
+    await shop.create_topic(SCHEMAS_TOPIC, 1, cleanup_policy="compact")
+    proto = 'syntax = "proto3"; message Order { string customer = 1; }'
+    for key, value in (
+        registered(1, OWN, "events-value"),
+        registered(2, OTHER, "payments-value"),
+        registered(3, proto, "more-value", schemaType="PROTOBUF"),
+    ):
+        await shop.produce(SCHEMAS_TOPIC, value, key=key)
+    await shop.create_topic("events")
+    await shop.produce("events", frame)
+    people = {"version": 1, "topics": {"events": MAP["topics"]["orders"]}}
+    done = await shop.person.forget({"customer_id": ADA}, people, **WHY, now=True)
+    expected = {True: "forgotten", False: "nothing-matched", None: "not-certified"}[is_theirs]
+    assert done.state == expected
+    assert (ADA.encode() in bytes_of(shop, "events")) == (is_theirs is not True)
