@@ -23,6 +23,7 @@ FURTHER = {
     "data": "`verify`: a directory to check instead of a broker's",
     "directories": "`diamant certify`: all log directories of a broker",
     "dry_run": "`diamant erase` (of another cluster), `diamant person forget`: print the plan, and change nothing",
+    "each": "`diamant person forget`: a file with a line `NAME=VALUE` for each of several people, who are the `subjects`",
     "env": "the operating system of a broker, for tests",
     "erasure": "`/healthz`: check the erasure deadlines, too; `diamant certify`: the certificate of an erasure",
     "fields": "`Admin.call`, `diamant fault add`: the fields of the request",
