@@ -676,7 +676,8 @@ _ROWS = (
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        answer="`people`: for each the answer of `forget`, or `error` and `code`, in the order of the request.",
+        answer="`people`: for each, in the order of the request, `id`, `state` and `next_due_ms`, or `error` and `code`. "
+        "`GET /v1/certificates/{id}` returns the paper.",
     ),
     OperationRow(
         "person.requests",

@@ -63,7 +63,8 @@ def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any
         with one_line_errors(), Broker(data_dir=directory, properties={**resting, **_schemas(places)}) as broker:
             broker.loop.call_soon_threadsafe(broker.services.server.stop_accepting)
             asked = _AskedHere(broker, directory, as_json=as_json)
-            forget_person(asked, _Here(broker), registry=None, **fields)
+            here = _Here(broker)
+            forget_person(asked, here, here.certificate, registry=None, **fields)
     except CannotStart as error:
         fail(error.reason)
 
@@ -115,6 +116,10 @@ class _Here:
     def forget(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
         """As `admin.person.forget`."""
         return self._perform("person.forget", {"identifiers": identifiers, "map": map, **given})
+
+    def certificate(self, id: str) -> JsonObject:
+        """As `admin.certificate`."""
+        return dict(self._broker.certificate(id))
 
     def _perform(self, name: str, given: Mapping[str, Any]) -> JsonObject:
         progress = Progress()

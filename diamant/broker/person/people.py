@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import nan
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest
 from diamant.broker.erasure.certification.evidence import Evidence
-from diamant.broker.erasure.certification.scope import Scope
-from diamant.broker.erasure.jobs.job_group import MOST
-from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S, JobQueue
+from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.pending.pending_jobs import cancel
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationError, TimedOut
+from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.person.following import given_identifiers, of_person
+from diamant.broker.person.forgetting import Admitted, Forgetting
 from diamant.broker.person.person_steps import Forgotten, ForgottenPeople, PersonSteps
 from diamant.broker.person.planning import Plan, Planning, Plans, values_of
 from diamant.broker.person.register import (
@@ -42,8 +41,7 @@ from diamant.broker.person.register import (
     digests,
 )
 from diamant.cleaner.evidence.search.record_search import Subject
-from diamant.cleaner.papers.person_intent import OPEN as OPEN_PHASE
-from diamant.cleaner.papers.person_intent import PersonIntent, PersonJob, TopicFate, person_files
+from diamant.cleaner.papers.person_intent import PersonIntent, person_files
 from diamant.cleaner.person.keeping import Keep
 from diamant.duration import parse_time_ms
 from diamant.progress import Progress
@@ -52,7 +50,6 @@ from diamant.words import moment
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
-    from diamant.broker.erasure.jobs.job_group import JobGroup
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
     from diamant.broker.node.lazy import Lazy
@@ -82,37 +79,6 @@ MAX_RUN = 4
 _AROUND_WORDS = ".,:;!?()[]<>'\"“”„"
 
 
-class _Admitted(NamedTuple):
-    """A registered request, and what it takes."""
-
-    entry: PersonRequest
-    plan: Plan
-    rows: tuple[TopicFate, ...]
-    jobs: tuple[PersonJob, ...]
-
-
-def _in_groups(people: Sequence[_Admitted]) -> Iterator[list[_Admitted]]:
-    """Yield requests whose jobs are one group, or more if one request alone has more."""
-    some: list[_Admitted] = []
-    for one in people:
-        if some and sum(len(other.jobs) for other in (*some, one)) > MOST:
-            yield some
-            some = []
-        some.append(one)
-    if some:
-        yield some
-
-
-def _failures_told(found: Sequence[Forgotten | BaseException]) -> list[Forgotten | OperationError]:
-    """Return results and failures of requests; raise any other failure."""
-    told: list[Forgotten | OperationError] = []
-    for one in found:
-        if isinstance(one, BaseException) and not isinstance(one, OperationError):
-            raise one
-        told.append(one)
-    return told
-
-
 class People:
     """All requests of persons to one broker. Belongs to the loop thread."""
 
@@ -135,6 +101,7 @@ class People:
         self.table: JobTable[PersonIntent] = JobTable("person", person_files(evidence.env, evidence.directory), node)
         self._steps = PersonSteps(evidence, kept, self.table, self.register, erasures, redactions)
         self.queue: JobQueue[PersonIntent, Subject, Forgotten] = JobQueue(self._steps, self.table, evidence, node)
+        self._forgetting = Forgetting(evidence, self._steps, self.queue, self._settle)
         self._admission = asyncio.Lock()
 
     async def start(self) -> None:
@@ -165,77 +132,13 @@ class People:
     async def forget(self, request: ForgetRequest, progress: Progress) -> Forgotten:
         """Forget a person; see `Broker.person.forget`."""
         [admitted] = await self._admitted([request.identifiers], request, progress)
-        return await self._begin(admitted, request, progress, request.timeout)
+        return await self._forgetting.begin(admitted, request, progress, request.timeout)
 
     async def forget_each(self, request: ForgetEachRequest, progress: Progress) -> ForgottenPeople:
         """Forget several people; see `Broker.person.forget_each`."""
-        found: list[Forgotten | OperationError] = []
-        for some in _in_groups(await self._admitted(request.subjects, request, progress)):
-            found += await self._begin_together(some, request, progress)
-        return ForgottenPeople(found)
-
-    async def _begin_together(
-        self, some: Sequence[_Admitted], request: ForgetEachRequest, progress: Progress
-    ) -> list[Forgotten | OperationError]:
-        """Carry out requests whose jobs share their scans."""
-        timeout_s = request.timeout or DEFAULT_TIMEOUT_S * len(some)
-        self._steps.jobs.hits.update((one.entry.id, one.plan.hits) for one in some)
-        try:
-            key = await self._evidence.keys.usable()
-            jobs = {one.entry.id: one.jobs for one in some}
-            async with asyncio.timeout(timeout_s) as waiting, self._steps.jobs.together(jobs, key, progress) as group:
-                waiting.reschedule(None)  # From here on each request has its own.
-                work = [self._begin(one, request, Progress(), timeout_s, group) for one in some]
-                return _failures_told(await asyncio.gather(*work, return_exceptions=True))
-        except TimeoutError:
-            raise TimedOut(
-                f"another erasure or redaction was in progress for {timeout_s:g} s, so nothing was begun"
-            ) from None
-        finally:
-            for one in some:
-                self._steps.jobs.hits.pop(one.entry.id, None)
-                await self._settle(one.entry.id)
-
-    async def _begin(
-        self,
-        admitted: _Admitted,
-        request: ForgetRequests,
-        progress: Progress,
-        timeout_s: float | None,
-        group: JobGroup | None = None,
-    ) -> Forgotten:
-        """Carry out a registered request. `group`: of its jobs, if it is one of several."""
-        entry, plan, rows, jobs = admitted
-
-        def intent(job_id: str, scope: Scope) -> PersonIntent:
-            return PersonIntent(
-                id=job_id,
-                phase=OPEN_PHASE,
-                identifiers=plan.identifiers,
-                reason=request.reason,
-                reference=entry.reference,
-                requested_ms=self._clock.now_ms(),
-                rows=rows,
-                jobs=jobs,
-                not_searched=plan.not_searched,
-                is_now=request.now,
-                is_confirmed=request.confirm_groups_behind,
-                registry=request.registry,
-                scope=scope,
-            )
-
-        topics = list(dict.fromkeys(one.topic for one in rows))
-        self._steps.jobs.hits[entry.id] = plan.hits
-        try:
-            return await self.queue.begin(topics, intent, timeout_s, progress, job_id=entry.id, group=group)
-        except BaseException:
-            await self._settle(entry.id)
-            raise
-        finally:
-            self._steps.jobs.hits.pop(entry.id, None)
-            if group is not None:
-                for job in jobs:
-                    group.leave(job.id)
+        return await self._forgetting.begin_each(
+            await self._admitted(request.subjects, request, progress), request, progress
+        )
 
     async def _plans(
         self, subjects: Sequence[Mapping[str, Any]], request: PlanRequests, progress: Progress
@@ -246,7 +149,7 @@ class People:
 
     async def _admitted(
         self, subjects: Sequence[Mapping[str, Any]], request: ForgetRequests, progress: Progress
-    ) -> list[_Admitted]:
+    ) -> list[Admitted]:
         """Plan and register requests. If one is refused, none is registered."""
         certificate_texts.check_reason(request.reason, request.reference)
         received_ms = self._received_ms(request.received)
@@ -259,7 +162,7 @@ class People:
                 )
         work = [(plan, *plan.jobs()) for plan in plans]
         entries = await self._admit(request, plans, received_ms)
-        return [_Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
+        return [Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
 
     async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
         """Register each person's request as in progress, or the open one. NotPossible if one is in progress already."""

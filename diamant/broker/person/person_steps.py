@@ -64,19 +64,27 @@ class Forgotten(RemovalResult):
 
 
 @dataclass(frozen=True, slots=True)
-class ForgottenPeople:
-    """The result of one call of `broker.person.forget_each`."""
+class ForgottenPerson:
+    """What became of one of several people. `Broker.certificate` returns the paper: all of them would be too much at once."""
 
-    people: Sequence[Forgotten | OperationError]
-    """Of each person, in the order of the request; an error is about this person only."""
+    id: str
+    state: str = ""
+    certificate_path: str = ""
+    next_due_ms: int | None = None
+    groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    error: str = ""
+    code: str = ""
+    """Of an error, which is about this person only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenPeople:
+    """The result of one call of `broker.person.forget_each`, in the order of the request."""
+
+    people: Sequence[ForgottenPerson]
 
     def to_fields(self) -> Mapping[str, Any]:
-        return {
-            "people": [
-                {"error": str(one), "code": one.code} if isinstance(one, OperationError) else one.to_fields()
-                for one in self.people
-            ]
-        }
+        return {"people": [asdict(one) for one in self.people]}
 
 
 @dataclass(slots=True)

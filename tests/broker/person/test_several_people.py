@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
 from diamant.broker.errors import BadArgument, NotPossible, Unconfirmed
-from diamant.broker.person.person_steps import Forgotten, ForgottenPeople
+from diamant.broker.person.person_steps import ForgottenPeople
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.person.shop import ADA, BOB, MAP, fill, order
 from tests.waiting import wait_until
@@ -33,10 +33,10 @@ async def shop(tmp_path: Path) -> AsyncIterator[Broker]:
         yield running
 
 
-def papers(found: ForgottenPeople) -> list[Mapping[str, Any]]:
+async def papers(broker: Broker, found: ForgottenPeople) -> list[Mapping[str, Any]]:
     """Return the papers; nothing failed."""
-    assert [one for one in found.people if not isinstance(one, Forgotten)] == []
-    return [one.certificate for one in found.people if isinstance(one, Forgotten)]
+    assert [one.error for one in found.people if one.error] == []
+    return [await broker.certificate(one.id) for one in found.people]
 
 
 def names_in(broker: Broker) -> set[str]:
@@ -49,7 +49,7 @@ async def test_people_are_gone_and_each_has_a_paper(shop: Broker) -> None:
     """One scan proves all parts, two with `now`. A paper has its own person's parts, and neither identifiers nor their HMACs
     of others; the register has an entry for each.
     """
-    found = papers(await shop.person.forget_each(BOTH, MAP, **WHY, now=True))
+    found = await papers(shop, await shop.person.forget_each(BOTH, MAP, **WHY, now=True))
     assert [one["state"] for one in found] == ["forgotten", "forgotten"]
     assert names_in(shop) == {CLEO}
     scans = {part["coverage"]["duration_ms"] for one in found for part in one["parts"]}
@@ -85,7 +85,9 @@ async def test_topics_are_read_once_for_all(shop: Broker) -> None:
 
 async def test_a_person_without_records_is_told_and_others_are_done(shop: Broker) -> None:
     """The paper about the third person says that nothing matched."""
-    found = papers(await shop.person.forget_each([*BOTH, {"customer_id": "customer-99"}], MAP, **WHY, now=True))
+    found = await papers(
+        shop, await shop.person.forget_each([*BOTH, {"customer_id": "customer-99"}], MAP, **WHY, now=True)
+    )
     assert [one["state"] for one in found] == ["forgotten", "forgotten", "nothing-matched"]
     assert names_in(shop) == {CLEO}
 
@@ -119,6 +121,18 @@ async def test_a_request_in_progress_keeps_all_from_being_begun(shop: Broker) ->
     assert len((await shop.person.requests())["requests"]) == 1
 
 
+async def test_people_whose_turn_does_not_come_are_told_and_stay_open(shop: Broker) -> None:
+    """Another erasure takes longer than they wait: the requests are received, and a later call continues them."""
+    async with shop.services.erasures().queue.attempts.lock:
+        found = (await shop.person.forget_each(BOTH, MAP, **WHY, timeout=0.05)).people
+    assert {one.code for one in found} == {"timed-out"}
+    entries = (await shop.person.requests())["requests"]
+    assert [(one["id"], one["state"]) for one in entries] == [(one.id, "received") for one in found]
+    again = await papers(shop, await shop.person.forget_each(BOTH, MAP, **WHY, now=True))
+    assert [one["id"] for one in again] == [one.id for one in found]
+    assert {one["state"] for one in again} == {"forgotten"}
+
+
 async def test_doubts_name_each_person_and_shared_identifiers_need_confirmation(shop: Broker) -> None:
     """Ada and Bob have one device, which leads to their clicks; confirmed, both are forgotten, each on an own paper."""
     await shop.create_topic("devices", cleanup_policy="compact")
@@ -138,8 +152,8 @@ async def test_doubts_name_each_person_and_shared_identifiers_need_confirmation(
     assert f"person 1 of 3: {doubt}" in str(caught.value)
     assert f"person 2 of 3: {doubt}" in str(caught.value)
     assert "person 3" not in str(caught.value)
-    found = papers(
-        await shop.person.forget_each(everyone, {"version": 1, "topics": topics}, **WHY, now=True, confirm=True)
+    found = await papers(
+        shop, await shop.person.forget_each(everyone, {"version": 1, "topics": topics}, **WHY, now=True, confirm=True)
     )
     assert {one["state"] for one in found} == {"forgotten"}
     assert b"tablet" not in b"".join(one.read_bytes() for one in data_of(shop).glob("clicks-0/*.log"))
@@ -155,7 +169,7 @@ async def test_a_short_identifier_of_one_person_asks(shop: Broker) -> None:
 
 async def test_erasures_whose_horizon_has_come_share_a_scan(shop: Broker) -> None:
     """Two people's tombstones wait for the same time; then one scan proves both keys gone, and each gets the last paper."""
-    first = papers(await shop.person.forget_each(BOTH, MAP, **WHY))
+    first = await papers(shop, await shop.person.forget_each(BOTH, MAP, **WHY))
     assert {one["state"] for one in first} == {"values-gone"}
     evidence: Any = shop.services.erasures()._evidence
     scan, asked = evidence.scan, []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -53,7 +54,7 @@ def forget(asked: remote.Asked, **fields: Any) -> None:
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, a topic could not be
     searched, the person wrote again, or it was declined, 4 nothing of the person was found.
     """
-    forget_person(asked, asked.admin.person, **fields)
+    forget_person(asked, asked.admin.person, asked.admin.certificate, **fields)
 
 
 class Forgets(Protocol):
@@ -75,6 +76,7 @@ class Forgets(Protocol):
 def forget_person(
     asked: remote.Asked,
     person: Forgets,
+    certificate: Callable[[str], JsonObject],
     identifiers: Sequence[tuple[str, str]],
     each: list[dict[str, list[str]]] | None,
     people: Mapping[str, Any],
@@ -108,21 +110,25 @@ def forget_person(
             answer = person.forget(subjects[0], people, reason=reason or "", **fields, **asked.waiting)
         else:
             answer = person.forget_each(subjects, people, reason=reason or "", **fields, **asked.waiting)
-    found = answer.get("people", [answer])
-    numbers: Sequence[int | None] = [None] if each is None else range(1, len(found) + 1)
-    are_written = [
-        "error" in one or remote.write_outputs(one, numbered(file, number), numbered(page, number))
-        for number, one in zip(numbers, found, strict=True)
-    ]
-    asked.show(answer, lambda console: _print_all(console, asked, found))
-    codes = {*map(_code, found), *(remote.EXIT_FAILED for is_written in are_written if not is_written)}
+    asked.end_progress()
+    codes, console = set(), Console()
+    for number, one in enumerate(answer.get("people", [answer]), 1):
+        found = one if each is None or one["error"] else {**one, "certificate": certificate(one["id"])}
+        paths = (file, page) if each is None else (numbered(file, number), numbered(page, number))
+        is_written = "certificate" not in found or remote.write_outputs(found, *paths)
+        codes |= {_code(found)} if is_written else {_code(found), remote.EXIT_FAILED}
+        if not asked.as_json:
+            _print_heading(console, number, 1 if each is None else len(answer["people"]))
+            _print(console, asked, found)
+    if asked.as_json:
+        click.echo(json.dumps(answer))
     worst_first = (remote.EXIT_NOT_SO, remote.EXIT_FAILED, remote.EXIT_DONE, remote.EXIT_NOTHING)
     sys.exit(next(code for code in worst_first if code in codes))
 
 
 def _code(found: Mapping[str, Any]) -> int:
     """Return the exit code for what became of one person."""
-    if "error" in found:
+    if "certificate" not in found:
         return remote.EXIT_FAILED
     paper = found["certificate"]
     if found["state"] == NOT_CERTIFIED or paper["not_searched"] or _written_since(paper):
@@ -140,10 +146,14 @@ def _is_agreed(plans: Sequence[Mapping[str, Any]]) -> bool:
         return False
 
 
+def _print_heading(console: Console, number: int, count: int) -> None:
+    if count > 1:
+        console.print(f"[bold]person {number} of {count}[/bold]")
+
+
 def _print_plans(console: Console, plans: Sequence[Mapping[str, Any]]) -> None:
     for number, plan in enumerate(plans, 1):
-        if len(plans) > 1:
-            console.print(f"[bold]person {number} of {len(plans)}[/bold]")
+        _print_heading(console, number, len(plans))
         _print_plan(console, plan)
 
 
@@ -189,17 +199,10 @@ def _written_since(paper: Mapping[str, Any]) -> int:
     return sum(written_since_count(part) for part in paper["parts"])
 
 
-def _print_all(console: Console, asked: remote.Asked, people: Sequence[Mapping[str, Any]]) -> None:
-    for number, found in enumerate(people, 1):
-        if len(people) > 1:
-            console.print(f"[bold]person {number} of {len(people)}[/bold]")
-        if "error" in found:
-            console.print(f"[red]{escape(found['error'])}[/red]", soft_wrap=True)
-        else:
-            _print(console, asked, found)
-
-
 def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
+    if "certificate" not in found:
+        console.print(f"[red]{escape(found['error'])}[/red]", soft_wrap=True)
+        return
     paper = found["certificate"]
     states = {part["id"]: part["state"] for part in paper["parts"]}
     console.print(f"[bold]{found['state']}[/bold], certificate {escape(found['certificate_path'])}", soft_wrap=True)
