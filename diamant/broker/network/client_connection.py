@@ -140,6 +140,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(0)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        vars(self._transport).pop("_read_ready_cb", None)  # asyncio's transport keeps itself alive by this
         self._transport = None
         self._gate = None
         self.queue.close()
@@ -179,8 +180,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         # A peer that has closed its half expects no response: close ours, after what it has sent is handled.
-        self._is_finishing = self._is_finishing or self._waits_for_turn
-        return self._waits_for_turn
+        if not self._waits_for_turn:
+            return self._turns.closes_later(self)
+        self._is_finishing = True
+        return True
 
     def pause_writing(self) -> None:
         self.is_write_paused = True

@@ -24,7 +24,7 @@ from diamant.broker.network.request_memory import RequestMemory
 from diamant.broker.network.request_metrics import RequestMetrics
 from diamant.broker.network.response_writer import Outbox
 from diamant.broker.network.server_limits import ServerLimits
-from diamant.broker.network.turns import Turns
+from diamant.broker.network.turns import CLOSED_PER_TURN, Turns
 from diamant.protocol.wire.server_connection import SCRATCH_BYTES
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from diamant.broker.security.tls.listener_tls import ListenerTls
 
 logger = logging.getLogger(__name__)
-
-CLOSED_PER_TURN = 200
-"""The most idle connections that are closed in one turn of the loop: ten thousand would take half a second."""
 
 
 class _ListenerView(NamedTuple):

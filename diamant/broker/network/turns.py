@@ -2,7 +2,7 @@
 
 Most requests are answered as they are read. A connection that has sent many at once is served for `SLICE_S`, then it waits for a
 turn; so do all others once the requests of a turn of the loop have taken `TURN_S`. So a client with a small request waits for the
-slices of a turn, not for the queues of other clients.
+slices of a turn, not for the queues of other clients. Nor does it wait until thousands are closed whose peers end at once.
 
 The order is that of start-time fair queueing: a connection's tag is the time that it has used, but not less than the tag that was
 served last, so no connection saves time up.
@@ -11,6 +11,7 @@ served last, so no connection saves time up.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from heapq import heappop, heappush
 from time import monotonic
@@ -32,6 +33,11 @@ COUNTED_S = 0.0002
 MAX_COUNTED_S = 0.1
 """What is counted of one request at most. The rest was a machine busy with something else: if it counted, the connection would
 wait as long for its next turn, and a request that its client resends on another one would be handled after that one.
+"""
+
+CLOSED_PER_TURN = 200
+"""The most connections that are closed in one turn of the loop: idle ones, or those whose peers have closed them. Ten thousand
+would take half a second; and while one is closed a peer can close several, so each turn would have more of them than the last.
 """
 
 MAX_AT_ONCE = 2000
@@ -57,11 +63,14 @@ class TakingTurns(Protocol):
     def take_turn(self) -> None:
         """Handle queued requests for a slice."""
 
+    def close(self) -> None:
+        """Close it; idempotent."""
+
 
 class Turns:
     """The turns of one server. Belongs to the loop thread."""
 
-    __slots__ = ("_is_due", "_loop", "_now_s", "_number", "_waiting", "left_s")
+    __slots__ = ("_ended", "_is_due", "_loop", "_may_close", "_now_s", "_number", "_waiting", "left_s")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -71,6 +80,8 @@ class Turns:
         self.left_s = TURN_S
         """The time that is left in this turn of the loop; not above zero if it is used up."""
         self._is_due = False
+        self._ended: deque[TakingTurns] = deque()
+        self._may_close = CLOSED_PER_TURN
 
     def used(self, connection: TakingTurns, seconds: float) -> None:
         """Count time that a connection has used."""
@@ -85,6 +96,15 @@ class Turns:
         heappush(self._waiting, (max(connection.used_s, self._now_s), self._number, connection))
         self._begin_soon()
 
+    def closes_later(self, connection: TakingTurns) -> bool:
+        """Tell whether a connection whose peer has ended is closed in a later turn; else its caller closes it now."""
+        self._begin_soon()
+        if self._may_close > 0:
+            self._may_close -= 1
+            return False
+        self._ended.append(connection)
+        return True
+
     def _begin_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
@@ -96,5 +116,9 @@ class Turns:
         while self._waiting and self.left_s > 0:
             self._now_s, _, connection = heappop(self._waiting)
             connection.take_turn()
-        if self._waiting or self.left_s <= 0:
+        self._may_close = CLOSED_PER_TURN
+        while self._ended and self._may_close > 0:
+            self._may_close -= 1
+            self._ended.popleft().close()
+        if self._waiting or self.left_s <= 0 or self._ended:
             self._begin_soon()

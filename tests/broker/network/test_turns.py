@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.network.api import ConnectionInfo
-from diamant.broker.network.server import CLOSED_PER_TURN
-from diamant.broker.network.turns import TURN_S, Turns
+from diamant.broker.network.turns import CLOSED_PER_TURN, TURN_S, Turns
 from diamant.protocol.wire.server_connection import Request
 from tests.broker.network.serving import KEY, VERSION, serving
 from tests.broker.wire import WireClient
@@ -37,6 +36,10 @@ class Taker:
         self.turns.used(self, self.cost_s)
         if self.queued:
             self.turns.wait(self)
+
+    def close(self) -> None:
+        """Only its end is noted."""
+        self.taken.append(self.name)
 
 
 async def test_the_one_that_used_least_comes_first() -> None:
@@ -147,6 +150,32 @@ async def test_a_peer_that_never_reads_is_closed_when_it_has_been_idle() -> None
             sock.sendall(WireClient(address).frame(KEY, VERSION, b""))
             await wait_until(lambda: bool(server.connections))
             await wait_until(lambda: not server.connections)
+
+
+async def test_a_crowd_that_ends_at_once_is_closed_over_several_turns() -> None:
+    """Beyond the share of a turn, those whose peers have closed them wait for the next turns, and all go."""
+    closed: list[str] = []
+    turns = Turns(asyncio.get_running_loop())
+    crowd = [Taker(turns, f"{number}", 0, 0, closed) for number in range(2 * CLOSED_PER_TURN + 1)]
+    later = [turns.closes_later(connection) for connection in crowd]
+    assert later == [False] * CLOSED_PER_TURN + [True] * (CLOSED_PER_TURN + 1)
+    await asyncio.sleep(0)
+    assert len(closed) == CLOSED_PER_TURN
+    await asyncio.sleep(0)
+    assert len(closed) == CLOSED_PER_TURN + 1
+    await asyncio.sleep(0)
+    assert turns.closes_later(crowd[0]) is False
+
+
+async def test_connections_whose_peers_all_end_at_once_are_closed() -> None:
+    """None of them stays open, however many there are."""
+    async with serving(lambda *_: b"", max_connections=1000) as (server, address):
+        host, port = address.split(":")
+        crowd = [socket.create_connection((host, int(port))) for _ in range(2 * CLOSED_PER_TURN + 1)]
+        await wait_until(lambda: len(server.connections) == len(crowd))
+        for sock in crowd:
+            sock.close()
+        await wait_until(lambda: not server.connections)
 
 
 async def test_a_crowd_of_idle_connections_is_closed_over_several_turns() -> None:

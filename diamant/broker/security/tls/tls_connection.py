@@ -67,6 +67,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.give_up("too many TLS handshakes at the same time")
 
     def connection_lost(self, exc: Exception | None) -> None:
+        vars(self._below).pop("_read_ready_cb", None)  # asyncio's transport keeps itself alive by this
         self._below = None
         self._is_closing = True
         self._tls.handshakes.end(self)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import socket
 import ssl
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from diamant.broker.security.tls.throw_away import ThrowAwayCa
 from diamant.protocol.wire.server_connection import Request
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice
-from tests.broker.network.serving import KEY, VERSION, echo
+from tests.broker.network.serving import KEY, VERSION, echo, serving
 from tests.broker.security.tls.certificates import client_context, of_client
 from tests.broker.security.tls.serving import serving_tls
 from tests.broker.wire import WireClient
@@ -201,3 +203,23 @@ async def test_open_connections_end_with_the_server(tmp_path: Path, caplog: pyte
                 assert await silent_reader.read() == b""
             silent_writer.close()
     assert not caplog.records
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(tmp_path: Path, is_secured: bool) -> None:
+    """Its memory is free at once: transports that refer to themselves made long passes of the collector longer."""
+    context = client_context(tmp_path) if is_secured else None
+    async with contextlib.AsyncExitStack() as stack:
+        server, address, *_ = await stack.enter_async_context(serving_tls(echo) if is_secured else serving(echo))
+        gc.disable()
+        stack.callback(gc.enable)
+        async with WireClient(address, context) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"x"))
+            await client.receive_frame()
+            (connection,) = server.connections
+            transport = connection._transport
+            left = [weakref.ref(connection), weakref.ref(transport)]
+            if is_secured:
+                left.append(weakref.ref(transport._below))  # type: ignore[union-attr]
+            del connection, transport
+        await wait_until(lambda: not any(one() for one in left))
