@@ -25,13 +25,7 @@ from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.launch import exec_options
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
-from diamant.broker.launch.launch_settings import (
-    ArgumentError,
-    make_config,
-    one_line,
-    raise_file_limit,
-    return_free_memory,
-)
+from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
@@ -196,7 +190,6 @@ def exec_(
     127 if it cannot be run, as in a shell; 1 the broker cannot start; 2 usage, or a topic or a seed is refused.
     """
     raise_file_limit()
-    return_free_memory()
     if examples is None and (in_time or limit_ms is not None or random_seed is not None):
         fail("--in-time, --run-timeout and --random-seed are for --any-compaction, which is not given", "bad-argument")
     if examples is not None:

@@ -24,10 +24,11 @@ from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKER
 from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
+    keep_returning_memory,
+    limit_free_memory,
     make_config,
     one_line,
     raise_file_limit,
-    return_free_memory,
 )
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
@@ -177,7 +178,7 @@ def start(
 
         fail(with_hint(error), "bad-argument")
     raise_file_limit()
-    return_free_memory()
+    limit_free_memory()
     # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
@@ -215,6 +216,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         _watch(parent, stop)
     async with Broker(config) as broker:
         gc.freeze()
+        returning = loop.create_task(keep_returning_memory())
         line = ready_line(broker)
         if ready_file is not None:
             _write_whole(ready_file, line)
@@ -222,6 +224,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         text = f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}"
         click.echo(line if as_json else text)
         await stop.wait()
+        returning.cancel()
         if ready_file is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(ready_file)

@@ -9,16 +9,19 @@ import sys
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
+MIB = 1 << 20
 BUFFERS_IN_THREADS = """
 import ctypes, threading
-from diamant.broker.launch.launch_settings import return_free_memory
+from diamant.broker.launch import launch_settings
 
 class Figures(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in
                 ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
 
-if {is_bounded}:
-    return_free_memory()
+if {is_limited}:
+    launch_settings.limit_free_memory()
 together = threading.Barrier(6)
 
 def work():
@@ -37,19 +40,50 @@ mallinfo = ctypes.CDLL(None).mallinfo2
 mallinfo.restype = Figures
 print(mallinfo().fordblks)
 """
+BUFFERS_BETWEEN = """
+import asyncio, time
+from diamant.broker.launch import launch_settings
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+launch_settings.limit_free_memory()
+pairs = [(bytes([1]) * (1 << 20), bytes(200_000)) for _ in range(48)]
+stay = [small for _, small in pairs]
+del pairs
+before = resident()
+launch_settings.RETURN_S = 0
+
+async def main():
+    returning = asyncio.create_task(launch_settings.keep_returning_memory())
+    until_s = time.monotonic() + {patience_s}
+    while before - resident() < {expected} and time.monotonic() < until_s:
+        await asyncio.sleep(0.001)
+
+asyncio.run(main())
+print(before - resident())
+"""
+_C = ctypes.CDLL(None)
 
 
-def _kept_bytes(*, is_bounded: bool) -> int:
-    """Have six threads take and free large buffers in a process; return what is free and not given back."""
+def _printed(code: str) -> int:
+    """Run code in a process, whose malloc nobody has set up; return the number that it prints."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))
     }
-    code = BUFFERS_IN_THREADS.format(is_bounded=is_bounded)
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="mallinfo2 is glibc's")
+@pytest.mark.skipif(not hasattr(_C, "mallinfo2"), reason="mallinfo2 is glibc's")
 def test_free_memory_of_threads_is_given_back() -> None:
     """Of 48 MiB that six threads had in large buffers, hardly any stays; glibc would keep most of it."""
-    assert _kept_bytes(is_bounded=True) < 4 << 20 < 24 << 20 < _kept_bytes(is_bounded=False)
+    limited, as_it_comes = (_printed(BUFFERS_IN_THREADS.format(is_limited=limited)) for limited in (True, False))
+    assert limited < 4 * MIB < 24 * MIB < as_it_comes
+
+
+@pytest.mark.skipif(not hasattr(_C, "malloc_trim"), reason="malloc_trim is glibc's")
+def test_free_memory_between_what_is_in_use_is_given_back() -> None:
+    """48 MiB of buffers, each before a smaller one that stays, leave the process; nothing at the end of the heap is free."""
+    assert _printed(BUFFERS_BETWEEN.format(expected=40 * MIB, patience_s=PATIENCE_S)) >= 40 * MIB
