@@ -134,14 +134,13 @@ class Connection(asyncio.BufferedProtocol):
 
             self._gate = SaslGate(self, self._server, self._server.sasl)
         self._server.connected(self)
+        self._transport.set_write_buffer_limits(0)
         if self._server.is_stopping:
             self.abort()
-        else:
-            self._transport.set_write_buffer_limits(0)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        vars(self._transport).pop("_read_ready_cb", None)  # asyncio's transport keeps itself alive by this
-        self._transport = None
+        transport, self._transport = self._transport, None
+        vars(transport).pop("_read_ready_cb", None)  # by which asyncio's transport keeps itself alive
         self._gate = None
         self.queue.close()
         waiting, self._waiting = self._waiting, None
@@ -180,10 +179,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         # A peer that has closed its half expects no response: close ours, after what it has sent is handled.
-        if not self._waits_for_turn:
-            return self._turns.closes_later(self)
-        self._is_finishing = True
-        return True
+        self._is_finishing = self._is_finishing or self._waits_for_turn
+        return self._waits_for_turn or self._turns.closes_later(self)
 
     def pause_writing(self) -> None:
         self.is_write_paused = True
