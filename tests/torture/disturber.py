@@ -42,6 +42,8 @@ class Disturbance:
     """What the clock jumps by; afterwards it jumps back."""
     at_start: bool = False
     """The rules apply to a start after a kill, too."""
+    compacts: bool = False
+    """A compaction is begun with it."""
     ends: str = "kill"
     """If the broker still runs after the steps: "kill", "stop" (SIGTERM), or "" to let it run."""
 
@@ -62,6 +64,7 @@ def choose(rng: random.Random) -> Disturbance:
             rule = Rule(_some(rng, CHANGES), Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(1, 7)))
         case "kill in a swap":
             rule = Rule(Op.RENAME, Kind.KILL, 1, skip=rng.randrange(4), part=rng.choice((".cleaned", ".swap", ".log")))
+            return Disturbance(name, steps, (rule,), compacts=True)
         case "torn write":
             rule = Rule(Op.WRITE, Kind.TORN, 1, skip=rng.randrange(1 << rng.randrange(1, 8)))
         case "kill another process":

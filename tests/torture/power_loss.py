@@ -124,6 +124,16 @@ async def record_steps(world: World, steps: int) -> list[tuple[int, History]]:
     return marks
 
 
+def chosen_points(chance: random.Random, record: Sequence[Entry], points: int) -> set[int]:
+    """Return the changes before which power is lost: half of them where a name was just changed, or a directory synced."""
+    if points >= len(record):
+        return set(range(len(record)))
+    named = [index for index, before in enumerate(record[:-1], 1) if before.op in ("r", "S")]
+    chosen = set(chance.sample(named, min(points // 2, len(named))))
+    others = [index for index in range(len(record)) if index not in chosen]
+    return chosen | set(chance.sample(others, points - len(chosen)))
+
+
 async def lose_power(seed: int, place: Path, library: Path, *, steps: int, points: int) -> int:
     """Record a run of a seed, and lose power at some points of it; return their number. Finding."""
     place.joinpath("recorded").mkdir()
@@ -133,7 +143,7 @@ async def lose_power(seed: int, place: Path, library: Path, *, steps: int, point
         await world.close()
     record = list(entries((place / "record").read_bytes()))
     chance = random.Random(seed)
-    chosen = set(range(len(record))) if points >= len(record) else set(chance.sample(range(len(record)), points))
+    chosen = chosen_points(chance, record, points)
     disk = Disk(world.data)
     for index, entry in enumerate(record):
         if index in chosen:

@@ -333,11 +333,15 @@ class World:
                 self.spawn(self.admin.advance(rng))
             return
         if kind == "compact":
-            self.spawn(self.admin.compact(rng.choice(("state-0", "state-1")), rng.choice((None, "process"))))
+            self.begin_compaction()
         elif self.background is None:
             forget = self.forget(0.3)
             if forget is not None:
                 self.spawn(forget)
+
+    def begin_compaction(self) -> None:
+        """Compact one of the small topics, in a thread or in a process."""
+        self.spawn(self.admin.compact(self.rng.choice(("state-0", "state-1")), self.rng.choice((None, "process"))))
 
     def forget(self, planted: float) -> Coroutine[Any, Any, None] | None:
         """Choose a key to be erased or redacted, None if there is none; `planted`: how often a value of it is put elsewhere."""
@@ -467,6 +471,8 @@ class World:
             self.arm(disturbance)
         if self.rng.random() < 0.4:
             self.clients.start(with_java=self.rng.random() < 0.3)
+        if disturbance.compacts:
+            self.begin_compaction()
         reviver = asyncio.create_task(self._wait_and_revive())
         try:
             for _ in range(disturbance.steps):

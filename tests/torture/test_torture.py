@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.torture.power_loss import lose_power
+from tests.torture.power_loss import chosen_points, lose_power
 from tests.torture.program import torture
-from tests.torture.shim import Kind, Op, Rule, Shim, can_compile, compiled, entries
+from tests.torture.shim import Entry, Kind, Op, Rule, Shim, can_compile, compiled, entries
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,15 @@ async def test_nothing_answered_is_lost(tmp_path: Path, library: Path, seed: int
 async def test_what_was_synced_survives_a_loss_of_power(tmp_path: Path, library: Path) -> None:
     """At some points of what a broker wrote, its files without what was not synced open, and hold what was answered before."""
     assert await lose_power(1, tmp_path, library, steps=12, points=12) == 12
+
+
+def test_power_is_often_lost_where_a_name_was_just_changed() -> None:
+    """There the order of renames and syncs matters; in a long record such places are few."""
+    record = [Entry("r" if index % 100 == 0 else "w", index, 1, 0, "f", b"") for index in range(10_000)]
+    chosen = chosen_points(random.Random(1), record, 60)
+    assert len(chosen) == 60
+    assert sum(index % 100 == 1 for index in chosen) >= 30
+    assert chosen_points(random.Random(1), record[:50], 60) == {*range(50)}
 
 
 def run(program: str, shim: Shim, root: Path) -> str:
