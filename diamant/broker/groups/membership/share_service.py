@@ -1,10 +1,10 @@
 """Requests of members of share groups (KIP-932). Every request is answered at once.
 
-Decide, append the records as one batch, apply them, answer: one turn of the loop. The first heartbeat of a topic's first member
-begins the states of its partitions in `__share_group_state`, and assigns them; Kafka begins them after its answer, and assigns
-them with a later heartbeat. Most clients would wait five seconds for that, so this is a deliberate difference.
+Decide, append the records as one batch, apply them, answer: one turn of the loop. As in Kafka, the first heartbeat of a topic's
+first member begins the states of its partitions in `__share_group_state`, and a later one assigns them: with all members that
+have joined until then. Kafka's clients send it after five seconds; here the answer asks for it when the assignment is due.
 
-Bound: the groups' members, one timer each.
+Bound: the groups and their members, one timer each. A group's runs for the interval after each assignment, in real time.
 
 Source: GroupCoordinatorService, GroupMetadataManager.shareGroupHeartbeat of Kafka 4.3.
 """
@@ -55,6 +55,8 @@ HEARTBEAT_INTERVAL_MS = "share.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL_MS = "share.assignment.interval.ms"
 ASSIGNOR = "simple"
 RETRY_MS = 1_000
+SOONEST_HEARTBEAT_MS = 100
+"""Of a member that waits for an assignment."""
 
 
 class ShareHeartbeat(NamedTuple):
@@ -117,13 +119,14 @@ class ShareGroups:
         group = self._group_for(group_id, is_joining=request.member_epoch == 0)
         before = group.members.get(member_id)
         self._check_member(group, before, request)
-        self.commit(group, self._joined(group, before, request))
+        records = self._joined(group, before, request)
+        self.commit(group, records)
         member = group.members[member_id]
         self._start_session(group_id, member_id)
         answer: dict[str, object] = {
             "member_id": member_id,
             "member_epoch": member.member_epoch,
-            "heartbeat_interval_ms": self.delivery.value_of(group_id, HEARTBEAT_INTERVAL_MS),
+            "heartbeat_interval_ms": self._next_heartbeat_ms(group, is_unchanged=not records),
         }
         if (
             request.member_epoch == 0
@@ -133,6 +136,20 @@ class ShareGroups:
         ):
             answer["assignment"] = {"topic_partitions": [one._asdict() for one in by_topic(member.assigned)]}
         return answer
+
+    def _next_heartbeat_ms(self, group: ShareGroup, *, is_unchanged: bool) -> int:
+        interval_ms = self.delivery.value_of(group.group_id, HEARTBEAT_INTERVAL_MS)
+        is_assigned = group.group_epoch == group.assignment_epoch
+        if is_assigned and (is_unchanged or not self._has_unassigned(group, group.subscribed_topics())):
+            return interval_ms
+        due_in_ms = self.timers.remaining_ms(group.group_id) or 0
+        return min(interval_ms, max(SOONEST_HEARTBEAT_MS, int(due_in_ms)))
+
+    def _has_unassigned(self, group: ShareGroup, names: set[str]) -> bool:
+        """Return whether partitions of these topics have got a state since the last assignment."""
+        topics = self.image.topics_by_id
+        wanted = {place for place in group.places() if place[0] in topics and topics[place[0]].name in names}
+        return bool(wanted.difference(*group.target.values()))
 
     def share_group(self, group_id: str) -> ShareGroup:
         """Return a share group. Raises KafkaError GROUP_ID_NOT_FOUND."""
@@ -197,25 +214,21 @@ class ShareGroups:
         wanted_names = {name for topics in subscriptions.values() for name in topics}
         topics_hash = metadata_hash(wanted_names, self.image)
         epoch = group.group_epoch
-        initialized = self._initialize(group, wanted_names, epoch + 1)
-        if has_changed or topics_hash != group.metadata_hash or initialized is not None:
+        is_pending = epoch == group.assignment_epoch and self._has_unassigned(group, wanted_names)
+        if has_changed or topics_hash != group.metadata_hash or is_pending:
             epoch += 1
             records.append(group.epoch_record(epoch, topics_hash))
+        initialized = self._initialize(group, wanted_names, epoch)
         if initialized is not None:
             records.append(group.state_record(initialized.values()))
-        now_ms = self._node.env.clock.now_ms()
         target = {name: tuple(places) for name, places in group.target.items()}
         assignment_epoch = group.assignment_epoch
-        interval_ms = self.delivery.value_of(group.group_id, ASSIGNMENT_INTERVAL_MS)
-        if epoch > assignment_epoch and now_ms >= group.assignment_timestamp_ms + interval_ms:
-            places = [
-                (topic.topic_id, number)
-                for topic in (group.initialized if initialized is None else initialized).values()
-                for number in topic.partitions
-            ]
-            target = self._target(group, subscriptions, places)
-            records += group.target_records(target, epoch, now_ms)
+        if epoch > assignment_epoch and group.group_id not in self.timers:
+            target = self._target(group, subscriptions, group.places())
+            records += group.target_records(target, epoch, self._node.env.clock.now_ms())
             assignment_epoch = epoch
+            interval_ms = self.delivery.value_of(group.group_id, ASSIGNMENT_INTERVAL_MS)
+            self.timers.set(group.group_id, interval_ms, _do_nothing)
         assigned = target.get(member_id, ())
         if before is None or before.member_epoch != assignment_epoch or before.assigned != assigned:
             previous = 0 if before is None else before.member_epoch
@@ -305,6 +318,7 @@ class ShareGroups:
 
     def release(self, group: ShareGroup) -> None:
         """Stop the timers of a group that is dropped."""
+        self.timers.cancel(group.group_id)
         for member_id in group.members:
             self.timers.cancel((group.group_id, member_id))
 
@@ -354,6 +368,10 @@ class ShareGroups:
             "subscribed_topic_names": list(member.metadata.subscribed_topic_names),
             "assignment": named_partitions(self.image, dict(by_topic(member.assigned))),
         }
+
+
+def _do_nothing() -> None:
+    """The end of a group's assignment interval: a heartbeat looks whether it has ended."""
 
 
 def _check(request: ShareHeartbeat) -> None:

@@ -57,9 +57,9 @@ class ShareGroup:
         """Stable or Empty; of Kafka's group states these two apply to share groups."""
         return "Stable" if self.members else "Empty"
 
-    def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member subscribes to a topic."""
-        return any(topic in member.metadata.subscribed_topic_names for member in self.members.values())
+    def subscribed_topics(self) -> set[str]:
+        """Return the names of the topics that members subscribe to."""
+        return {name for member in self.members.values() for name in member.metadata.subscribed_topic_names}
 
     def member(self, member_id: str) -> ShareMember:
         """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""

@@ -90,7 +90,7 @@ class Group:
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         if self.share is not None:
-            return self.share.is_subscribed(topic)
+            return topic in self.share.subscribed_topics()
         if self.other is not None:
             return not self.other.is_empty  # its members' subscriptions are not read
         return self.consumer is not None and self.consumer.is_subscribed(topic)

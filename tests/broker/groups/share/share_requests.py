@@ -58,12 +58,12 @@ class ShareMemberClient:
         return answer
 
     async def wait_until_assigned(self) -> None:
-        """Send heartbeats until partitions are assigned: one, with Kafka several."""
-        for _ in range(50):
+        """Send heartbeats until partitions are assigned."""
+        for _ in range(500):
             answer = await self.heartbeat()
             if answer.assignment is not None and answer.assignment.topic_partitions:
                 return
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.02)
         raise AssertionError("no partition was assigned")
 
     async def fetch(
