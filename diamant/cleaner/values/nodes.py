@@ -48,6 +48,8 @@ class DateOrTime(NamedTuple):
 
 def is_equal(node: Any, literal: object) -> bool:
     """Tell whether a value equals the literal of a condition: str, Decimal, bool or None."""
+    if type(node) is type(literal):  # for nearly all nodes
+        return bool(node == literal)
     return any(type(one) is type(literal) and bool(one == literal) for one in equals_of(node))
 
 
