@@ -132,3 +132,12 @@ def test_what_cannot_be_looked_into_is_reported(shop: BlockingBroker) -> None:
     assert lines[-1]["is_complete"] is False
     assert "shipments was not searched" in "".join(copy_page(lambda: lines, 0, "here"))
     assert lines[-1]["records"] == 0
+
+
+def test_many_people_looked_for_together_have_the_plans_of_each_alone(shop: BlockingBroker) -> None:
+    """Keys, headers, and paths into JSON, Avro and Protobuf, as texts and as numbers; also of one without records."""
+    people = [{"customer_id": Customer(number).customer_id} for number in range(0, 24, 3)] + [{"customer_id": "7"}]
+    together = [plan.to_fields() for plan in shop.person.preview_each(people, SHOP_MAP).people]
+    assert [plan["records"] > 0 for plan in together] == [True] * 8 + [False]
+    for number in (0, 3, 8):
+        assert together[number] == shop.person.preview(people[number], SHOP_MAP).to_fields()
