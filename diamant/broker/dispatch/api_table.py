@@ -249,7 +249,7 @@ TABLE: dict[int, Row] = {
         audit=Audit(subjects.topics),
     ),
     22: Row(
-        "transactions.init_producer_id",
+        "transactions.producer_requests:init_producer_id",
         lambda s: (s.transactions, s.node.producer_ids),
         whole=(_TRANSACTION,),
         items={
@@ -268,7 +268,7 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape(_TOPIC_PARTITIONS),
     ),
     24: Row(
-        "transactions.add_partitions_to_txn",
+        "transactions.producer_requests:add_partitions",
         lambda s: (s.transactions(), s.node.topics),
         whole=(
             Whole(permissions.CLUSTER_ACTION, first_version=4),
@@ -285,12 +285,12 @@ TABLE: dict[int, Row] = {
         ),
     ),
     25: Row(
-        "transactions.add_offsets_to_txn",
+        "transactions.producer_requests:add_offsets",
         lambda s: (s.groups(), s.transactions()),
         whole=(_TRANSACTION, _GROUP_READ),
         errors=_OF_GROUP,
     ),
-    26: Row("transactions.end_txn", _transactions, whole=(_TRANSACTION,), errors=_OF_GROUP),
+    26: Row("transactions.producer_requests:end_transaction", _transactions, whole=(_TRANSACTION,), errors=_OF_GROUP),
     27: Row(
         "transactions.write_txn_markers",
         lambda s: (s.groups, s.node),
@@ -327,7 +327,7 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape((Mirror("resources", "results"),)),
     ),
     33: Row(
-        "configs.alter_configs",
+        "configs.alter_configs:alter",
         _node,
         items=_CONFIG_CHANGES,
         errors=ErrorShape((Mirror("resources", "responses"),)),
@@ -376,7 +376,7 @@ TABLE: dict[int, Row] = {
         audit=Audit(subjects.topics),
     ),
     44: Row(
-        "configs.incremental_alter_configs",
+        "configs.alter_configs:alter_incrementally",
         lambda s: (s.compact_by_config, s.clock, s.node),
         items={
             **_CONFIG_CHANGES,
@@ -458,7 +458,7 @@ TABLE: dict[int, Row] = {
     ),
     64: Row("cluster.unregister_broker", _node, whole=_ALTER, audit=Audit(subjects.topics)),
     65: Row(
-        "transactions.describe_transactions",
+        "transactions.transaction_list:describe",
         _transactions,
         items={
             permissions.DESCRIBE_TRANSACTIONAL_ID: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the transactional id",
@@ -469,7 +469,7 @@ TABLE: dict[int, Row] = {
         ),
     ),
     66: Row(
-        "transactions.list_transactions",
+        "transactions.transaction_list:list_all",
         lambda s: (s.transactions(), s.node.env.clock),
         items={permissions.DESCRIBE_TRANSACTIONAL_ID: _LEFT_OUT},
         errors=_OF_GROUP,
@@ -484,7 +484,7 @@ TABLE: dict[int, Row] = {
         errors=_OF_GROUP,
     ),
     69: Row(
-        "groups.consumer_group_describe",
+        "groups.group_descriptions:describe_consumer_groups",
         _groups,
         items={
             permissions.DESCRIBE_GROUP: _GROUP,
@@ -507,7 +507,7 @@ TABLE: dict[int, Row] = {
         errors=_OF_GROUP,
     ),
     77: Row(
-        "share.share_group_describe",
+        "groups.group_descriptions:describe_share_groups",
         _groups,
         items={
             permissions.DESCRIBE_GROUP: _GROUP,

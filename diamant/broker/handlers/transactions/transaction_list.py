@@ -1,11 +1,4 @@
-"""ListTransactions (key 66), versions 0 to 2: the known transactional ids (KIP-664).
-
-Behaviour: ids must match all filters. The answer names unknown states. Versions: 1 filters by the duration of an open
-transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
-Deviations: in patterns, a character beyond ASCII matches nothing; in ids, `.` and the like match it.
-
-Source: TransactionStateManager.listTransactionStates.
-"""
+"""The transactions of the broker: listed, and described."""
 
 from __future__ import annotations
 
@@ -15,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, Response, ResponseFields, error_of
 from diamant.broker.security.authorization import permissions
+from diamant.broker.security.authorization.access import check
+from diamant.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
     from diamant.broker.groups.decisions.topic_patterns import TopicPattern
@@ -29,10 +25,17 @@ _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _SUBSTITUTE = "\x1a"
 
 
-def answer(
+def list_all(
     transactions: TransactionCoordinator, clock: Clock, context: RequestContext, request: ListTransactionsRequest
 ) -> Response:
-    """List the ids that match the filters. A coroutine if there is a pattern, which is matched in a thread."""
+    """ListTransactions (key 66), versions 0 to 2: the known transactional ids (KIP-664).
+
+    Behaviour: ids must match all filters. The answer names unknown states. Versions: 1 filters by the duration of an open
+    transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
+    Deviations: in patterns, a character beyond ASCII matches nothing; in ids, `.` and the like match it.
+
+    Source: TransactionStateManager.listTransactionStates.
+    """
     try:
         matching, unknown = _filtered(transactions, context, clock.now_ms(), request)
         text = getattr(request, "transactional_id_pattern", None)
@@ -88,3 +91,47 @@ def _fields(transactions: list[Transaction], unknown: list[str]) -> ResponseFiel
         for txn in transactions
     ]
     return {"error_code": 0, "unknown_state_filters": unknown, "transaction_states": states}
+
+
+def describe(
+    transactions: TransactionCoordinator, context: RequestContext, request: DescribeTransactionsRequest
+) -> ResponseFields:
+    """DescribeTransactions (key 65), version 0: the state of transactional ids (KIP-664).
+
+    Source: TransactionCoordinator.handleDescribeTransactions.
+    """
+    states = [_describe(transactions, context, transactional_id) for transactional_id in request.transactional_ids]
+    return {"transaction_states": states}
+
+
+def _describe(
+    transactions: TransactionCoordinator, context: RequestContext, transactional_id: str
+) -> dict[str, object]:
+    access = context.access
+    try:
+        check(access, permissions.DESCRIBE_TRANSACTIONAL_ID, transactional_id)
+        transactions.store.topic.check_at(context.connection.broker_id, transactional_id)
+        txn = transactions.store.look_up(transactional_id)
+        if txn is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
+    except REQUEST_ERRORS as error:
+        return {
+            "transactional_id": transactional_id,
+            "error_code": error_of(error)[0],
+            "transaction_state": "",
+            "transaction_start_time_ms": 0,
+        }
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transactions.completion.partitions_without_marker(txn)):
+        if access.allows(permissions.DESCRIBE_TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
+    return {
+        "transactional_id": transactional_id,
+        "error_code": 0,
+        "transaction_state": txn.state.label,
+        "transaction_timeout_ms": txn.timeout_ms,
+        "transaction_start_time_ms": txn.start_ms,
+        "producer_id": txn.producer_id,
+        "producer_epoch": txn.producer_epoch,
+        "topics": [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()],
+    }
