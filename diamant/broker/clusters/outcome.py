@@ -6,7 +6,7 @@ All are plain values, of JSON's types but for tuples: `to_fields` and `from_fiel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,11 +128,6 @@ class ErasureOutcome:
                     name = replica_name(part.topic, part.partition, broker)
                     found[name] = self.problems.get(name, "not read")
         return found
-
-    def with_reads(self, reads: tuple[ReplicaRead, ...]) -> ErasureOutcome:
-        """Return the outcome with these reads in place of earlier ones of the same replicas."""
-        known = {(one.topic, one.partition, one.broker): one for one in (*self.reads, *reads)}
-        return replace(self, reads=tuple(known[place] for place in sorted(known)))
 
     def to_fields(self) -> JsonObject:
         """Return the JSON object that `from_fields` reads."""

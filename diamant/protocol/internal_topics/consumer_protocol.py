@@ -107,20 +107,6 @@ def protocol_version(data: bytes) -> int:
     return int(version)
 
 
-def encode_subscription(subscription: Subscription, version: int = HIGHEST_VERSION) -> bytes:
-    """Return a subscription's bytes."""
-    parts = [INT16.pack(version), INT32.pack(len(subscription.topics))]
-    parts += [encode_string(topic) for topic in subscription.topics]
-    parts.append(encode_bytes(subscription.user_data))
-    if version >= FIRST_WITH_OWNED_PARTITIONS:
-        parts.append(_topic_partitions(subscription.owned_partitions))
-    if version >= FIRST_WITH_GENERATION:
-        parts.append(INT32.pack(subscription.generation_id))
-    if version >= FIRST_WITH_RACK:
-        parts.append(encode_string(subscription.rack_id))
-    return b"".join(parts)
-
-
 def encode_assignment(
     partitions: Mapping[str, Sequence[int]], user_data: bytes | None = None, version: int = HIGHEST_VERSION
 ) -> bytes:

@@ -16,12 +16,12 @@ from diamant.protocol.internal_topics.consumer_protocol import (
     Subscription,
     empty_assignment,
     encode_assignment,
-    encode_subscription,
     parse_assignment,
     parse_subscription,
     protocol_version,
     subscribed_topics,
 )
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 from tests.protocol.random_messages import kio_bytes
 
 NAMES = st.text("abc.é", min_size=0, max_size=5)

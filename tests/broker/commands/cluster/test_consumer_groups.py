@@ -22,10 +22,11 @@ from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import KafkaConnection
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment
 from tests.broker.commands.running import run
 from tests.broker.groups.consumer.consumer_wire import HEARTBEAT
 from tests.broker.request_fields import join_group
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 
 JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 11, 13, 14
 TIMEOUT_S = 60

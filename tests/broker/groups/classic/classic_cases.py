@@ -15,8 +15,9 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment
 from tests.broker.wire import WireClient
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 
 FIND_COORDINATOR, JOIN, HEARTBEAT, LEAVE, SYNC = 10, 11, 12, 13, 14
 SESSION_MS = 10_000

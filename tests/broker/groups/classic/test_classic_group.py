@@ -10,9 +10,10 @@ from diamant.broker.groups.classic.joining import MAX_PENDING_MEMBERS, NEW_MEMBE
 from diamant.broker.groups.classic.leaving import dissolve, start_sessions
 from diamant.broker.groups.classic.member import ClassicMember
 from diamant.protocol.errors import ErrorCode, KafkaError
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment
 from diamant.protocol.internal_topics.group_records import GroupMetadataMember, GroupMetadataValue
 from tests.broker.groups.classic.classic_machine import RANGE, REBALANCE_MS, SESSION_MS, Machine
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 
 
 def protocols(*names: str) -> tuple[GroupProtocol, ...]:

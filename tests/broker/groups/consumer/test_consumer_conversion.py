@@ -19,7 +19,6 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import (
     Subscription,
     encode_assignment,
-    encode_subscription,
     parse_assignment,
 )
 from diamant.protocol.internal_topics.group_records import ConsumerGroupMetadataKey, parse_key
@@ -27,6 +26,7 @@ from tests.broker.groups.classic.classic_cases import Send, heartbeat, join, lea
 from tests.broker.groups.consumer.consumer_wire import PROPERTIES, T1, T2, A, B, C, Members, prepare
 from tests.broker.stored import records_of
 from tests.broker.wire import WireClient
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 
 DESCRIBE_GROUPS = 15
 

@@ -16,7 +16,7 @@ from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.store.offsets import GroupOffsets
 from diamant.broker.topics.deletion import delete_topics
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription
 from diamant.storage.log.log import Log
 from tests.broker.groups.consumer.consumer_wire import A
 from tests.broker.groups.offsets.offset_requests import (
@@ -35,6 +35,7 @@ from tests.broker.running import running
 from tests.broker.stored import batches_of
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.memory_env import MemoryEnv
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 
 NONE = ErrorCode.NONE
 

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from diamant.broker.broker import Broker
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription, empty_assignment
 from tests.broker.request_fields import join_group, offset_commit
 from tests.broker.wire import FIND_COORDINATOR, WireClient
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 from tests.waiting import PATIENCE_S
 
 OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP = 8, 9, 11, 13, 14

@@ -9,7 +9,7 @@ from diamant.broker.groups.classic.classic_group import ClassicGroup
 from diamant.broker.groups.coordinator.offset_expiry import expired_offsets
 from diamant.broker.groups.store.group import Group
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_subscription
+from diamant.protocol.internal_topics.consumer_protocol import Subscription
 from diamant.protocol.internal_topics.group_records import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -25,6 +25,7 @@ from diamant.storage.env.clocks import SettableClock
 from tests.broker.groups.offsets.offset_requests import commit, fetch, join, leave, list_groups, wait_until_loaded
 from tests.broker.stored import records_of
 from tests.broker.wire import WireClient
+from tests.protocol.internal_topics.subscriptions import encode_subscription
 from tests.waiting import wait_until
 
 DAY_MS = 24 * 3600 * 1000
