@@ -73,10 +73,10 @@ class DescribedConfig(NamedTuple):
     value: str | None
     source: ConfigSource
     type: ConfigType
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[ConfigSynonym, ...]
-    documentation: str
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str = ""
 
 
 class ConfigError(ValueError):

@@ -78,8 +78,6 @@ def describe_client_metrics_configs(overrides: Mapping[str, str]) -> list[Descri
             value=overrides.get(key.name, format_value(key.default)),
             source=source if key.name in overrides else ConfigSource.DEFAULT_CONFIG,
             type=key.type,
-            is_read_only=False,
-            is_sensitive=False,
             synonyms=(ConfigSynonym(key.name, overrides[key.name], source),) if key.name in overrides else (),
             documentation=key.documentation,
         )

@@ -233,8 +233,6 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
                 value=synonyms[0].value,
                 source=synonyms[0].source,
                 type=key.type,
-                is_read_only=False,
-                is_sensitive=False,
                 synonyms=tuple(synonyms),
                 documentation=key.documentation,
             )

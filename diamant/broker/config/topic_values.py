@@ -116,8 +116,6 @@ def _describe(key: ConfigKey, overrides: Mapping[str, str], broker: BrokerConfig
         value=value,
         source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         type=key.type,
-        is_read_only=False,
-        is_sensitive=False,
         synonyms=tuple(synonyms),
         documentation=key.documentation,
     )

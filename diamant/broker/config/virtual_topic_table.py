@@ -81,7 +81,5 @@ def described(name: str, value: str) -> DescribedConfig:
         source=ConfigSource.DEFAULT_CONFIG,
         type=row.type,
         is_read_only=name in READ_ONLY,
-        is_sensitive=False,
-        synonyms=(),
         documentation=row.documentation,
     )

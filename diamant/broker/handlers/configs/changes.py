@@ -131,8 +131,6 @@ def _http_address(node: Node) -> DescribedConfig:
         source=ConfigSource.STATIC_BROKER_CONFIG,
         type=ConfigType.STRING,
         is_read_only=True,
-        is_sensitive=False,
-        synonyms=(),
         documentation="Where Diamant answers HTTP; see docs/reference/http.md.",
     )
 

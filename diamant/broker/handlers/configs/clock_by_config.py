@@ -89,8 +89,6 @@ def described(clock: Clock) -> list[DescribedConfig]:
             source=ConfigSource.DEFAULT_CONFIG,
             type=ConfigType.LONG,
             is_read_only=name == NOW,
-            is_sensitive=False,
-            synonyms=(),
             documentation=documentation,
         )
         for name, value, documentation in shown

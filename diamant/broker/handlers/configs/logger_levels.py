@@ -24,14 +24,7 @@ def describe_loggers() -> list[DescribedConfig]:
     """Return all loggers with the levels in effect, root first."""
     return [
         DescribedConfig(
-            name=name,
-            value=_level_name(logger.getEffectiveLevel()),
-            source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
-            type=ConfigType.UNKNOWN,
-            is_read_only=False,
-            is_sensitive=False,
-            synonyms=(),
-            documentation="",
+            name, _level_name(logger.getEffectiveLevel()), ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG, ConfigType.UNKNOWN
         )
         for name, logger in _loggers()
     ]
