@@ -220,7 +220,7 @@ TABLE: dict[int, Row] = {
         is_open="clients send it before authentication",
     ),
     19: Row(
-        "topics.create_topics",
+        "topics.create_topics:create",
         lambda s: (s.quotas.clients, s.node),
         items={
             permissions.CREATE_CLUSTER: "creates any topic; CREATE on the topic creates that one",
@@ -348,7 +348,7 @@ TABLE: dict[int, Row] = {
     ),
     36: Row("security.sasl:authenticate", _nothing, is_open=_AUTHENTICATES),
     37: Row(
-        "topics.create_partitions",
+        "topics.create_topics:grow",
         lambda s: (s.quotas.clients, s.node.topics),
         items={permissions.ALTER_TOPIC: _TOPIC},
         errors=ErrorShape((Mirror("topics", "results"),)),

@@ -10,18 +10,8 @@ from dataclasses import asdict
 
 import click
 
+from diamant.broker.commands.terminal import files
 from diamant.broker.commands.terminal.console import Console
-from diamant.broker.commands.terminal.files import (
-    MIB,
-    bytes_json,
-    bytes_text,
-    counted,
-    one_line_errors,
-    problem_fields,
-    show_problem,
-    size_text,
-    time_text,
-)
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.strip_text import DrawnPartition, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -36,7 +26,7 @@ from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, Partition
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import Env, RealEnv
 
-STRIP_BYTES = 64 * MIB
+STRIP_BYTES = 64 * files.MIB
 """The total size up to which partitions are drawn segment by segment, which reads them once more."""
 
 
@@ -68,9 +58,9 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
     Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """
     env = RealEnv()
-    with one_line_errors(), open_log_directory(env, directory) as opened:
+    with files.one_line_errors(), open_log_directory(env, directory) as opened:
         with LiveProgress(sum(partition.size for partition in opened.partitions)) as bar:
-            topics = list(read_stats(env, opened, max_bytes=memory_mib * MIB, advance=bar.advance, top=top))
+            topics = list(read_stats(env, opened, max_bytes=memory_mib * files.MIB, advance=bar.advance, top=top))
             strips = [] if as_json else _strips(env, opened, topics)
         problems = list(opened.problems)
         problems += [problem for topic in topics for one in topic.partitions for problem in one.problems]
@@ -126,12 +116,12 @@ def _document(opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> dict[st
             for topic in topics
         ],
         "set_aside": list(opened.set_aside),
-        "problems": [problem_fields(problem) for problem in opened.problems],
+        "problems": [files.problem_fields(problem) for problem in opened.problems],
     }
 
 
 def _key_fields(one: TopKey) -> dict[str, object]:
-    return {"key": bytes_json(one.key), "is_cut": one.is_cut, "records": one.records, "bytes": one.bytes}
+    return {"key": files.bytes_json(one.key), "is_cut": one.is_cut, "records": one.records, "bytes": one.bytes}
 
 
 def _partition_fields(partition: PartitionStats) -> dict[str, object]:
@@ -141,7 +131,7 @@ def _partition_fields(partition: PartitionStats) -> dict[str, object]:
         **fields,
         **partition.kinds.to_fields(),
         "distinct_keys": partition.kinds.distinct_keys,
-        "problems": [problem_fields(problem) for problem in partition.problems],
+        "problems": [files.problem_fields(problem) for problem in partition.problems],
     }
 
 
@@ -168,18 +158,18 @@ def _print_tables(
         [
             f"{one.topic}-{one.partition}",
             f"{one.segments:,}",
-            size_text(one.bytes),
+            files.size_text(one.bytes),
             *(f"{getattr(one.kinds, name):,}" for name in counts),
             "-" if one.dirty_ratio is None else f"{one.dirty_ratio:.2f}",
             "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
-            time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],
+            files.time_text(one.last_cleaned_ms)[: len("2026-01-31T12:00:00")],
         ]
         for one in partitions
     ]
     print_table([TableColumn("partition", is_text=True), *map(TableColumn, heads)], rows)
     draw(Console(), strips)
     if folded:
-        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
+        click.echo(f"and {files.counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:
         are_missing = "1 index is missing; the next start rebuilds it"
         if missing_indexes > 1:
@@ -197,17 +187,19 @@ def _print_tables(
     if opened.set_aside:
         click.echo(f"not counted, because set aside: {', '.join(opened.set_aside)}")
     for problem in problems:
-        show_problem(problem)
+        files.show_problem(problem)
 
 
 def _print_top_keys(topic: TopicStats) -> None:
     click.echo(f"\n{topic.topic}: keys with the most bytes over all their records, before compression")
-    rows = [(f"{one.records:,}", size_text(one.bytes)) for one in topic.top_keys]
+    rows = [(f"{one.records:,}", files.size_text(one.bytes)) for one in topic.top_keys]
     widths = [max(map(len, cells)) for cells in zip(("records", "size"), *rows, strict=True)]
     # The terminal wraps a long key, so that it can be copied whole and does not widen the other lines.
     click.echo(f"{'records':>{widths[0]}}  {'size':>{widths[1]}}  key")
     for (records, size), one in zip(rows, topic.top_keys, strict=True):
         rest = "..." if one.is_cut else ""
-        click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {bytes_text(one.key)}{rest}")
+        click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {files.bytes_text(one.key)}{rest}")
     if topic.top_keys_missed_bytes:
-        click.echo(f"too many keys for exact totals: each may have up to {size_text(topic.top_keys_missed_bytes)} more")
+        click.echo(
+            f"too many keys for exact totals: each may have up to {files.size_text(topic.top_keys_missed_bytes)} more"
+        )

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
     from diamant.storage.kraft.metadata_log import MetadataLog
 
-
 MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 
 

@@ -26,7 +26,6 @@ from diamant.storage.uuid_text import ZERO_ID
 if TYPE_CHECKING:
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 
-
 KEY = 68
 _MILLISECOND = timedelta(milliseconds=1)
 

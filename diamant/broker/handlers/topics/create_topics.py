@@ -1,14 +1,4 @@
-"""CreateTopics (key 19), versions 2 to 7.
-
-Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once that is on
-disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
-Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with the
-topic id (KIP-516).
-Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker, unless
-`diamant.replication.factor.max` allows it; the topic then has one replica, and says so.
-
-Source: ReplicationControlManager.createTopics.
-"""
+"""Topics and partitions: created, as far as the quota of mutations allows."""
 
 from __future__ import annotations
 
@@ -23,24 +13,38 @@ from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import Access, check
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import NewTopic, check_new_topic
+from diamant.broker.topics.growth import add_partitions, check_partition_count
 from diamant.broker.topics.internal_names import METADATA_TOPIC
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest
     from kio.schema.create_topics.v7.request import CreateTopicsRequest
 
     from diamant.broker.node.lazy import Lazy
     from diamant.broker.node.node import Node
     from diamant.broker.security.quotas.mutation_quota import MutationCharge
     from diamant.broker.security.quotas.quotas import Quotas
+    from diamant.broker.topics.topics import Topics
 
-FIRST_STRICT = 6
+FIRST_STRICT, FIRST_STRICT_OF_PARTITIONS = 6, 3
+"""The versions that refuse what exceeds a quota (KIP-599)."""
 
 
-async def answer(
+async def create(
     quotas: Lazy[Quotas], node: Node, context: RequestContext, request: CreateTopicsRequest
 ) -> ResponseFields:
-    """Create topics."""
+    """CreateTopics (key 19), versions 2 to 7.
+
+    Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once that is on
+    disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
+    Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with
+    the topic id (KIP-516).
+    Deviations: a replication factor above 1 is refused, as by a Kafka cluster of one broker, unless
+    `diamant.replication.factor.max` allows it; the topic then has one replica, and says so.
+
+    Source: ReplicationControlManager.createTopics.
+    """
     charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT)
     access = context.access
     counts = Counter(str(topic.name) for topic in request.topics)
@@ -144,5 +148,44 @@ def _entry(
                 "is_sensitive": config.is_sensitive,
             }
             for config in describe_topic_configs(topic.configs, node.config)
+        ],
+    }
+
+
+async def grow(
+    quotas: Lazy[Quotas], topics: Topics, context: RequestContext, request: CreatePartitionsRequest
+) -> ResponseFields:
+    """CreatePartitions (key 37), versions 0 to 3: grow topics (KIP-195).
+
+    Versions: 3 is refused if a quota is exceeded (KIP-599).
+
+    Source: ReplicationControlManager.createPartitions.
+    """
+    charge = charge_of(quotas, context, is_strict=context.api_version >= FIRST_STRICT_OF_PARTITIONS)
+    counts = Counter(str(topic.name) for topic in request.topics)
+    await topics.settled(counts)
+    results: dict[str, tuple[int, str | None]] = {}
+    for topic in request.topics:
+        name = str(topic.name)
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            check(context.access, permissions.ALTER_TOPIC, name)
+            assignments = (
+                None
+                if topic.assignments is None
+                else [[int(broker_id) for broker_id in assignment.broker_ids] for assignment in topic.assignments]
+            )
+            check_partition_count(topics, name, int(topic.count), assignments)
+            charge.take(int(topic.count) - len(topics.image.topics[name].partitions))
+            if not request.validate_only:
+                await add_partitions(topics, name, int(topic.count), assignments)
+            results[name] = (0, None)
+        except REQUEST_ERRORS as error:
+            results[name] = error_of(error)
+    return {
+        "throttle_time_ms": charge.throttle_time_ms(),
+        "results": [
+            {"name": name, "error_code": code, "error_message": message} for name, (code, message) in results.items()
         ],
     }

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from diamant.broker.transactions.transaction import Transaction
     from diamant.storage.env.clocks import Clock
 
-
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _SUBSTITUTE = "\x1a"
 

@@ -20,6 +20,7 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 
+from diamant.cleaner.evidence.certificates import claim_checks
 from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import (
     CLUSTER_TYPE,
@@ -35,17 +36,6 @@ from diamant.cleaner.evidence.certificates.certificate import (
     file_digest,
     is_anything_found,
     merkle_root,
-)
-from diamant.cleaner.evidence.certificates.claim_checks import (
-    BROKEN,
-    CANNOT_TELL,
-    HOLDS,
-    RECREATED,
-    check_claims,
-    disown,
-    partition_of,
-    unscanned_claims,
-    untold,
 )
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
@@ -159,11 +149,11 @@ class Verification:
             return NOT_VALID
         if self.signature == UNTRUSTED:
             return UNTRUSTED_SIGNER
-        if BROKEN in verdicts:
+        if claim_checks.BROKEN in verdicts:
             return NO_LONGER_SO
         if self.state not in _CLAIMING:
             return NOTHING_CERTIFIED
-        if not verdicts <= {HOLDS}:
+        if not verdicts <= {claim_checks.HOLDS}:
             return NOT_CONFIRMED
         return states.NOTHING_MATCHED if self.state == states.NOTHING_MATCHED else VALID
 
@@ -178,14 +168,13 @@ class Verification:
             case "nothing-matched":
                 return f"NOTHING WAS FOUND: the signature is {signature}; nothing was removed, because nothing matched"
             case "broken":
-                which = _which(verdicts, BROKEN)
+                which = _which(verdicts, claim_checks.BROKEN)
                 return f"BROKEN: removed records are there again; {which} no longer {'hold' if which[-1] == 's' else 'holds'}"
             case "not-certified":
                 return f"NOTHING TO CONFIRM: the signature is {signature}, and the certificate itself says {self.state}"
             case "not-confirmed":
-                return (
-                    f"NOT CONFIRMED: the signature is {signature}; {_which(verdicts, CANNOT_TELL)} could not be checked"
-                )
+                which = _which(verdicts, claim_checks.CANNOT_TELL)
+                return f"NOT CONFIRMED: the signature is {signature}; {which} could not be checked"
         if signature == TRUSTED:
             return "NOT VALID: the certificate contradicts itself"
         return f"NOT VALID: {signature}"
@@ -315,7 +304,7 @@ def verification_steps(
             if place.staging is None and (staged := (certificate.get("coverage") or {}).get("staging")):
                 found.notes.append(f"The staging place {staged['place']} was not searched.")
             if not found.was_scanned:
-                unscanned = unscanned_claims(certificate, found.notes, env, directory)
+                unscanned = claim_checks.unscanned_claims(certificate, found.notes, env, directory)
                 found.claims = found.claims or unscanned
         else:
             found.notes.append(
@@ -353,7 +342,7 @@ def _check_cluster(
         problems = contradictions(certificate)
         found.notes += problems[:MAX_PROBLEMS]
         found.notes += [note for note in (meaning(certificate),) if note]
-        claims = [untold(claim) for claim in certificate["claims"]]
+        claims = [claim_checks.untold(claim) for claim in certificate["claims"]]
     found.coverage_adds_up = not problems
     if read_replicas is not None:
         read_replicas(found)
@@ -439,7 +428,7 @@ def take_report(
     directory: str,
 ) -> None:
     """Note a scan for what a certificate says is gone, and set aside what does not count. Blocks."""
-    disown(certificate, report, subject, env, directory)
+    claim_checks.disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
         found.notes.append(IN_CERTIFICATES)
@@ -458,7 +447,7 @@ def _check_claims(
     key_digest = bytes.fromhex(certificate["request"]["key_hmac"])
     if secret is not None and key is not None and keyed_digest(secret, key) != key_digest:
         found.notes.append("The key given is not that of the certificate, or the secret is another one.")
-        found.claims = [untold(claim) for claim in certificate["claims"]]
+        found.claims = [claim_checks.untold(claim) for claim in certificate["claims"]]
         return
     if secret is None and key is None:
         found.notes.append("Neither the key nor the secret was given, so no record was read and no claim is confirmed.")
@@ -477,15 +466,17 @@ def _check_claims(
         state = report.state(partition, end, subject.key_digest.hex())
         since = len(report.written_since(partition, end)) + report.unlisted_since(partition, end)
         if state == VALUES_PRESENT or (claim["state"] == states.KEY_GONE and state == states.VALUES_GONE):
-            return BROKEN, state, since
+            return claim_checks.BROKEN, state, since
         if state == INCONCLUSIVE or (claim["state"] == states.KEY_GONE and astray):
-            return CANNOT_TELL, state, since
-        return HOLDS, state, since
+            return claim_checks.CANNOT_TELL, state, since
+        return claim_checks.HOLDS, state, since
 
-    found.claims = check_claims(certificate, report, judge, found.notes, env, directory, is_bound=secret is not None)
+    found.claims = claim_checks.check_claims(
+        certificate, report, judge, found.notes, env, directory, is_bound=secret is not None
+    )
     if astray:
         found.notes.append(f"Files outside all partitions that contain the key: {files_of(astray)}.")
-    broken = sum(claim["verdict"] == BROKEN for claim in found.claims)
+    broken = sum(claim["verdict"] == claim_checks.BROKEN for claim in found.claims)
     if broken:
         found.notes.append(f"Claims that no longer hold: {broken}. There is a value of the key again.")
     written = sum(claim["written_since"] for claim in found.claims)
@@ -493,8 +484,8 @@ def _check_claims(
         found.notes.append(f"Writes of the key since, above the offsets that the claims cover: {written}.")
     marks = 0
     for claim in found.claims:
-        if claim.get("state_now") not in (NOT_THERE, RECREATED):
-            one = partition_of(claim), int(claim["below_offset"])
+        if claim.get("state_now") not in (NOT_THERE, claim_checks.RECREATED):
+            one = claim_checks.partition_of(claim), int(claim["below_offset"])
             marks += len(report.tombstones_since(*one)) + report.unlisted_since(*one, (TOMBSTONE,))
     if marks:
         found.notes.append(f"Tombstones of the key since, above the offsets that the claims cover: {marks}.")
