@@ -27,7 +27,7 @@ PER_STEP = 100
 def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
     """Fence a broker: it leads nothing and leaves every ISR. As long as it still leads partitions it is up.
 
-    Raises NotFound; NotPossible if it is down.
+    Yields the changes of each step. Raises NotFound; NotPossible if it is down.
     """
     table.check_state(broker_id, is_up=True)
 
@@ -59,7 +59,10 @@ def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
-    """Add a broker that is up to the ISR of each partition that it follows. Raises NotFound; NotPossible if it is down."""
+    """Add a broker that is up to the ISR of each partition that it follows. Yields the changes of each step.
+
+    Raises NotFound; NotPossible if it is down.
+    """
     table.check_state(broker_id, is_up=True)
 
     def lacks_it(one: PartitionImage) -> bool:
@@ -70,7 +73,7 @@ def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def elect_missing(table: BrokerTable) -> Iterator[Changes]:
-    """Elect leaders where there are none and any replica may lead (`maybeTriggerUncleanLeaderElection…`)."""
+    """Elect leaders where any replica may lead and none does (`maybeTriggerUncleanLeaderElection…`); yield the changes."""
     for step in steps(table, lambda one: one.leader == NO_LEADER):
         yield table.apply([table.plan(*one) for one in step if table.is_unclean(one[0])])
 
@@ -97,7 +100,7 @@ def steps(
 
 
 async def in_turns(changes: Iterator[Changes]) -> list[Changes]:
-    """Take each step in a turn of its own; all that are left at once if the wait is cancelled."""
+    """Take each step in a turn of its own, or all that are left at once if the wait is cancelled; return their changes."""
     done = []
     try:
         for change in changes:

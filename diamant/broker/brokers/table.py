@@ -224,7 +224,7 @@ class BrokerTable:
     # -- changes -------------------------------------------------------------------------------------------------
 
     def elect_unclean(self, topic: str, partition: int) -> Changes:
-        """Let a replica that is up lead, in sync or not. Raises NotFound."""
+        """Let a replica that is up lead, in sync or not; return the changes. Raises NotFound."""
         return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
@@ -279,7 +279,7 @@ class BrokerTable:
         return self.apply([(topic, record)])
 
     def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
-        """Apply another change of a partition, such as a reassignment."""
+        """Apply another change of a partition, such as a reassignment, and return it."""
         return self.apply([(topic, record)])
 
     def plan(
@@ -309,7 +309,7 @@ class BrokerTable:
     def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
-        """Write the records and report. One batch, unless Kafka's limit divides it."""
+        """Write the records, tell the listeners, and return the changes. One batch, unless Kafka's limit divides it."""
         image = self.image
         real = [(topic, change) for topic, change in changes if change is not None]
         before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]

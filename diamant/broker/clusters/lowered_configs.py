@@ -232,7 +232,7 @@ class PutBack(NamedTuple):
 def put_back(
     client: KafkaClient, register: Register, work: ClusterWork, names: Collection[str] | None = None
 ) -> PutBack:
-    """Put back the lowered values, or those of `names`, on all topics that take them back: one that fails stops no other."""
+    """Put back the lowered values, or those of `names`; return those put back, and why others failed, which stop none."""
     own = {
         topic: {name: value for name, value in lowered.items() if names is None or name in names}
         for topic, lowered in work.changes.items()

@@ -31,7 +31,7 @@ class RequestMemory:
         return self._available
 
     def admit(self, size: int, owner: object, admitted: Callable[[], None]) -> bool:
-        """Reserve `size` bytes if any memory is left. Otherwise `admitted` is called once they are reserved."""
+        """Reserve `size` bytes if any memory is left, and return True. Otherwise `admitted` is called once they are reserved."""
         if self._available > 0 and not self._waiting:
             self._available -= size
             return True

@@ -120,7 +120,7 @@ class FetchSession:
             self._due = dict(self.partitions)
 
     def put(self, key: PartitionKey, wanted: FetchPartition) -> SessionPartition:
-        """Add or change one partition, and mark it to be read."""
+        """Add or change one partition, mark it to be read, and return it."""
         partition = self.partitions.get(key)
         if partition is None:
             partition = self.partitions[key] = SessionPartition(key, wanted)

@@ -133,7 +133,7 @@ class PromptLog:
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
-        """Adapt the plan of a round: around corrupt segments, and, if nothing is dirty, to those in which something is due.
+        """Return the plan of a round, cut around corrupt segments, and, if nothing is dirty, to those in which something is due.
 
         `clean_end` is the end of the clean section.
         """

@@ -111,7 +111,7 @@ class JsonPath:
         return self._escape.search(data) is not None
 
     def found_in(self, root: Any) -> int:
-        """Follow the path, also in JSON within texts."""
+        """Follow the path, also in JSON within texts; return NO, UNDECIDED or YES."""
         return found_at(self.path, root, self._is_literal, self.may_be_unknown)
 
     def _is_literal(self, node: Any) -> bool:

@@ -72,7 +72,7 @@ class BatchCheck(NamedTuple):
     leader_epoch: int
 
     def run(self, records: memoryview, *, produce_version: int, is_light: bool) -> CheckedBatch:
-        """Check the one batch in `records`. Raises KafkaError with Kafka's code, HeavyBatch only if `is_light`."""
+        """Check the one batch in `records`, and return its facts. KafkaError with Kafka's code, HeavyBatch only if `is_light`."""
         config = self.config
         header = client_batch_header(records, produce_version)
         size = header.size

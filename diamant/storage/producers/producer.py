@@ -85,7 +85,7 @@ class ProducerState:
 
 
 def check_sequence(state: ProducerState, header: BatchHeader, partition: str) -> DuplicateBatch | None:
-    """Handle a sequence that is not the next one: a resent batch, a new epoch, or an error (KafkaError)."""
+    """Handle a sequence that is not the next one: return a resent batch, None for a new epoch. KafkaError for any other."""
     if header.producer_epoch == state.producer_epoch:
         duplicate = _duplicate(state, header)
         if duplicate is not None:
@@ -111,7 +111,7 @@ def check_sequence(state: ProducerState, header: BatchHeader, partition: str) ->
 def check_verification(
     state: ProducerState | None, header: BatchHeader, verification: VerificationState, partition: str
 ) -> DuplicateBatch | None:
-    """Check a batch of a producer with a verification entry: it may be a resent batch, but must not overtake a refused one."""
+    """Check a batch of a producer with a verification entry: return a resent batch; refuse one that overtakes a refused one."""
     if state is not None:
         if header.producer_epoch == state.producer_epoch:
             duplicate = _duplicate(state, header)

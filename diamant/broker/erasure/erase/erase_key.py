@@ -45,7 +45,7 @@ class EraseKey:
     values: EraseValues
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Remove the tombstones, at their horizon or before it with `is_now`. Raises EraseFailed if some are left.
+        """Remove the tombstones, at their horizon or before it with `is_now`; return the intent. EraseFailed if some are left.
 
         The intent on disk then no longer holds the key, not even encrypted.
         """

@@ -69,7 +69,10 @@ class EraseTombstones:
     values: EraseValues
 
     async def write_and_remove(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> Intent:
-        """Write tombstones, remove values. Digests are made in parallel; no segment is replaced before its digest is on disk."""
+        """Write tombstones, remove values, and return the intent as saved.
+
+        Digests are made in parallel; no segment is replaced before its digest is on disk.
+        """
         intent, location = await self.locate(intent, claims, removal)
         await self.table.save(intent, removal.key, intent.due_ms)
         if removal.is_new:
@@ -95,7 +98,7 @@ class EraseTombstones:
         return replace(removed, before=digesting.result().before)
 
     async def locate(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> tuple[Intent, LocatedKeys]:
-        """Find the key in partitions that have no claim yet, or that have values below it.
+        """Find the key in partitions that have no claim yet, or that have values below it; return the intent with them.
 
         Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
         """

@@ -51,7 +51,7 @@ class EraseValues:
     """`JobTable.waits_for`."""
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Compact until no value is left below the claims, or until compaction cannot remove more.
+        """Compact until no value is left below the claims, or compaction cannot remove more; return the intent with what it did.
 
         While a caller waits, this continues as long as time may help.
         """
@@ -83,7 +83,7 @@ class EraseValues:
     async def compact(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Intent:
-        """Compact partitions, several at once, so that the cleaner never has to look for other work in between."""
+        """Compact partitions, several at once, so that the cleaner always has work; return the intent with what was done."""
         self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # Load the cleaner first: otherwise all tasks would wait for it and resume in the same turn.
@@ -147,7 +147,7 @@ class EraseValues:
         return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Delete the files of these partitions that await deletion. Once begun, this runs to its end."""
+        """Delete the files of these partitions that await deletion, to the end once begun; return the intent with what it did."""
         work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {

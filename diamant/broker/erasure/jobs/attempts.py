@@ -53,7 +53,7 @@ class Attempts:
                 self._table.release(job_id)
 
     async def run(self, job_id: str, work: Coroutine[Any, Any, T]) -> T:
-        """Run an attempt as a task, so that cancelling the job can end it."""
+        """Run an attempt as a task, so that cancelling the job can end it; return the attempt's result."""
         task = asyncio.get_running_loop().create_task(work)
         self.running[task] = job_id
         try:

@@ -95,13 +95,13 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
         ...
 
     async def carry_out(self, intent: IntentT_contra, removal: Removal[SubjectT]) -> ResultT_co:
-        """Continue in the intent's phase. Each phase is on disk before the next removes anything."""
+        """Continue in the intent's phase; return the result. Each phase is on disk before the next removes anything."""
         ...
 
     async def end(
         self, intent: IntentT_contra, removal: Removal[SubjectT], ended: Ended, *, is_scanned: bool = False
     ) -> ResultT_co:
-        """End without changing anything else; `is_scanned`: the certificate says where else the subject was seen."""
+        """Certify the end without changing anything else. `is_scanned`: the certificate says where else the subject was seen."""
         ...
 
 

@@ -78,7 +78,7 @@ class RedactSteps:
         return present.ended[0].what
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
-        """Record the ends of the logs. A log that could not be opened before gets its end when it first opens."""
+        """Return the intent with the ends of the logs; one that could not be opened before gets its end when it first opens."""
         partitions = present_of(self._evidence.topics, intent).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}

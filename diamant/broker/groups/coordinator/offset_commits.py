@@ -85,7 +85,7 @@ class OffsetCommits:
         generation: int,
         version: int,
     ) -> list[tuple[int, int]]:
-        """Commit as `commit` does, effective once `end_transaction` reports a committed transaction (TxnOffsetCommit).
+        """As `commit`, with effect once `end_transaction` reports a committed transaction (TxnOffsetCommit).
 
         KafkaError as `commit`, below version 6 with ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and
         the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.

@@ -85,7 +85,7 @@ class _Step:
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
-        """Revoke the topics to which the member no longer subscribes, before there is a new target.
+        """Return the member without the topics to which it no longer subscribes, before there is a new target.
 
         As in Kafka, a member without subscriptions takes the step even if it owns nothing: its previous epoch becomes
         invalid.

@@ -81,7 +81,7 @@ def reconcile(
     has_subscription_changed: bool,
     owned: Owned | None,
 ) -> ConsumerGroupMember:
-    """Bring the member a step closer to its target, and write its new assignment."""
+    """Bring the member a step closer to its target, write its new assignment, and return it."""
     if not has_subscription_changed and member.is_reconciled_to(epoch):
         return member
     topics = change.image.topics

@@ -238,7 +238,7 @@ class CheckedFiles:
 def verified(
     some: Sequence[Generator[Subject, ScanReport, Verification]], place: CheckedFiles | None
 ) -> list[Verification]:
-    """Carry out the steps of verifications, with one scan for all that need one, which needs a place. Blocks."""
+    """Return the results of verifications, after one scan for all that need one; it needs a place. Blocks."""
     found: dict[int, Verification] = {}
     waiting: dict[int, Subject] = {}
     for index, steps in enumerate(some):
