@@ -110,8 +110,21 @@ def _forms(key: bytes) -> Iterator[str]:
 def _stands_in(form: str, text: str) -> bool:
     if len(form.encode(errors="surrogatepass")) >= MIN_BYTES:
         return form in text
-    front, back = (r"(?<!\w)" * form[:1].isalnum(), r"(?!\w)" * form[-1:].isalnum())
-    return re.search(front + re.escape(form) + back, text) is not None
+    # Not by a pattern: `re` keeps those that it has compiled, and with them the key, long after the erasure.
+    at = text.find(form)
+    while at >= 0:
+        end = at + len(form)
+        is_within_word = (form[:1].isalnum() and _is_of_word(text[max(0, at - 1) : at])) or (
+            form[-1:].isalnum() and _is_of_word(text[end : end + 1])
+        )
+        if not is_within_word:
+            return True
+        at = text.find(form, at + 1)
+    return False
+
+
+def _is_of_word(letter: str) -> bool:
+    return letter.isalnum() or letter == "_"
 
 
 def _folded(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import re
 import unicodedata
 from types import SimpleNamespace
 from uuid import UUID
@@ -118,3 +120,11 @@ def test_a_long_key_is_looked_for_without_asking_about_each_of_its_letters(monke
         assert not names_sought("ticket 4711", [key])
         assert names_sought(f"of {key.decode()}", [key])
     assert len(asked) < 1000
+
+
+def test_a_short_key_is_not_kept_in_a_pattern() -> None:
+    """`re` keeps patterns that it has compiled, so an erased key would stay in memory, and a new pattern for each erasure."""
+    assert not names_sought("case 5102", [b"k-5103"])
+    assert names_sought("case k-5103", [b"k-5103"])
+    kept = [str(one.pattern) for one in gc.get_objects() if isinstance(one, re.Pattern)]
+    assert not [one for one in kept if "5103" in one]
