@@ -34,7 +34,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from diamant.cleaner.values.framing import Frame, may_be_compressed
-from diamant.cleaner.values.nodes import Object, Undecodable, Unknown, equals_of, is_equal
+from diamant.cleaner.values.nodes import SYMBOL, Object, Undecodable, Unknown, equals_of, is_equal
 
 NO: Final = 0
 UNDECIDED: Final = 1
@@ -53,7 +53,9 @@ _OPENING = frozenset('{["')
 """First characters of a text that may be JSON with nested values."""
 MAX_ROUNDS = 32
 """Rounds of resolving escapes. In texts written by programs each round halves the backslashes; others might never end."""
-_MAY_BE_CODED = re.compile(r"|[^\W\d]\w*|[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*")
+_MAY_BE_CODED = re.compile(
+    SYMBOL.pattern + r"||[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*"
+)
 """Texts that need not stand in the bytes of Avro or Protobuf: the empty one, symbols of enums, UUIDs, dates and times."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
 """Encodings and start positions: an odd number of bytes may precede a text."""

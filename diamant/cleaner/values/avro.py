@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from diamant.cleaner.values.cursor import Cursor
-from diamant.cleaner.values.nodes import DateOrTime, Object, Undecodable
+from diamant.cleaner.values.nodes import SYMBOL, DateOrTime, Object, Undecodable
 
 MAX_SCHEMA_DEPTH = 64
 MAX_DECIMAL_BYTES = 1_000
@@ -129,6 +129,8 @@ class _Compiler:
             return _map(self.compile(schema["values"], namespace, depth + 1))
         if kind == "enum":
             symbols = [str(one) for one in schema["symbols"]]
+            if not all(map(SYMBOL.fullmatch, symbols)):
+                raise Undecodable("the Avro schema has a symbol of another form than a name")
             return self._define(schema, namespace, AvroType("enum", _enum(symbols), symbols=symbols))
         if kind == "fixed":
             size = int(schema["size"])

@@ -17,8 +17,12 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+SYMBOL: Final = re.compile(r"[^\W\d]\w*")
+"""The symbols of enums, as Avro for Java has them. Searches rely on it: no other text may be in a schema instead of the bytes."""
 
 
 class Undecodable(Exception):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from diamant.cleaner.values.nodes import Undecodable
+from diamant.cleaner.values.nodes import SYMBOL, Undecodable
 
 MAX_SCHEMA_DEPTH = 64
 MAX_NAME_CHARACTERS = 1_000
@@ -166,6 +166,8 @@ class _Parser:
         self._expect("{")
         while (word := self._next()) != "}":
             if self._tokens[self._at] == "=":
+                if not SYMBOL.fullmatch(word):
+                    raise ValueError(word)
                 self._at += 1
                 symbols.setdefault(int(self._next(), 0), word)
             if word != ";":

@@ -234,6 +234,7 @@ def nested(levels: int) -> Any:
         "", "{", "[" * 100_000, '"Unknown"', "unknown", "17", "null ]", "{}", '{"type": "record", "name": "a"}',
         '{"type": "fixed", "name": "a", "size": "x"}', '{"type": "fixed", "name": "a", "size": 1e999}',
         '{"type": "enum", "name": "a", "symbols": 1}',
+        '{"type": "enum", "name": "a", "symbols": ["c-42"]}', '{"type": "enum", "name": "a", "symbols": [""]}',
         '{"type": "record", "name": "a", "fields": [{"name": "x", "type": {"type": "map"}}]}',
         json.dumps(nested(MAX_SCHEMA_DEPTH + 1)),
     ],

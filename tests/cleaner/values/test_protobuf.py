@@ -184,6 +184,7 @@ def test_hostile_messages_are_undecodable(message: bytes) -> None:
         f"package {'a.' * 1_000}b; message A {{}}",
         "message A { /* }",
         "enum E { A = 1.5; }",
+        "message A {} enum E { c.42 = 0; }",
         "message 1 {}",
     ],
 )
