@@ -259,6 +259,8 @@ def _logical(schema: Any, found: AvroType) -> AvroType:
             return replace(
                 found, read=lambda cursor, depth: _decimal(read(cursor, depth), scale), logical=logical, scale=scale
             )
+    if logical == "uuid" and kind == "string":
+        return replace(found, logical=logical)
     if logical == "uuid" and kind == "fixed" and schema["size"] == 16:
         return replace(found, read=lambda cursor, depth: str(UUID(bytes=read(cursor, depth))), logical=logical)
     if logical == "date" and kind == "int":

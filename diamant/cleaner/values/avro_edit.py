@@ -7,6 +7,7 @@ texts. In a union it becomes the branch that is there, if that has such a value,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -24,6 +25,7 @@ _INT_BITS = {"int": 32, "long": 64}
 _EMPTY = {"string": b"\0", "bytes": b"\0", "array": b"\0", "map": b"\0", "int": b"\0", "long": b"\0", "boolean": b"\0"}
 _EPOCH = datetime(1970, 1, 1)
 _LATIN = "latin-1"
+_UUID = re.compile(r"[\da-fA-F]{8}(-[\da-fA-F]{4}){3}-[\da-fA-F]{12}", re.ASCII)
 _NO_SUCH_VALUE = "the schema has no such value there"
 
 
@@ -147,6 +149,10 @@ class _Coder:
     def empty(self, kind: AvroType, depth: int = 0) -> bytes:
         """Return the empty value of a type."""
         self._enter(depth)
+        if (
+            kind.logical in ("decimal", "uuid") and kind.kind != "fixed"
+        ):  # without bytes, readers in other languages fail
+            return _sized(b"\0" if kind.logical == "decimal" else str(UUID(int=0)).encode())
         if kind.kind in _EMPTY:
             return _EMPTY[kind.kind]
         if kind.kind in ("null", "float", "double", "fixed"):
@@ -165,9 +171,12 @@ class _Coder:
         if name == "union":
             return self._first_branch(kind, value, inner)
         if name == "record" and isinstance(value, dict) and value.keys() <= {one.name for one in kind.fields}:
-            given = [(one, value.get(one.name, one.default)) for one in kind.fields]
-            if all(found is not NO_DEFAULT for _, found in given):
-                return b"".join(self.encoded(one.type, found, inner) for one, found in given)
+            if not all(one.name in value or one.default is not NO_DEFAULT for one in kind.fields):
+                raise Unchangeable(_NO_SUCH_VALUE)
+            return b"".join(
+                self.encoded(one.type, value[one.name], inner) if one.name in value else self._default(one, inner)
+                for one in kind.fields
+            )
         if name == "array" and isinstance(value, list):
             items = b"".join(self.encoded(kind.parts[0], one, inner) for one in value)
             return zigzag(len(value)) + items + b"\0" if value else b"\0"
@@ -179,6 +188,13 @@ class _Coder:
         if name in ("record", "array", "map", "enum"):
             raise Unchangeable(_NO_SUCH_VALUE)
         return _scalar(kind, value, self._text_of_bytes)
+
+    def _default(self, field: AvroField, depth: int) -> bytes:
+        given, self._text_of_bytes = self._text_of_bytes, _LATIN
+        try:
+            return self.encoded(field.type, field.default, depth)
+        finally:
+            self._text_of_bytes = given
 
     def _first_branch(self, kind: AvroType, value: Any, depth: int) -> bytes:
         for index, branch in enumerate(kind.parts):
@@ -202,7 +218,8 @@ def _scalar(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
             return zigzag(number)
     if name in ("float", "double") and is_number:
         return real(value, "<f" if name == "float" else "<d")
-    if name == "string" and isinstance(value, str):
+    is_uuid = kind.logical == "uuid" and text_of_bytes != _LATIN  # a default may be another text
+    if name == "string" and isinstance(value, str) and (not is_uuid or _UUID.fullmatch(value)):
         return _sized(_text(value))
     if name in ("bytes", "fixed"):
         data = _octets(kind, value, text_of_bytes)

@@ -102,7 +102,7 @@ class SchemaRegistry:
             raise self._no_schema(self._down)
         deadline = time.monotonic() + self._timeout_s
         try:
-            found = self._registered(f"/schemas/{kind}s/{own}", deadline, own)
+            found = self._registered(f"/schemas/{kind}s/{own}", deadline, (kind, str(own)))
             return found.with_references(
                 lambda subject, version: self._registered(
                     f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true", deadline
@@ -115,7 +115,8 @@ class SchemaRegistry:
     def _no_schema(self, reason: str) -> NoSchema:
         return NoSchema(f"the schema registry {self._address.url}: {reason}")
 
-    def _registered(self, path: str, deadline: float, own: object = None) -> RegisteredSchema:
+    def _registered(self, path: str, deadline: float, own: tuple[str, str] | None = None) -> RegisteredSchema:
+        """Ask for a schema. `own`: the kind of its name, and its name, of which the answer may have no other."""
         status, data = self._get(path, deadline)
         if status != HTTPStatus.OK:
             if status == HTTPStatus.NOT_FOUND:
@@ -125,7 +126,7 @@ class SchemaRegistry:
             fields = json.loads(data)
         except (ValueError, RecursionError):
             fields = None
-        is_other = isinstance(fields, dict) and own is not None and fields.get("id", own) not in (own, str(own))
+        is_other = isinstance(fields, dict) and own is not None and str(fields.get(*own)).lower() != own[1]
         found = parse_registered(fields) if isinstance(fields, Mapping) and not is_other else None
         if found is None:
             raise self._no_schema(f"GET {path} was answered with something else than this schema")

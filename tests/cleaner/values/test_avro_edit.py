@@ -36,6 +36,7 @@ PERSON = {
         {"name": "friend", "type": ["null", "Person"], "default": None},
         {"name": "data", "type": "bytes", "default": "\u00ff"},
         {"name": "ratio", "type": ["double", "null"], "default": 0.5},
+        {"name": "token", "type": {"type": "string", "logicalType": "uuid"}, "default": ""},
     ],
 }
 ADA: dict[str, Any] = {
@@ -51,6 +52,7 @@ ADA: dict[str, Any] = {
     "friend": None,
     "data": b"\1\2",
     "ratio": 1.5,
+    "token": "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
 }
 
 
@@ -132,6 +134,9 @@ def check_random_value(data: st.DataObject, one: tuple[Any, Any], kind: str) -> 
         ("paid", NewValue(GIVEN, '"2.56"'), "paid", b"\1\0"),
         ("data", NewValue(GIVEN, '"\u00fc"'), "data", "\u00fc".encode()),
         ("ratio", NewValue(GIVEN, "2"), "ratio", 2.0),
+        ("paid", NewValue(EMPTY), "paid", b"\0"),
+        ("token", NewValue(EMPTY), "token", "00000000-0000-0000-0000-000000000000"),
+        ("token", NewValue(TEXT, ADA["token"]), "token", ADA["token"]),
         ("level", NewValue(TEXT, "BASIC"), "level", "BASIC"),
         ("friend.name", NewValue(NULL), "friend", None),
         ("nothing", NewValue(NULL), "id", 1),
@@ -150,7 +155,7 @@ def test_a_record_of_the_same_type_may_be_in_the_field() -> None:
     assert person("friend.nick", NewValue(EMPTY), value)["friend"]["nick"] == ""
     given = NewValue(GIVEN, '{"id": 2, "born": 1, "paid": 0}')
     found = person("friend", given)["friend"]
-    assert (found["id"], found["nick"], found["level"]) == (2, "nobody", "BASIC")
+    assert (found["id"], found["nick"], found["level"], found["data"]) == (2, "nobody", "BASIC", b"\xff")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +164,7 @@ def test_a_record_of_the_same_type_may_be_in_the_field() -> None:
         ("id", NewValue(NULL)),
         ("id", NewValue(DEFAULT)),
         ("id", NewValue(TEXT, "x")),
+        ("token", NewValue(TEXT, "x")),
         ("level", NewValue(EMPTY)),
         ("level", NewValue(TEXT, "x")),
         ("id", NewValue(GIVEN, "1.5")),

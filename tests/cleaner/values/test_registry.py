@@ -23,7 +23,7 @@ from tests.broker.security.tls.certificates import authority, of_broker, written
 A_GUID = UUID(int=5)
 ANSWERS: dict[str, Any] = {
     "/base/schemas/ids/1": {"schema": '"string"'},
-    f"/base/schemas/guids/{A_GUID}": {"schema": '"int"', "guid": str(A_GUID)},
+    f"/base/schemas/guids/{A_GUID}": {"schema": '"int"', "guid": str(A_GUID), "id": 2},
     "/base/schemas/ids/2": {
         "schema": "message A {}",
         "schemaType": "PROTOBUF",
