@@ -70,6 +70,7 @@ SCHEMAS = st.recursive(
         | inner.map(lambda one: {"map": one})
         | st.lists(inner, max_size=4).map(lambda many: {"record": many})
         | inner.map(lambda one: {"optional": one})
+        | inner.map(lambda one: {"choice": one})
     ),
     max_leaves=8,
 )
@@ -95,7 +96,12 @@ def drawn(draw: st.DrawFn, plan: Any, count: list[int]) -> tuple[Any, st.SearchS
             "namespace": draw(st.sampled_from(["a.b", ""])),
             "fields": [{"name": f"f{number}", "type": one[0]} for number, one in enumerate(fields)],
         }
-        return schema, st.fixed_dictionaries({f"f{number}": one[1] for number, one in enumerate(fields)})
+        values = st.fixed_dictionaries({f"f{number}": one[1] for number, one in enumerate(fields)})
+        if not draw(st.booleans()):
+            return schema, values
+        schema["fields"].append({"name": "next", "type": ["null", name]})
+        last = values.map(lambda one: {**one, "next": None})
+        return schema, st.builds(lambda one, link: {**one, "next": link}, values, st.none() | last)
     inner, values = drawn(draw, part, count)
     if kind == "array":
         return {"type": "array", "items": inner}, st.lists(values, max_size=4)
@@ -103,6 +109,8 @@ def drawn(draw: st.DrawFn, plan: Any, count: list[int]) -> tuple[Any, st.SearchS
         return {"type": "map", "values": inner}, st.dictionaries(st.text(max_size=5), values, max_size=4)
     if inner == "null" or isinstance(inner, list):
         return inner, values
+    if kind == "choice" and not isinstance(inner, str):
+        return ["null", "boolean", inner], st.none() | st.booleans() | values
     return ["null", inner], st.none() | values
 
 
