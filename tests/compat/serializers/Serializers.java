@@ -19,6 +19,8 @@ public class Serializers {
           {"name": "email", "type": "string"},
           {"name": "name", "type": ["null", "string"], "default": null}]}""";
 
+    static final List<String> NAMES = List.of("Ada", "Bob", "Cleo");
+
     public static void main(String[] words) throws Exception {
         String task = words[0], kind = words[1], topic = words[4];
         Properties settings = new Properties();
@@ -43,9 +45,9 @@ public class Serializers {
             settings.put("key.serializer", StringSerializer.class.getName());
             Schema schema = new Schema.Parser().parse(SCHEMA);
             try (KafkaProducer<String, GenericRecord> producer = new KafkaProducer<>(settings)) {
-                for (String name : List.of("Ada", "Bob", "Cleo")) {
+                for (String name : NAMES) {
                     GenericRecord value = new GenericData.Record(schema);
-                    value.put("id", (long) name.length());
+                    value.put("id", (long) NAMES.indexOf(name) + 1);
                     value.put("email", name.toLowerCase() + "@example.com");
                     value.put("name", name);
                     producer.send(new ProducerRecord<>(topic, name, value)).get();

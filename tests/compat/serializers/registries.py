@@ -1,6 +1,6 @@
 """The answers of three registries in one server, as far as the serializers ask: Confluent's, Apicurio's (v2), AWS Glue's.
 
-Each schema gets one number, which all of them give; Glue's name of it is the UUID of that number.
+Each schema gets one number, which all of them give; the GUID, and Glue's name of it, is the UUID of that number.
 """
 
 from __future__ import annotations
@@ -8,25 +8,33 @@ from __future__ import annotations
 import json
 from http.server import BaseHTTPRequestHandler
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from tests.registry_server import RegistryServer
 
+_FIELDS = ("schema", "schemaType", "references")
+
 
 class Registries(BaseHTTPRequestHandler):
-    """`server.answers` has the schemas, by their paths in Confluent's registry."""
+    """`server.answers` has the schemas, by their paths in Confluent's registry. A subject has a version for each number."""
 
     server: RegistryServer
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        found = self.server.answers.get(f"/schemas/ids/{path.rpartition('/')[2]}")
-        if path.startswith("/apis/ccompat/v7/schemas/ids/") or path.startswith("/schemas/ids/"):
-            self._answer(found)
-        elif path.startswith("/apis/registry/v2/ids/globalIds/"):
-            self._answer([] if path.endswith("/references") else json.loads(found["schema"]) if found else None)
+        path = urlsplit(self.path).path.removeprefix("/apis/ccompat/v7")
+        own = path.rpartition("/")[2]
+        if path.startswith("/schemas/guids/"):
+            self._answer(self._schema(UUID(own).int))
+        elif path.startswith(("/schemas/ids/", "/apis/registry/v2/ids/globalIds/")):
+            found = self._schema(int(path.removesuffix("/references").rpartition("/")[2]))
+            if path.startswith("/schemas"):
+                self._answer(found)
+            else:
+                self._answer([] if own == "references" else json.loads(found["schema"]) if found else None)
+        elif path.startswith("/subjects/") and own.isdecimal():
+            self._answer({**self._schema(int(own)), "subject": unquote(path.split("/")[2]), "version": int(own)})
         else:
             self._answer(None)
 
@@ -39,14 +47,18 @@ class Registries(BaseHTTPRequestHandler):
             self._answer({**meta, "globalId": number, "contentId": number, "createdOn": "2026-01-01T00:00:00+0000"})
         elif path.startswith("/subjects/"):
             fields = json.loads(body)
-            number = self._number({name: fields[name] for name in ("schema", "schemaType") if name in fields})
-            self._answer({"id": number, "version": 1, "subject": path.split("/")[2], **fields})
+            number = self._number({name: fields[name] for name in _FIELDS if fields.get(name)})
+            self._answer({**self._schema(number), "version": number, "subject": unquote(path.split("/")[2])})
         elif target == "AWSGlue.GetSchemaByDefinition":
             self._answer(self._glue(self._number({"schema": json.loads(body)["SchemaDefinition"]})))
         elif target == "AWSGlue.GetSchemaVersion":
             self._answer(self._glue(UUID(json.loads(body)["SchemaVersionId"]).int))
         else:
             self._answer(None)
+
+    def _schema(self, number: int) -> dict[str, Any]:
+        found = self.server.answers.get(f"/schemas/ids/{number}")
+        return {**found, "id": number, "guid": str(UUID(int=number))} if found else {}
 
     def _number(self, schema: dict[str, Any]) -> int:
         answers = self.server.answers
@@ -68,8 +80,9 @@ class Registries(BaseHTTPRequestHandler):
 
     def _answer(self, found: Any) -> None:
         self.server.asked.append((self.path, self.headers["Authorization"]))
-        data = json.dumps({"error_code": 40403, "message": "not found"} if found is None else found).encode()
-        self.send_response(404 if found is None else 200)
+        missing = found is None or found == {}
+        data = json.dumps({"error_code": 40403, "message": "not found"} if missing else found).encode()
+        self.send_response(404 if missing else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -6,6 +6,7 @@ require (
 	github.com/hamba/avro/v2 v2.31.0
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/sr v1.8.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (

@@ -1,8 +1,11 @@
 // Reads a topic from the start with kgo, and its values with the schemas that the registry has, by franz-go's package sr.
+//
+// franz_go_sr read avro|protobuf BOOTSTRAP REGISTRY TOPIC
 package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +14,15 @@ import (
 	"github.com/hamba/avro/v2"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sr"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+	_ "google.golang.org/protobuf/types/known/anypb"
+	_ "google.golang.org/protobuf/types/known/timestamppb"
 )
 
 func check(err error) {
@@ -20,11 +32,70 @@ func check(err error) {
 	}
 }
 
+var schemas *sr.Client
+
+// withReferences returns the texts of a schema and of those that it refers to, which come first.
+func withReferences(ctx context.Context, schema sr.Schema) []string {
+	var found []string
+	for _, one := range schema.References {
+		other, err := schemas.SchemaByVersion(ctx, one.Subject, one.Version)
+		check(err)
+		found = append(found, withReferences(ctx, other.Schema)...)
+	}
+	return append(found, schema.Schema)
+}
+
+func ofAvro(texts []string, payload []byte) []byte {
+	var schema avro.Schema
+	cache := &avro.SchemaCache{}
+	for _, text := range texts {
+		var err error
+		schema, err = avro.ParseWithCache(text, "", cache)
+		check(err)
+	}
+	var value map[string]any
+	check(avro.Unmarshal(schema, payload, &value))
+	line, err := json.Marshal(value)
+	check(err)
+	return line
+}
+
+func ofProtobuf(texts []string, payload []byte) []byte {
+	files := &protoregistry.Files{}
+	var last protoreflect.FileDescriptor
+	protoregistry.GlobalFiles.RangeFiles(func(one protoreflect.FileDescriptor) bool {
+		check(files.RegisterFile(one))
+		return true
+	})
+	for _, text := range texts {
+		data, err := base64.StdEncoding.DecodeString(text)
+		check(err)
+		described := &descriptorpb.FileDescriptorProto{}
+		check(proto.Unmarshal(data, described))
+		last, err = protodesc.NewFile(described, files)
+		check(err)
+		check(files.RegisterFile(last))
+	}
+	var header sr.ConfluentHeader
+	indexes, payload, err := header.DecodeIndex(payload, 9)
+	check(err)
+	message := last.Messages().Get(indexes[0])
+	for _, index := range indexes[1:] {
+		message = message.Messages().Get(index)
+	}
+	value := dynamicpb.NewMessage(message)
+	check(proto.Unmarshal(payload, value))
+	line, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: dynamicpb.NewTypes(files)}.Marshal(value)
+	check(err)
+	return line
+}
+
 func main() {
-	bootstrap, registry, topic := os.Args[1], os.Args[2], os.Args[3]
+	kind, bootstrap, registry, topic := os.Args[2], os.Args[3], os.Args[4], os.Args[5]
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	schemas, err := sr.NewClient(sr.URLs(registry))
+	var err error
+	schemas, err = sr.NewClient(sr.URLs(registry))
 	check(err)
 	client, err := kgo.NewClient(kgo.SeedBrokers(bootstrap), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	check(err)
@@ -38,13 +109,11 @@ func main() {
 			check(err)
 			found, err := schemas.SchemaByID(ctx, id)
 			check(err)
-			schema, err := avro.Parse(found.Schema)
-			check(err)
-			var value map[string]any
-			check(avro.Unmarshal(schema, payload, &value))
-			line, err := json.Marshal(value)
-			check(err)
-			fmt.Println(string(line))
+			read := ofAvro
+			if kind == "protobuf" {
+				read = ofProtobuf
+			}
+			fmt.Println(string(read(withReferences(ctx, found), payload)))
 			left--
 		})
 	}
