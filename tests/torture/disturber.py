@@ -54,7 +54,7 @@ def choose(rng: random.Random) -> Disturbance:
     kinds = {
         "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
         "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-        "clock": 2, "few descriptors": 2, "kill in a swap": 3,
+        "clock": 2, "few descriptors": 2, "kill in a swap": 6,
     }  # fmt: skip
     (name,) = rng.choices([*kinds], weights=[*kinds.values()])
     match name:
