@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+_PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
+
 
 def moment(time_ms: object) -> str:
     """Return a time in ms since 1970, in UTC."""
@@ -26,6 +28,37 @@ def not_searched_text(entry: Mapping[str, Any]) -> str:
     """Return why a topic was not searched for a person: a `topic` and the `identifiers` that are not known of this person."""
     names = " or ".join(entry["identifiers"])
     return f"{entry['topic']} was not searched, or not in each role: no {names} of this person is known"
+
+
+def stay_text(row: Mapping[str, Any]) -> str:
+    """Return what stays of a topic, until when and why, as a plan or a paper of a person states it; "" if nothing does."""
+    if row["do"] not in ("keep", "blank") or not row["records"]:
+        return ""
+    blanked = f", with {', '.join(row['fields'])} blanked" if row["fields"] else ""
+    until, because = (
+        "as long as the topic keeps records",
+        f"the map asks for {'no more' if blanked else 'nothing'} there",
+    )
+    if keep := row["keep"]:
+        last_ms = row.get("kept_until_ms")  # Of a plan.
+        last = f" (the last until {moment(last_ms)})" if last_ms is not None and keep["until"].startswith("P") else ""
+        until, because = f"{_until(keep['until'])}{last}", f"of {keep['because']}"
+    records = f"{counted(row['records'], 'record')} {'stays' if row['records'] == 1 else 'stay'}"
+    return f"{row['topic']}: {records}{blanked}, {until}, because {because}"
+
+
+def _until(until: str) -> str:
+    """Return a period such as `P10Y` in words; a date as it is."""
+    if not until.startswith("P"):
+        return f"until {until}"
+    words, digits = [], ""
+    for letter in until[1:]:
+        if letter.isdigit():
+            digits += letter
+        elif digits and letter in _PERIODS:
+            words.append(counted(int(digits), _PERIODS[letter]))
+            digits = ""
+    return f"for {' and '.join(words)} after each was written"
 
 
 def number(value: object) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from diamant.cleaner.evidence.certificates.page import certificate_page, template
 from diamant.cleaner.evidence.certificates.page_words import Fields, part, written_since_count
-from diamant.cleaner.papers.paper import is_paper
+from diamant.cleaner.papers.paper import is_paper, state_of
 from diamant.cleaner.person.people_map import KEEP
 from diamant.storage.certificate_states import (
     FIELDS_BLANKED,
@@ -20,11 +20,10 @@ from diamant.storage.certificate_states import (
     RECORDS_GONE,
     VALUES_GONE,
 )
-from diamant.words import counted, not_searched_text
+from diamant.words import counted, not_searched_text, stay_text
 
 _TITLES = {
     FORGOTTEN: ("Everything that was found is gone, as it was asked for", "good"),
-    FORGOTTEN_BUT_KEPT: ("Everything is gone but what has to be kept", "good"),
     VALUES_GONE: ("The data are gone; deletion marks still name the keys", "good"),
     NOTHING_MATCHED: ("Nothing was found, and nothing was removed", "warn"),
     NOT_CERTIFIED: ("Not certified: something is left, or could not be checked", "bad"),
@@ -38,14 +37,13 @@ _DONE = {
     NOTHING_MATCHED: "nothing was found",
     NOT_CERTIFIED: "not certified",
 }
-_PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
 
 
 def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
     """Return the page of a certificate of any kind. `problem`, `bundle`: as of `certificate_page`."""
     if not is_paper(certificate):
         return certificate_page(certificate, problem, bundle)
-    title, mood = _TITLES.get(certificate["state"], (f"State: {certificate['state']}", "warn"))
+    title, mood = _title(certificate)
     parts = {str(one["id"]): one for one in certificate["parts"]}
     return template("person_page.html.j2").render(
         c=certificate,
@@ -53,14 +51,14 @@ def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
         bundle=bundle,
         kind="Certificate of a person's request",
         title=_NOT_SIGNED[0] if problem else title,
-        mood=_NOT_SIGNED[1] if problem else "warn" if mood == "good" and certificate["not_searched"] else mood,
+        mood=_NOT_SIGNED[1] if problem else "warn" if mood in ("good", "") and certificate["not_searched"] else mood,
         searched=len({row["topic"] for row in certificate["topics"]}),
         not_searched=[not_searched_text(one) for one in certificate["not_searched"]],
         known_by=_known_by(one["name"] for one in certificate["request"]["identifiers"]),
         found={row["topic"] for row in certificate["topics"] if row["records"]},
         total=sum(row["records"] for row in certificate["topics"]),
         rows=[_row(row, parts) for row in certificate["topics"]],
-        kept=[(row, _until(row["keep"]["until"])) for row in certificate["topics"] if row["keep"] and row["records"]],
+        stays=list(dict.fromkeys(text for row in certificate["topics"] if (text := _stay_text(row, parts)))),
         problems=[(row["topic"], row["problem"]) for row in certificate["topics"] if row["problem"]],
         again=_again(parts.values()),
         marks=any(one["state"] == VALUES_GONE for one in parts.values()),
@@ -69,6 +67,27 @@ def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
             for part_id, one in parts.items()
         ],
     )
+
+
+def _title(paper: Fields) -> tuple[str, str]:
+    """Return the heading, and its mood: good only if no record stays."""
+    state, staying = paper["state"], [row for row in paper["topics"] if stay_text(row)]
+    if not staying or state not in (FORGOTTEN, FORGOTTEN_BUT_KEPT, VALUES_GONE):
+        return _TITLES.get(state, (f"State: {state}", "warn"))
+    stay = sum(row["records"] for row in staying)
+    where = counted(len({row["topic"] for row in staying}), "topic")
+    marks = ", and deletion marks name the keys" if state == VALUES_GONE else ""
+    return (
+        f"Done as the data map asks: {counted(stay, 'record')} in {where} {'stays' if stay == 1 else 'stay'}{marks}",
+        "",
+    )
+
+
+def _stay_text(row: Fields, parts: Fields) -> str:
+    """Return what stays of a topic; "" if nothing does."""
+    if state_of([row], [parts[one] for one in row["parts"] if one in parts]) == NOT_CERTIFIED:
+        return f"{row['topic']}: what was found may stay, since not all of it is certified"
+    return stay_text(row)
 
 
 def _known_by(names: Iterable[str]) -> list[str]:
@@ -82,21 +101,8 @@ def _row(row: Fields, parts: Fields) -> list[str]:
     if row["do"] == KEEP:
         done = "kept, see below" if row["records"] else "nothing was found"
     fields = f" ({', '.join(row['fields'])})" if row["fields"] else ""
-    return [str(row["topic"]), counted(row["records"], "record"), f"{done}{fields}"]
-
-
-def _until(until: str) -> str:
-    """Return a period such as `P10Y` in words; a date as it is."""
-    if not until.startswith("P"):
-        return f"until {until}"
-    words, digits = [], ""
-    for letter in until[1:]:
-        if letter.isdigit():
-            digits += letter
-        elif digits and letter in _PERIODS:
-            words.append(counted(int(digits), _PERIODS[letter]))
-            digits = ""
-    return f"for {' and '.join(words)} after each was written"
+    records = counted(row["records"], "record").replace(" ", "\N{NO-BREAK SPACE}")
+    return [str(row["topic"]), records, f"{done}{fields}"]
 
 
 def _again(parts: Iterable[Any]) -> list[tuple[str, str]]:

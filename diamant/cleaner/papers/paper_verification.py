@@ -32,7 +32,7 @@ from diamant.cleaner.papers.person_parts import PartSubject, PartSubjects
 from diamant.cleaner.redaction.claims import check_redaction_claims
 from diamant.cleaner.redaction.where import Where
 from diamant.cleaner.values.schemas import Values
-from diamant.words import not_searched_text
+from diamant.words import not_searched_text, stay_text
 
 MAX_NOTES = 20
 
@@ -99,11 +99,7 @@ def verify_certificate(
             problems += _add_part(found, part, one, subject.missing)
         if parts and place is not None and (person is None or secret is None):
             found.notes.append(IDENTIFIERS_MISSING)
-        found.notes += [
-            f"{row['topic']}: {row['records']} records stay, because of {row['keep']['because']}."
-            for row in certificate["topics"]
-            if row["keep"] and row["records"]
-        ]
+        found.notes += [f"{text}." for row in certificate["topics"] if (text := stay_text(row))]
         found.notes += [f"{not_searched_text(one)}." for one in certificate["not_searched"]]
         found.notes += [f"{row['topic']}: {row['problem']}." for row in certificate["topics"] if row["problem"]]
     found.coverage_adds_up = not problems

@@ -150,7 +150,7 @@ async def test_records_with_a_ground_stay_and_the_paper_says_why(shop: Broker) -
     page = page_of(done.certificate)
     assert "for 10 years after each was written, because of § 147 AO" in page
     found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
-    assert "orders: 3 records stay, because of § 147 AO." in found.notes
+    assert "orders: 3 records stay, for 10 years after each was written, because of § 147 AO." in found.notes
 
 
 async def test_the_register_says_what_waits_until_when(shop: Broker) -> None:

@@ -17,7 +17,7 @@ from diamant.cleaner.papers.paper_page import page_of
 from diamant.cleaner.papers.paper_verification import verify_certificate
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.issued import key_of
-from tests.broker.person.shop import ADA, MAP, fill
+from tests.broker.person.shop import ADA, BOB, MAP, fill
 from tests.waiting import wait_until
 
 WHY = "GDPR Art. 17"
@@ -75,6 +75,33 @@ async def test_a_field_that_some_records_have_is_certified(shop: Broker) -> None
     people = orders_map(do={"blank": ["value.note", "value.gift"]})
     assert (await shop.person.forget({"customer_id": ADA}, people, reason=WHY)).state == "forgotten"
     assert (await shop.person.forget({"customer_id": "nobody"}, people, reason=WHY)).state == "nothing-matched"
+
+
+async def test_the_page_names_each_topic_where_records_stay(shop: Broker) -> None:
+    """Also records that were only blanked, and what is not certified; its heading is good only if no record stays."""
+    blanked = orders_map(do={"blank": ["value.note"]})
+    stays = "orders: 3 records stay, with value.note blanked, as long as the topic keeps records, because"
+    done = await shop.person.forget({"customer_id": ADA}, blanked, reason=WHY)
+    assert stays in page_of(done.certificate)
+    assert '<h1 class="">Done as the data map asks: 3 records in 1 topic stay</h1>' in page_of(done.certificate)
+    found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
+    assert any(note.startswith(stays) for note in found.notes)
+    kept = {"version": 1, "topics": {**blanked["topics"], "customers": MAP["topics"]["customers"]}}
+    first = page_of((await shop.person.forget({"customer_id": BOB}, kept, reason=WHY)).certificate)
+    assert "The data are gone" not in first
+    assert "3 records in 1 topic stay, and deletion marks name the keys</h1>" in first
+    await shop.produce("orders", b"\0\0\0\0\x07\x16" + ADA.encode())
+    failed = page_of((await shop.person.forget({"customer_id": ADA}, blanked, reason=WHY)).certificate)
+    assert "orders: what was found may stay, since not all of it is certified" in failed
+
+
+async def test_the_page_says_that_nothing_stays(shop: Broker) -> None:
+    """Its heading is good; a number and its noun stay on one line."""
+    done = await shop.person.forget({"customer_id": ADA}, orders_map(do="remove-record"), reason=WHY)
+    page = page_of(done.certificate)
+    assert '<h1 class="good">Everything that was found is gone' in page
+    assert "No record of what was found." in page
+    assert "3\N{NO-BREAK SPACE}records" in page
 
 
 async def test_topics_that_no_identifier_leads_to_are_named(shop: Broker) -> None:

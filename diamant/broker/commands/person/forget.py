@@ -16,7 +16,7 @@ from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
-from diamant.words import counted, not_searched_text
+from diamant.words import counted, not_searched_text, stay_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,6 +161,7 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
     rows = [[one["topic"], f"{one['records']:,}", f"{one['of_records']:,}", _what(one)] for one in plan["topics"]]
     heads = ("topic", "records", "of", "what happens")
     print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    _print_stays(console, plan["topics"])
     for one in plan["topics"]:
         if one["undecided"]:
             records = counted(one["undecided"], "record")
@@ -185,12 +186,16 @@ def _print_plan(console: Console, plan: Mapping[str, Any]) -> None:
 
 def _what(one: Mapping[str, Any]) -> str:
     """Return what happens to the records of a topic."""
-    if one["do"] == "keep":
-        keep = one["keep"]
-        return "stays" if keep is None else f"stays, {keep['until']}: {keep['because']}"
     if one["do"] == "blank":
         return f"blanked: {', '.join(one['fields'])}"
-    return {"erase-key": "values go, a tombstone tells readers", "remove-record": "removed"}[one["do"]]
+    done = {"keep": "stays", "erase-key": "values go, a tombstone tells readers", "remove-record": "removed"}
+    return done[one["do"]]
+
+
+def _print_stays(console: Console, topics: Sequence[Mapping[str, Any]]) -> None:
+    for text in map(stay_text, topics):
+        if text:
+            console.print(f"{escape(text)}.", soft_wrap=True)
 
 
 def _written_since(paper: Mapping[str, Any]) -> int:
@@ -214,6 +219,7 @@ def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> N
     ]
     heads = ("topic", "records", "state")
     print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
+    _print_stays(console, paper["topics"])
     for row in paper["topics"]:
         if row["problem"]:
             console.print(f"[red]{row['topic']}: {escape(row['problem'])}[/red]")

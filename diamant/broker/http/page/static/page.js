@@ -192,12 +192,23 @@ const STATES = {
   "values-gone": "all values are gone, a deletion mark stays for consumers",
   "records-gone": "all records that matched are gone",
   "fields-blanked": "the named fields of all records that matched are as asked",
+  "forgotten": "everything that was found is gone",
   "nothing-matched": "nothing was found, and nothing was removed",
   "not-certified": "not certified; the certificate says why",
 };
 
+// What stays of a person, if a request has done what was asked.
+function stayText({ state, certificate }) {
+  const rows = ((certificate || {}).topics || []).filter((one) => one.records && /^(keep|blank)$/.test(one.do));
+  if (!rows.length || state === "not-certified") return "";
+  const [records, topics] = [rows.reduce((sum, one) => sum + one.records, 0), new Set(rows.map((one) => one.topic)).size];
+  const marks = state === "values-gone" ? " Deletion marks stay for consumers." : "";
+  return `Done. ${records.toLocaleString("en")} ${records === 1 ? "record stays" : "records stay"} in ${topics} ${topics === 1 ? "topic" : "topics"}; why and until when is said above.${marks}`;
+}
+
 // A summary of a response, in a sentence or two.
 function summary(found) {
+  if (stayText(found)) return stayText(found);
   if (found.outcome) return `${found.summary}.`;
   if (Number.isInteger(found.offset) && "partition" in found) return `Written: partition ${found.partition}, offset ${found.offset.toLocaleString("en")}.`;
   if (Array.isArray(found.offsets)) return found.offsets.map((one) => `${one.partition}: ${one.before === null ? "nothing" : one.before.toLocaleString("en")} → ${one.after.toLocaleString("en")}`).join(", ");
@@ -267,6 +278,7 @@ document.addEventListener("submit", async (event) => {
     tell(error.message, true);
   } finally {
     button.disabled = false;
+    htmx.trigger(document.body, "jobended");
   }
 });
 

@@ -13,6 +13,7 @@ from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, r
 from diamant.broker.http.serving.authorization import CERTIFICATES, RECORDS
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operations.calls.parameters import Param
+from diamant.words import stay_text
 
 MAX_ROWS = 200
 MAX_WAIT_MS = 600_000
@@ -49,10 +50,11 @@ async def preview(call: Call) -> web.StreamResponse:
     except MapError as error:
         raise BadArgument(str(error)) from None
     request = PreviewRequest(identifiers, people, confirm=call.fields["confirm"])
-    plan = await call.services.people().preview(request, call.progress)
+    plan = (await call.services.people().preview(request, call.progress)).to_fields()
     fields = {"identifiers": identifiers, "map": people, "confirm": call.fields["confirm"]}
     context = {
-        "plan": plan.to_fields(),
+        "plan": plan,
+        "stays": [text for one in plan["topics"] if (text := stay_text(one))],
         "call": shown_call(
             call, "POST", "/v1/person/forget", fields,
             "diamant person forget NAME=VALUE --map people.yaml --reason REASON",
