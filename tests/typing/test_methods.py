@@ -27,9 +27,19 @@ RIGHT = {
     "strings": '["x"]',
     "key": 'b"x"',
     "object": "{}",
+    "objects": "[{}]",
     "any": "[]",
 }
-WRONG = {"string": "7", "integer": '"x"', "boolean": '"x"', "duration": "[]", "strings": "7", "key": "7", "object": "7"}
+WRONG = {
+    "string": "7",
+    "integer": '"x"',
+    "boolean": '"x"',
+    "duration": "[]",
+    "strings": "7",
+    "key": "7",
+    "object": "7",
+    "objects": "7",
+}
 
 
 CALLERS = {"await broker": "Broker", "blocking": "Broker", "admin": "Admin"}
