@@ -35,10 +35,9 @@ def stay_text(row: Mapping[str, Any]) -> str:
     if row["do"] not in ("keep", "blank") or not row["records"]:
         return ""
     blanked = f", with {', '.join(row['fields'])} blanked" if row["fields"] else ""
-    until, because = (
-        "as long as the topic keeps records",
-        f"the map asks for {'no more' if blanked else 'nothing'} there",
-    )
+    until, because = "as long as the topic keeps records", "the map asks for no more there"
+    if not blanked:
+        because = "the map gives neither a ground nor what is to be done, so the paper is not certified"
     if keep := row["keep"]:
         last_ms = row.get("kept_until_ms")  # Of a plan.
         last = f" (the last until {moment(last_ms)})" if last_ms is not None and keep["until"].startswith("P") else ""

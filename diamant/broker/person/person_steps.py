@@ -303,7 +303,7 @@ class PersonSteps:
             found.problems[one] for one in row.jobs if one in found.problems and not self._is_marked(one, found)
         ]
         parts = [one for one in row.jobs if one in found.parts]
-        return {
+        fields = {
             "topic": row.topic,
             "do": row.do,
             "records": row.records,
@@ -311,8 +311,8 @@ class PersonSteps:
             "fields": list(row.fields),
             "keep": None if row.keep is None else asdict(row.keep),
             "parts": parts,
-            "problem": "; ".join(dict.fromkeys([*problems, *shortfalls({"parts": parts}, found.parts)])),
         }
+        return {**fields, "problem": "; ".join(dict.fromkeys([*problems, *shortfalls(fields, found.parts)]))}
 
     def _is_marked(self, job_id: str, found: _Found) -> bool:
         """True for an erasure that only waits for its tombstones to go."""

@@ -7,7 +7,8 @@ computes it once more. Each part still verifies alone.
     forgotten-but-kept    the same, and records stay on a ground, which the paper names
     values-gone           the same, but tombstones still name keys
     nothing-matched       nothing of the person was found
-    not-certified         a topic has no part, a part certifies nothing, or no record has a field that was to be blanked
+    not-certified         a topic has no part, a part certifies nothing, no record has a field that was to be blanked, or
+                          records stay without a ground
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
     states = {one["state"] for one in parts}
     if any(one.get("ended") for one in parts) or not states <= {*LAST_STATES, VALUES_GONE}:
         return NOT_CERTIFIED
-    if any(unseen_fields(row, known) for row in asked):
+    if any(unseen_fields(row, known) for row in asked) or any(map(_lacks_ground, topics)):
         return NOT_CERTIFIED
     if VALUES_GONE in states:
         return VALUES_GONE
@@ -72,6 +73,11 @@ def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
         return FORGOTTEN_BUT_KEPT
     is_any = any(one["records"] for one in topics) or any(is_anything_found(one) for one in parts)
     return FORGOTTEN if is_any else NOTHING_MATCHED
+
+
+def _lacks_ground(row: Fields) -> bool:
+    """True if records stay though neither an action nor a ground is given for them."""
+    return bool(row["do"] == KEEP and row["records"] and not (row["keep"] and row["keep"]["because"]))
 
 
 def unseen_fields(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
@@ -83,6 +89,8 @@ def unseen_fields(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
 def shortfalls(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
     """Return why the parts of a topic certify less than was asked: their ends, obstacles, fields without a record."""
     said = []
+    if _lacks_ground(row):
+        said.append("its records stay without a ground: give one in the map, or what is to be done, and ask again")
     for part in [parts[one] for one in row["parts"] if one in parts]:
         if ended := part.get("ended"):
             said.append(f"its part was ended before it was finished ({ended['what']})")
@@ -129,8 +137,6 @@ def _of_rows(topics: Sequence[Fields], parts: Mapping[str, Fields]) -> Iterable[
     used = set()
     for row in topics:
         topic = row["topic"]
-        if row["do"] == KEEP and not (row["keep"] and row["keep"]["because"]):
-            yield f"It keeps {topic} without a ground."
         for part_id in row["parts"]:
             used.add(part_id)
             if part_id in parts and topic not in parts[part_id]["request"]["topics"]:

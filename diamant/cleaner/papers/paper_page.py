@@ -85,7 +85,7 @@ def _title(paper: Fields) -> tuple[str, str]:
 
 def _stay_text(row: Fields, parts: Fields) -> str:
     """Return what stays of a topic; "" if nothing does."""
-    if state_of([row], [parts[one] for one in row["parts"] if one in parts]) == NOT_CERTIFIED:
+    if row["do"] != KEEP and state_of([row], [parts[one] for one in row["parts"] if one in parts]) == NOT_CERTIFIED:
         return f"{row['topic']}: what was found may stay, since not all of it is certified"
     return stay_text(row)
 

@@ -153,6 +153,18 @@ async def test_records_with_a_ground_stay_and_the_paper_says_why(shop: Broker) -
     assert "orders: 3 records stay, for 10 years after each was written, because of § 147 AO." in found.notes
 
 
+@pytest.mark.parametrize("keep", [None, {"until": "2001-01-01", "because": "§ 147 AO"}])
+async def test_records_kept_without_a_ground_are_not_certified(shop: Broker, keep: dict[str, str] | None) -> None:
+    """With none, or one whose time is over, and no action, nothing was done: the paper says so, and is valid."""
+    rule = {"identity": MAP["topics"]["orders"]["identity"], **({} if keep is None else {"keep": keep})}
+    done = await shop.person.forget({"customer_id": ADA}, {"version": 1, "topics": {"orders": rule}}, **WHY)
+    assert done.state == "not-certified"
+    assert "its records stay without a ground" in page_of(done.certificate)
+    found = verify_certificate(done.certificate, bytes.fromhex(done.certificate["signature"]["public_key"]))
+    assert found.outcome != "not-valid", found.notes
+    assert any("neither a ground nor what is to be done" in note for note in found.notes)
+
+
 async def test_the_register_says_what_waits_until_when(shop: Broker) -> None:
     """Until their horizon for tombstones, until the end of their time for kept records; both go once that has come."""
     await shop.create_topic("invoices", retention_ms="-1")
