@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import resource
@@ -105,6 +104,8 @@ def limit_free_memory() -> None:
     There, the first large buffer that is freed makes it keep all later ones of its size. Does nothing with another C library,
     or if the environment has settings of malloc.
     """
+    import ctypes  # takes 10 ms, for which no start waits
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
@@ -114,7 +115,13 @@ def limit_free_memory() -> None:
 
 
 async def keep_returning_memory() -> None:
-    """Give free memory between what is in use back to the system, over and over: glibc does so only at the end of an arena."""
+    """Limit what glibc keeps, and give free memory between what is in use back, over and over: it does so only at an arena's end.
+
+    Threads that were there before may keep an arena each, from which free memory goes back, too.
+    """
+    await asyncio.to_thread(limit_free_memory)
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(RETURN_S)

@@ -25,7 +25,6 @@ from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
     keep_returning_memory,
-    limit_free_memory,
     make_config,
     one_line,
     raise_file_limit,
@@ -178,7 +177,6 @@ def start(
 
         fail(with_hint(error), "bad-argument")
     raise_file_limit()
-    limit_free_memory()
     # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
