@@ -162,6 +162,8 @@ class World:
         self.snapshot: tuple[str, History] | None = None
         self.is_up = False
         self._wire: WireClient | None = None
+        self._looked_at = 0
+        """How much of the log of the running process was looked at."""
         self._serial = 0
 
     # The broker
@@ -170,6 +172,7 @@ class World:
         """Start the broker, with the rules that are armed; it may be killed by them, or refuse to start, once."""
         for is_last in (False, True):
             began = time.monotonic()
+            self._looked_at = 0
             self.broker.spawn()
             if self.shim is not None:
                 self.shim.set_broker(self.broker.process.pid)
@@ -424,9 +427,13 @@ class World:
             self.figures.steps["snapshot" if before is None else "reset"] += 1
         except Refused as error:
             self.note(error)
+            # A reset that fails has closed all connections, and the kill may have come after its answer.
+            await self.disconnect()
         except ConnectionError:
             await self._begin_again(before)
         self.disarm()
+        if not self.broker.process.is_running:
+            await self._begin_again(before)
 
     async def _be_at(self, history: History) -> None:
         """Know what was known then."""
@@ -582,8 +589,9 @@ class World:
                 await self.disconnect()
 
     def look_at_log(self, disturbance: Disturbance | None) -> None:
-        """Finding if the broker was surprised."""
-        log = self.broker.process.log
+        """Finding if the broker was surprised since the last look: an earlier disturbance may have been why."""
+        whole = self.broker.process.log
+        log, self._looked_at = whole[self._looked_at :], len(whole)
         fails = disturbance is not None and any(rule.kind is Kind.FAIL for rule in disturbance.rules)
         is_short = disturbance is not None and (disturbance.quota, disturbance.descriptors) != (None, None)
         if "Traceback" in log and not fails and not is_short:
