@@ -140,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         transport, self._transport = self._transport, None
-        vars(transport).pop("_read_ready_cb", None)  # by which asyncio's transport keeps itself alive
+        getattr(transport, "__dict__", {}).pop("_read_ready_cb", None)  # it keeps asyncio's transports alive
         self._gate = None
         self.queue.close()
         waiting, self._waiting = self._waiting, None

@@ -67,7 +67,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.give_up("too many TLS handshakes at the same time")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        vars(self._below).pop("_read_ready_cb", None)  # asyncio's transport keeps itself alive by this
+        # As in the connection above: asyncio's transport keeps itself alive by this, other loops' have no attributes.
+        getattr(self._below, "__dict__", {}).pop("_read_ready_cb", None)
         self._below = None
         self._is_closing = True
         self._tls.handshakes.end(self)

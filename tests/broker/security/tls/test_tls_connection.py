@@ -223,3 +223,25 @@ async def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(tmp_p
                 left.append(weakref.ref(transport._below))  # type: ignore[union-attr]
             del connection, transport
         await wait_until(lambda: not any(one() for one in left))
+
+
+class ForeignTransport(asyncio.Transport):
+    """Has no `__dict__`, like the transports of loops that are not written in Python."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "tls"])
+async def test_a_connection_of_another_loop_is_closed_whole(tmp_path: Path, is_secured: bool) -> None:
+    """Its transport is given up without asyncio's attributes; else the server would wait for the connection for ever."""
+    context = client_context(tmp_path) if is_secured else None
+    async with serving_tls(echo) if is_secured else serving(echo) as (server, address, *_):
+        async with WireClient(address, context) as client:
+            client.writer.write(client.frame(KEY, VERSION, b"x"))
+            await client.receive_frame()
+            (connection,) = server.connections
+            if is_secured:
+                connection._transport._below = ForeignTransport()  # type: ignore[union-attr]
+            else:
+                connection._transport = ForeignTransport()
+        await wait_until(lambda: not server.connections)
