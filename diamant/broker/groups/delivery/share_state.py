@@ -46,7 +46,7 @@ READ_BYTES = 1 << 20
 
 
 class StoredState:
-    """The state of a share partition as the topic has it.
+    """The state of a share partition as the topic has it; its last record may have an older start than `live` (`current`).
 
     `batches` are dropped once `live` exists, from which they are derived. `lock_timeouts`: records whose locks have ended since
     the start. `snapshot_at`: the offset of the last snapshot.
@@ -93,6 +93,18 @@ class StoredState:
         self.update_count += 1
         if self.live is None:
             self.batches = overlaid(self.batches, update.state_batches, self.start_offset)
+
+    def current(self) -> tuple[int, int, Sequence[StateBatch]]:
+        """Return the start offset, the number of completed records and the batches of a snapshot that is made now."""
+        if self.live is None or self.start_offset == UNKNOWN_OFFSET:
+            return self.start_offset, self.completed_count, self.batches
+        return self.live.start_offset, self.live.completed_count, self.live.state_batches()
+
+    def unload(self) -> None:
+        """Forget what members hold, as a start does."""
+        if self.live is not None:
+            self.start_offset, self.completed_count = self.live.start_offset, self.live.completed_count
+            self.batches, self.live = self.live.state_batches(), None
 
 
 def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
@@ -249,9 +261,7 @@ class ShareState:
             lowest = log.log_end_offset - 2 * between * len(found)
             for key, state in found:
                 if state.snapshot_at < lowest:
-                    batches = state.batches if state.live is None else state.live.state_batches()
-                    start, count = state.start_offset, state.completed_count
-                    self._write_snapshot(key, state, state.leader_epoch, start, count, batches)
+                    self._write_snapshot(key, state, state.leader_epoch, *state.current())
             needed = min(state.snapshot_at for _, state in found)
             if needed > log.log_start_offset:
                 log.delete_records(needed)

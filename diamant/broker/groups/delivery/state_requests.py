@@ -54,7 +54,8 @@ class StateRequests:
             raise _refused("Read operation on uninitialized share partition not allowed.")
         self._check(key, stored, leader_epoch)
         if leader_epoch > stored.leader_epoch:
-            self._state.write_update(key, leader_epoch, stored.start_offset, stored.completed_count, ())
+            start, count, _ = stored.current()
+            self._state.write_update(key, leader_epoch, start, count, ())
         return stored
 
     def summary(self, key: SharePartitionKey, leader_epoch: int) -> StoredState | None:
@@ -72,8 +73,7 @@ class StateRequests:
         self._check(key, stored, written.leader_epoch)
         if NO_EPOCH != written.state_epoch < stored.state_epoch:
             raise _fenced_state()
-        if stored.live is not None:
-            stored.batches, stored.live = stored.live.state_batches(), None
+        stored.unload()
         start = stored.start_offset if written.start_offset == UNKNOWN_OFFSET else written.start_offset
         leader_epoch = stored.leader_epoch if written.leader_epoch == NO_EPOCH else written.leader_epoch
         self._state.write_update(key, leader_epoch, start, written.completed_count, written.batches)

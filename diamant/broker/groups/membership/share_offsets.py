@@ -62,11 +62,8 @@ class ShareOffsets:
         state = self._delivery.state.states.get(key)
         if state is None or state.start_offset == UNKNOWN_OFFSET:
             return StartOffset(partition)
-        if state.live is None:
-            start, completed = state.start_offset, max(state.completed_count, 0)
-        else:
-            start, completed = state.live.start_offset, state.live.completed_count
-        lag = UNKNOWN_OFFSET if log is None else max(log.log_end_offset - start - completed, 0)
+        start, completed, _ = state.current()
+        lag = UNKNOWN_OFFSET if log is None else max(log.log_end_offset - start - max(completed, 0), 0)
         return StartOffset(partition, start, state.leader_epoch, lag)
 
     def group_to_change(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup:

@@ -43,10 +43,10 @@ def read(groups: GroupCoordinator, _context: RequestContext, request: ReadShareG
 
     def state(key: SharePartitionKey, one: Any) -> dict[str, object]:
         stored = groups.share.state_requests.read(key, int(one.leader_epoch))
-        batches = stored.batches if stored.live is None else stored.live.state_batches()
+        start, _, batches = stored.current()
         return {
             "state_epoch": stored.state_epoch,
-            "start_offset": stored.start_offset,
+            "start_offset": start,
             "state_batches": [batch._asdict() for batch in batches],
         }
 
