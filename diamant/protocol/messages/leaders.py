@@ -1,7 +1,9 @@
-"""The leaders that responses to Produce (10+) and Fetch (16+) name beside errors of leadership (KIP-951), as tagged fields.
+"""The leaders that responses to Produce (10+), Fetch (16+) and ShareFetch name beside errors of leadership (KIP-951).
 
 of a partition    current leader   int32 id, int32 leader epoch
-of the response   tag 0: array of (node_id int32, host string, port int32, rack nullable string)
+of the response   array of (node_id int32, host string, port int32, rack nullable string)
+
+Those of Produce and Fetch are tagged fields, the array with tag 0.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from diamant.protocol.primitives import INT32, encode_compact_string, encode_uva
 
 _CURRENT_LEADER = Struct(">BBiiB")
 NO_TAGS = b"\x00"
+NO_NODES = b"\x01"
 
 
 def encode_current_leader(tag: int, leader: tuple[int, int]) -> bytes:
@@ -22,11 +25,14 @@ def encode_current_leader(tag: int, leader: tuple[int, int]) -> bytes:
 
 def encode_node_endpoints(nodes: Iterable[tuple[int, str, int, str | None]]) -> bytes:
     """Encode the block of tagged fields that ends a response: (node id, host, port, rack) of each leader."""
+    array = encode_nodes(nodes)
+    return NO_TAGS if array == NO_NODES else b"\x01\x00" + encode_uvarint(len(array)) + array
+
+
+def encode_nodes(nodes: Iterable[tuple[int, str, int, str | None]]) -> bytes:
+    """Encode the array of (node id, host, port, rack) of each leader."""
     entries: Sequence[bytes] = [
         INT32.pack(node_id) + encode_compact_string(host) + INT32.pack(port) + encode_compact_string(rack) + NO_TAGS
         for node_id, host, port, rack in nodes
     ]
-    if not entries:
-        return NO_TAGS
-    array = encode_uvarint(len(entries) + 1) + b"".join(entries)
-    return b"\x01\x00" + encode_uvarint(len(array)) + array
+    return encode_uvarint(len(entries) + 1) + b"".join(entries)

@@ -6,52 +6,69 @@
       partitions      array of
         index int32, error_code int16, error_message string, acknowledge_error_code int16, acknowledge_error_message string,
         leader_id, leader_epoch int32, records bytes, acquired_records array of (first, last int64, delivery_count int16)
-    node_endpoints    array
+    node_endpoints    array of (node_id int32, host string, port int32, rack nullable string)
 
 Strings, bytes and arrays are compact. A response is a list of buffers and ranges of files, which this module does not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from diamant.protocol.messages.leaders import encode_nodes
 from diamant.protocol.primitives import INT16, INT32, encode_compact_string, encode_uuid, encode_uvarint
 
-_NO_LEADER = INT32.pack(-1) * 2 + b"\0"
+_LEADER = Struct(">iib")
 _ACQUIRED = Struct(">qqhb")
 _TOP = Struct(">ih")
 _PARTITION = Struct(">ih")
 
 
+class ShareOutcome(NamedTuple):
+    """What became of a fetch or an acknowledgement. `current_leader`: (broker, epoch), beside an error of leadership."""
+
+    code: int = 0
+    message: str | None = None
+    current_leader: tuple[int, int] = (-1, -1)
+
+
+DONE = ShareOutcome()
+
+
 class SharedPartition(NamedTuple):
-    """A partition's records and errors: codes and messages of the fetch and of the acknowledgement."""
+    """A partition's records, and the outcomes of the fetch and of the acknowledgement, whose leader is not encoded."""
 
     topic_id: UUID
     partition: int
-    error: tuple[int, str | None] = (0, None)
-    acknowledge_error: tuple[int, str | None] = (0, None)
+    error: ShareOutcome = DONE
+    acknowledge_error: ShareOutcome = DONE
     slices: Sequence[Any] = ()
     acquired: Sequence[tuple[int, int, int]] = ()
 
 
 def encode_share_fetch_response(
-    partitions: Sequence[SharedPartition], lock_timeout_ms: int = 0, *, error: tuple[int, str | None] = (0, None)
+    partitions: Sequence[SharedPartition],
+    lock_timeout_ms: int = 0,
+    *,
+    error: ShareOutcome = DONE,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
 ) -> list[Any]:
-    """Return the body of a response; `error` is that of the request as a whole."""
+    """Return the body of a response; `error` is that of the request as a whole, `node_endpoints` of the current leaders."""
     topics: dict[UUID, list[SharedPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic_id, []).append(partition)
-    out = bytearray(_TOP.pack(0, error[0]) + encode_compact_string(error[1]) + INT32.pack(lock_timeout_ms))
+    out = bytearray(_TOP.pack(0, error.code) + encode_compact_string(error.message) + INT32.pack(lock_timeout_ms))
     out += encode_uvarint(len(topics) + 1)
     parts: list[Any] = []
     for topic_id, of_topic in topics.items():
         out += encode_uuid(topic_id) + encode_uvarint(len(of_topic) + 1)
         for one in of_topic:
-            out += _PARTITION.pack(one.partition, one.error[0]) + encode_compact_string(one.error[1])
-            out += INT16.pack(one.acknowledge_error[0]) + encode_compact_string(one.acknowledge_error[1]) + _NO_LEADER
+            out += _PARTITION.pack(one.partition, one.error.code) + encode_compact_string(one.error.message)
+            out += INT16.pack(one.acknowledge_error.code) + encode_compact_string(one.acknowledge_error.message)
+            out += _LEADER.pack(*one.error.current_leader, 0)
             out += encode_uvarint(sum(part.size for part in one.slices) + 1)
             if one.slices:
                 parts.append(bytes(out))
@@ -62,6 +79,6 @@ def encode_share_fetch_response(
                 out += _ACQUIRED.pack(*acquired, 0)
             out += b"\0"
         out += b"\0"
-    out += b"\1\0"
+    out += encode_nodes(node_endpoints) + b"\0"
     parts.append(bytes(out))
     return parts

@@ -180,7 +180,11 @@ class GroupCoordinator:
             self.consumer.runner.restore(group, key, value)
 
     def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
-        """Answer the parked requests of groups that another broker coordinates now (`BrokerTable.listeners`)."""
+        """Answer the parked requests of groups that another broker coordinates now, and tell the share partitions that others
+        lead (`BrokerTable.listeners`).
+        """
+        if "share" in self.__dict__:
+            self.share.delivery.partitions_moved(moves)
         moved = {move.partition for move in moves if move.topic == GROUP_OFFSETS_TOPIC}
         if not moved:
             return

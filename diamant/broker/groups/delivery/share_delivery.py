@@ -36,6 +36,7 @@ from diamant.storage.log.log import READ_COMMITTED, Log
 from diamant.storage.segments.segment import FileSlice
 
 if TYPE_CHECKING:
+    from diamant.broker.brokers.table import LeaderMove
     from diamant.broker.node.node import Node
 
 logger = logging.getLogger(__name__)
@@ -220,8 +221,12 @@ class ShareDelivery:
                 self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1
 
     def end_session(self, key: SessionKey) -> None:
-        """End a member's session, and make the records available that it holds: the member or its connection is closed."""
-        group_id, member_id = key
+        """End a member's session, and make the records available that it holds: the member or its connection is closed.
+
+        Those that it holds by a session with another broker, which leads their partition now, are not concerned.
+        """
+        group_id, member_id, broker_id = key
+        brokers = self._node.topics.brokers
         for place in self.sessions.close(key):
             share_key = SharePartitionKey(group_id, *place)
             stored = self.state.states.get(share_key)
@@ -229,6 +234,8 @@ class ShareDelivery:
                 continue  # a partition without a fetch, or that does not exist: nothing is held
             try:
                 partition = self.find(share_key)
+                if brokers is not None and brokers.leader(partition.log.topic, partition.log.partition) != broker_id:
+                    continue
                 limit = self.value_of(group_id, DELIVERY_COUNT_LIMIT)
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:
@@ -287,7 +294,18 @@ class ShareDelivery:
             # Locks that have ended are left only if the partition cannot be used at present.
             self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
 
-    # -- topics --------------------------------------------------------------------------------------------------------
+    # -- leaders and topics --------------------------------------------------------------------------------------------
+
+    def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
+        """Another leader knows the stored states alone: what members hold is available, and that delivery is not counted.
+
+        Source: SharePartitionListener.onBecomingFollower.
+        """
+        moved = {(move.topic, move.partition) for move in moves}
+        by_id = self._node.topics.by_id
+        for key, stored in self.state.states.items():
+            if stored.live is not None and key.topic_id in by_id and (by_id[key.topic_id].name, key.partition) in moved:
+                stored.unload()
 
     def topic_deleted(self, topic: Topic) -> None:
         """Erase the states of a deleted topic's partitions."""

@@ -1,9 +1,9 @@
 """Share sessions: which partitions a member of a share group fetches, remembered between its requests.
 
 Epoch 0 opens a session, -1 closes it, other requests count up. A session ends with its connection, too: the records that
-its member holds are then available again.
+its member holds are then available again. A member has a session with each broker of several that leads some of its partitions.
 
-Bound: `group.share.max.share.sessions`.
+Bound: `group.share.max.share.sessions` of each broker.
 
 Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSessionCache of Kafka 4.3.
 """
@@ -19,22 +19,23 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _MAX_INT = (1 << 31) - 1
 
-SessionKey: TypeAlias = tuple[str, str]
-"""Group id and member id."""
+SessionKey: TypeAlias = tuple[str, str, int]
+"""Group id, member id and broker."""
 
 
 class RequestedSession(NamedTuple):
-    """The session that a request names, and the client's connection (`ConnectionInfo.peer`)."""
+    """The session that a request names, and the client's connection (`peer` and `broker_id` of `ConnectionInfo`)."""
 
     group_id: str
     member_id: str
     epoch: int
     peer: str
+    broker_id: int
 
     @property
     def key(self) -> SessionKey:
         """The key of the session."""
-        return self.group_id, self.member_id
+        return self.group_id, self.member_id, self.broker_id
 
 
 class ShareSession:
@@ -77,7 +78,7 @@ class ShareSessions:
             if has_acknowledgements:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
             self.close(asked.key)
-            if len(self.by_key) >= limit:
+            if sum(broker_id == asked.broker_id for _, _, broker_id in self.by_key) >= limit:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             session = self.by_key[asked.key] = ShareSession(asked.peer)
             self._by_peer.setdefault(asked.peer, set()).add(asked.key)

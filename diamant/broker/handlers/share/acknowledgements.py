@@ -13,13 +13,14 @@ from diamant.broker.groups.delivery.share_delivery import NOT_HOSTED, ShareDeliv
 from diamant.broker.groups.delivery.share_sessions import RequestedSession
 from diamant.broker.groups.share.acknowledgement import AcknowledgementBatch, check_form
 from diamant.broker.groups.share.simple_assignor import Place
-from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, error_of
+from diamant.broker.network.api import REQUEST_ERRORS, BrokerAddress, RequestContext, error_of
 from diamant.broker.security.authorization import permissions
 from diamant.broker.security.authorization.access import check
-from diamant.broker.topics.leader_check import check_leader
+from diamant.broker.topics.leader_check import NotLeader, check_leader
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
+from diamant.protocol.messages.share_fetch import DONE, ShareOutcome
 from diamant.storage.uuid_text import ZERO_ID
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
     from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
 ShareRequest: TypeAlias = "ShareFetchRequest | ShareAcknowledgeRequest"
-
-Outcome = tuple[int, str | None]
-"""Error code and message."""
-
-DONE: Outcome = (0, None)
 
 
 def requested_session(context: RequestContext, request: ShareRequest) -> RequestedSession:
@@ -41,6 +37,7 @@ def requested_session(context: RequestContext, request: ShareRequest) -> Request
         str(request.member_id or ""),
         int(request.share_session_epoch),
         context.connection.peer,
+        context.connection.broker_id,
     )
 
 
@@ -71,10 +68,9 @@ def acknowledged(
     context: RequestContext,
     asked: RequestedSession,
     request: ShareRequest,
-) -> dict[Place, Outcome]:
+) -> dict[Place, ShareOutcome]:
     """Acknowledge what a request says; return the outcome of each partition."""
-    group_id, member_id = asked.key
-    outcome: dict[Place, Outcome] = {}
+    outcome: dict[Place, ShareOutcome] = {}
     for place, partition in places_of(request.topics):
         batches = [
             AcknowledgementBatch(
@@ -87,15 +83,22 @@ def acknowledged(
         try:
             check_readable(topics, context, place)
             check_form(batches, may_renew=is_renewing(request))
-            delivery.acknowledge(SharePartitionKey(group_id, *place), member_id, batches)
+            delivery.acknowledge(SharePartitionKey(asked.group_id, *place), asked.member_id, batches)
             outcome[place] = DONE
         except REQUEST_ERRORS as error:
             outcome[place] = failed(error)
     return outcome
 
 
-def failed(error: BaseException) -> Outcome:
+def failed(error: BaseException) -> ShareOutcome:
     """Return the outcome for an error. Kafka has messages for refused acknowledgements alone."""
     code, message = error_of(error)
     has_message = code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST) or message == NOT_HOSTED
-    return code, message if has_message else None
+    leader = error.current_leader if isinstance(error, NotLeader) else None
+    return ShareOutcome(code, message if has_message else None, leader or DONE.current_leader)
+
+
+def endpoints(topics: Topics, context: RequestContext, outcomes: Iterable[ShareOutcome]) -> list[BrokerAddress]:
+    """Return the addresses of the leaders that outcomes name."""
+    brokers = topics.brokers
+    return [] if brokers is None else brokers.endpoints((one.current_leader for one in outcomes), context.connection)

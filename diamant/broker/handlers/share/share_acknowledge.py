@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.broker.groups.delivery.share_delivery import LOCK_DURATION_MS
 from diamant.broker.groups.delivery.share_sessions import FINAL_EPOCH
-from diamant.broker.handlers.share.acknowledgements import acknowledged, failed, requested_session
+from diamant.broker.handlers.share.acknowledgements import acknowledged, endpoints, failed, requested_session
 from diamant.broker.network.api import REQUEST_ERRORS, RequestContext, ResponseFields
 
 if TYPE_CHECKING:
@@ -34,22 +34,26 @@ def answer(
         groups.share.check_enabled()
         delivery.sessions.for_acknowledgement(asked)
     except REQUEST_ERRORS as error:
-        code, message = failed(error)
-        return {"error_code": code, "error_message": message}
+        refused = failed(error)
+        return {"error_code": refused.code, "error_message": refused.message}
     outcome = acknowledged(delivery, topics, context, asked, request)
     if asked.epoch == FINAL_EPOCH:
         delivery.end_session(asked.key)
     responses: dict[Any, list[dict[str, object]]] = {}
-    for (topic_id, index), (code, message) in outcome.items():
+    for (topic_id, index), (code, message, leader) in outcome.items():
         responses.setdefault(topic_id, []).append(
             {
                 "partition_index": index,
                 "error_code": code,
                 "error_message": message,
-                "current_leader": {"leader_id": -1, "leader_epoch": -1},
+                "current_leader": dict(zip(("leader_id", "leader_epoch"), leader, strict=True)),
             }
         )
     return {
         "acquisition_lock_timeout_ms": delivery.value_of(asked.group_id, LOCK_DURATION_MS),
         "responses": [{"topic_id": topic_id, "partitions": found} for topic_id, found in responses.items()],
+        "node_endpoints": [
+            {"node_id": broker_id, "host": host, "port": port, "rack": rack}
+            for broker_id, host, port, rack in endpoints(topics, context, outcome.values())
+        ],
     }

@@ -26,10 +26,9 @@ from diamant.broker.groups.delivery.share_sessions import INITIAL_EPOCH, Request
 from diamant.broker.groups.delivery.share_starts import StartSearched
 from diamant.broker.groups.share.simple_assignor import Place
 from diamant.broker.handlers.share.acknowledgements import (
-    DONE,
-    Outcome,
     acknowledged,
     check_readable,
+    endpoints,
     failed,
     is_renewing,
     places_of,
@@ -38,7 +37,7 @@ from diamant.broker.handlers.share.acknowledgements import (
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, RequestContext
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
-from diamant.protocol.messages.share_fetch import SharedPartition, encode_share_fetch_response
+from diamant.protocol.messages.share_fetch import DONE, SharedPartition, ShareOutcome, encode_share_fetch_response
 from diamant.storage.log.log import Log
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def handle(groups: GroupCoordinator, node: Node, context: RequestContext, reques
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     except REQUEST_ERRORS as error:
         return encode_share_fetch_response((), error=failed(error))
-    outcome: dict[Place, Outcome] = {}
+    outcome: dict[Place, ShareOutcome] = {}
     if has_acknowledgements:
         outcome = acknowledged(delivery, node.topics, context, asked, request)
     fetch = PendingShareFetch(delivery, node, context, asked, request, session, outcome)
@@ -110,7 +109,7 @@ class PendingShareFetch:
         asked: RequestedSession,
         request: ShareFetchRequest,
         session: ShareSession | None,
-        outcome: dict[Place, Outcome],
+        outcome: dict[Place, ShareOutcome],
     ) -> None:
         self._delivery = delivery
         self._node = node
@@ -119,7 +118,7 @@ class PendingShareFetch:
         self._request = request
         self._session = session
         self.acknowledged = outcome
-        self._found: dict[Place, Given | Outcome] = {}
+        self._found: dict[Place, Given | ShareOutcome] = {}
         self._further: list[Log] = []
         """Logs to look at again in the next turn of the loop: there is more to skip than one turn may take."""
 
@@ -147,7 +146,7 @@ class PendingShareFetch:
         if not session.places or request.max_bytes == 0:
             return True
         if request.max_bytes < 0:
-            self._found = dict.fromkeys(session.places, (int(ErrorCode.UNKNOWN_SERVER_ERROR), None))
+            self._found = dict.fromkeys(session.places, ShareOutcome(ErrorCode.UNKNOWN_SERVER_ERROR))
             return True
         room = int(request.max_records)
         live = self._live()
@@ -177,8 +176,8 @@ class PendingShareFetch:
                 session.places[place] = session.places.pop(place)  # the others are first next time
         return bool(self._found) or int(request.max_records) <= 0
 
-    def _live(self) -> list[LivePartition | StartSearched | Outcome]:
-        found: list[LivePartition | StartSearched | Outcome] = []
+    def _live(self) -> list[LivePartition | StartSearched | ShareOutcome]:
+        found: list[LivePartition | StartSearched | ShareOutcome] = []
         for place in self._session.places if self._session is not None else ():
             try:
                 check_readable(self._node.topics, self._context, place)
@@ -205,4 +204,8 @@ class PendingShareFetch:
                     acquired=given.acquired,
                 )
             )
-        return encode_share_fetch_response(answered, self._delivery.value_of(self._asked.group_id, LOCK_DURATION_MS))
+        return encode_share_fetch_response(
+            answered,
+            self._delivery.value_of(self._asked.group_id, LOCK_DURATION_MS),
+            node_endpoints=endpoints(self._node.topics, self._context, (one.error for one in answered)),
+        )

@@ -143,7 +143,7 @@ class Stage:
             self._open(member)
 
     def _open(self, member: str) -> None:
-        asked = RequestedSession(self._key.group_id, member, 0, member)
+        asked = RequestedSession(self._key.group_id, member, 0, member, 1)
         places = [(self._key.topic_id, self._key.partition)]
         self._delivery.sessions.for_fetch(asked, places, (), has_acknowledgements=False, limit=1_000)
 
@@ -173,7 +173,7 @@ class Stage:
             self._clock.advance_ms(int(words[0]))
             await self._node.scheduler.settled()
         elif name == "close":
-            self._delivery.end_session((self._key.group_id, words[0]))
+            self._delivery.end_session((self._key.group_id, words[0], 1))
             self._open(words[0])
             return "0"
         elif name == "delete":
