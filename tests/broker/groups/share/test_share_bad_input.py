@@ -74,14 +74,12 @@ async def test_a_member_whose_session_in_the_group_expires_holds_its_records() -
     """As in Kafka, the member may acknowledge them until its locks end or its connection closes, but it has to join the group
     again.
     """
-    short = {"group_share_min_session_timeout_ms": 100, "group_share_session_timeout_ms": 100}
-    beats = {"group_share_min_heartbeat_interval_ms": 50, "group_share_heartbeat_interval_ms": 50}
-    async with sharing(MemoryEnv(), **short, **beats) as (broker, wire):
+    async with sharing(MemoryEnv()) as (broker, wire):
         one = member(broker, wire)
         await wire.produce("t", [b"v"] * 3)
         await one.wait_until_assigned()
         assert acquired(await one.fetch()) == [[0, 2, 1]]
-        await wait_until(lambda: broker.services.groups().share.share_group("g").is_empty)
+        broker.services.groups().share.timers.advance_ms(broker.node.config.group_share_session_timeout_ms)
         assert code(await one.acknowledge([(0, 0, [ACCEPT])])) == 0
         assert (await one.heartbeat()).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         async with WireClient(broker.bootstrap_servers) as other:
@@ -286,8 +284,9 @@ async def test_a_batch_of_a_hundred_thousand_records_is_one_range() -> None:
 @pytest.mark.slow
 async def test_a_thousand_members_share_one_partition() -> None:
     """All have the partition; each record goes to one of them. One member more is refused."""
-    count = 1_000
-    async with sharing(MemoryEnv(), group_share_max_size=count) as (broker, wire):
+    count, hour_ms = 1_000, 3_600_000
+    sessions = {"group_share_max_session_timeout_ms": hour_ms, "group_share_session_timeout_ms": hour_ms}
+    async with sharing(MemoryEnv(), group_share_max_size=count, **sessions) as (broker, wire):
         await wire.produce("t", [b"v"] * count)
         members = [member(broker, wire, f"member-{number:04}") for number in range(count)]
         await members[0].wait_until_assigned()
