@@ -10,7 +10,9 @@ Kafka gives the offset again, and Diamant does not. Both brokers need `log.reten
 `log.initial.task.delay.ms=500` and `log.cleaner.backoff.ms=200` then, Diamant also `diamant.cleaner.mode=kafka`.
 
 It prints the first difference of each schedule, and how many schedules differ. A schedule that was so slow that locks may have
-ended within other steps says nothing, and is counted as such. Without the network, share_traces.py plays thousands in a minute.
+ended within other steps says nothing, and is counted as such. Where the log's start passes all that is in flight, Kafka 4.3.1
+fails when the locks end (KafkaSharePartition.java), and remembers those records: a difference after that is counted as its fault.
+Without the network, share_traces.py plays thousands in a minute.
 
 Records are deleted up to a batch: of one that is cut, Kafka 4.3.1 gives records below the log's start, or none any more.
 """
@@ -23,6 +25,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from enum import Enum
 from typing import Any
 from uuid import uuid4
@@ -91,6 +94,15 @@ class Removal(Enum):
     COMPACTION = 1
 
 
+class Verdict(Enum):
+    """What a schedule says of both brokers; FAULT: they differ after what is one of Kafka."""
+
+    SAME = "the same"
+    DIFFERENT = "different"
+    FAULT = "different after a fault of Kafka"
+    SLOW = "too slow to tell"
+
+
 class Restarts:
     """The restarts of both brokers, for which all schedules in progress wait: `count` of them on each broker."""
 
@@ -121,6 +133,9 @@ class Stage:
         self.group_id = self.topic = f"s{uuid4().hex[:10]}"
         self.members: list[ShareMemberClient] = []
         self.answers: list[Any] = []
+        self.passed_at: int | None = None
+        """The step at which the log's start passed all that was given."""
+        self._given_end = 0
         self._hour: int | None = None
         self._key_count = 0
 
@@ -145,7 +160,11 @@ class Stage:
 
     async def step(self, name: str, *fields: Any) -> None:
         """Do one step, and note its answer."""
-        self.answers.append([name, *fields, await getattr(self, f"_{name}")(*fields)])
+        answer = await getattr(self, f"_{name}")(*fields)
+        start = {"retain": lambda: answer[0], "delete": lambda: fields[0]}.get(name, int)()
+        if self.passed_at is None and 0 < self._given_end <= start:
+            self.passed_at = len(self.answers)
+        self.answers.append([name, *fields, answer])
         if name in ("wait_for_locks", "restart"):
             self._without_locks_at = time.monotonic()
         self.is_slow |= time.monotonic() - self._without_locks_at > LOCK_S
@@ -240,6 +259,7 @@ class Stage:
 
     def _partition(self, one: Any) -> Any:
         ranges = acquired_of(one)
+        self._given_end = max([self._given_end, *(last + 1 for _, last, _ in ranges)])
         if self._restarts.command is not None:
             ranges = joined(ranges)
         return [int(one.error_code), int(getattr(one, "acknowledge_error_code", 0)), ranges]
@@ -378,8 +398,8 @@ async def played(address: str, seed: int, restarts: Restarts, removal: Removal |
 
 async def compared(
     kafka: str, ours: str, seed: int, restarts: Restarts, removal: Removal | None
-) -> tuple[str | None, bool]:
-    """Return the first difference of a seed, None if there is none, and whether one of the brokers was too slow."""
+) -> tuple[str | None, Verdict]:
+    """Return the first difference of a seed, None if there is none, and what it says."""
     theirs, own = await asyncio.gather(*(played(one, seed, restarts, removal) for one in (kafka, ours)))
     is_slow = theirs.is_slow or own.is_slow
     for number, (left, right) in enumerate(zip(theirs.answers, own.answers, strict=True)):
@@ -388,24 +408,24 @@ async def compared(
             difference = (
                 f"seed {seed}, step {number}\n{before}\n    Kafka   {json.dumps(left)}\n    Diamant {json.dumps(right)}"
             )
-            return difference, is_slow
-    return None, is_slow
+            is_fault = theirs.passed_at is not None and theirs.passed_at < number
+            return difference, Verdict.SLOW if is_slow else Verdict.FAULT if is_fault else Verdict.DIFFERENT
+    return None, Verdict.SLOW if is_slow else Verdict.SAME
 
 
 async def main(kafka: str, ours: str, seeds: range, restart: str | None, *, has_removals: bool) -> int:
     """Compare all seeds, some at once; return the number of those that differ."""
-    different = slow = 0
+    verdicts: Counter[Verdict] = Counter()
     for some in [seeds[at : at + AT_ONCE] for at in range(0, len(seeds), AT_ONCE)]:
         restarts = Restarts(restart, len(some))
         removals = [list(Removal)[seed % 2] if has_removals else None for seed in some]
         playing = (compared(kafka, ours, seed, restarts, one) for seed, one in zip(some, removals, strict=True))
-        for found, is_slow in await asyncio.gather(*playing):
-            slow += is_slow
-            if found is not None and not is_slow:
-                different += 1
-                print(found, flush=True)
-    print(f"{len(seeds)} schedules, {different} differ, {slow} were too slow to tell")
-    return different
+        for found, verdict in await asyncio.gather(*playing):
+            verdicts[verdict] += 1
+            if found is not None and verdict is not Verdict.SLOW:
+                print(f"{verdict.value}: {found}", flush=True)
+    print(f"{len(seeds)} schedules: {', '.join(f'{verdicts[one]} {one.value}' for one in Verdict)}")
+    return verdicts[Verdict.DIFFERENT]
 
 
 if __name__ == "__main__":
