@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,11 @@ class BrokerProcess:
     @property
     def is_running(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def was_killed(self) -> bool:
+        """True if it ended by SIGKILL."""
+        return self._process.poll() == -signal.SIGKILL
 
     @property
     def log(self) -> str:

@@ -22,6 +22,8 @@ ERRORS = {
     errno.EINTR: Op.OPEN | Op.READ | Op.WRITE | Op.SYNC,
 }
 STEPS = (6, 30)
+LOOP = (10, 60)
+"""Starts of which each is killed before it is over, as by a supervisor that tries for ever."""
 FEW_S = 1.0
 JUMP_S = 3000
 """Records of clients whose clock is an hour ahead of the broker's are refused."""
@@ -42,6 +44,8 @@ class Disturbance:
     """What the clock jumps by; afterwards it jumps back."""
     at_start: bool = False
     """The rules apply to a start after a kill, too."""
+    restarts: tuple[Rule, ...] = ()
+    """If that start is killed, the rules of the starts after it, one each."""
     compacts: bool = False
     """A compaction is begun with it."""
     ends: str = "kill"
@@ -52,7 +56,8 @@ def choose(rng: random.Random) -> Disturbance:
     """Draw the next round."""
     steps = rng.randint(*STEPS)
     kinds = {
-        "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
+        "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "crash loop": 4,
+        "plain kill": 1,
         "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
         "clock": 2, "few descriptors": 2, "kill in a swap": 6,
     }  # fmt: skip
@@ -72,6 +77,12 @@ def choose(rng: random.Random) -> Disturbance:
         case "kill at a start":
             rule = Rule(FILES, Kind.KILL, 1, skip=rng.randrange(150))
             return Disturbance(name, 2, (rule,), at_start=True)
+        case "crash loop":
+            loop = [
+                Rule(FILES, Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(3, 11)))
+                for _ in range(rng.randint(*LOOP))
+            ]
+            return Disturbance(name, 2, (loop[0],), at_start=True, restarts=tuple(loop[1:]))
         case "plain kill":
             return Disturbance(name, steps)
         case "error" | "error at a start":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -168,9 +169,10 @@ class World:
 
     # The broker
 
-    async def start(self) -> None:
-        """Start the broker, with the rules that are armed; it may be killed by them, or refuse to start, once."""
-        for is_last in (False, True):
+    async def start(self, restarts: Sequence[Rule] = ()) -> None:
+        """Start the broker, with the rules that are armed. If it is killed by them, or refuses, start again with the next."""
+        following = iter(restarts)
+        while True:
             began = time.monotonic()
             self._looked_at = 0
             self.broker.spawn()
@@ -180,10 +182,11 @@ class World:
                 await asyncio.to_thread(self.broker.process.wait_for_address)
                 break
             except AssertionError as error:
-                if is_last or self.shim is None or not self.shim.fired():
+                if self.shim is None or not self.shim.fired():
                     raise Finding(f"it does not start: {error}") from error
-                self.figures.kills += 1
-                self.shim.disarm()
+                self.figures.fired += self.shim.fired()
+                self.figures.kills += self.broker.process.was_killed
+                self.shim.arm(*itertools.islice(following, 1))
         self.is_up = True
         self.tls.started()
         self.figures.slowest_start_s = max(self.figures.slowest_start_s, time.monotonic() - began)
@@ -473,7 +476,7 @@ class World:
         if disturbance.at_start:
             await self.end("kill")
             self.arm(disturbance)
-            await self.start()
+            await self.start(disturbance.restarts)
         else:
             self.arm(disturbance)
         if self.rng.random() < 0.4:
