@@ -251,7 +251,7 @@ class Server:
         closed = 0
         for connection in list(self.connections):
             if closed == CLOSED_PER_TURN:
-                oldest_s = 0.0  # the rest soon
+                oldest_s = now_s - max_idle_s  # the rest soon
                 break
             if now_s - connection.last_active_s >= max_idle_s:
                 closed += 1
