@@ -127,4 +127,4 @@ def test_a_short_key_is_not_kept_in_a_pattern() -> None:
     assert not names_sought("case 5102", [b"k-5103"])
     assert names_sought("case k-5103", [b"k-5103"])
     kept = [str(one.pattern) for one in gc.get_objects() if isinstance(one, re.Pattern)]
-    assert not [one for one in kept if "5103" in one]
+    assert not [one for one in kept if "k-5103" in one.replace("\\", "")]
