@@ -28,10 +28,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.admin_methods import RemoteBrokersOperations, RemoteOperations, RemotePersonOperations
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
-from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.record_json import key_fields, parse_key
 from diamant.duration import Duration, parse_duration_ms, seconds_of
+from diamant.json_types import Fields, JsonObject, Key, OnProgress
 from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import Fields, JsonObject, Key, OnProgress
     from diamant.duration import Duration
+    from diamant.json_types import Fields, JsonObject, Key, OnProgress
 
 
 class Asks(Protocol):

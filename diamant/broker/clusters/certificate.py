@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.broker.clusters.register import STATE_VARIABLE
 from diamant.broker.errors import BadArgument
@@ -26,6 +25,7 @@ from diamant.cleaner.evidence.certificates.cluster_claims import (
 )
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.findings import SAME_BYTES
+from diamant.json_types import JsonObject
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.uuid_text import uuid_to_text
 from diamant.version import __version__

@@ -27,7 +27,7 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject
+    from diamant.json_types import JsonObject
 
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 DESCRIBE_LOG_DIRS = 35

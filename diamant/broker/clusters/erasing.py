@@ -36,7 +36,7 @@ from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.search.needles import Needles
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject
+    from diamant.json_types import JsonObject
 
 NOTE_S = 1.0
 """How often the register gets the tombstones. A run that is killed before may write some of them twice."""

@@ -15,7 +15,7 @@ from diamant.broker.record_json import parse_key
 from diamant.duration import Duration, seconds_of
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject, Key, OnProgress
+    from diamant.json_types import JsonObject, Key, OnProgress
 
 
 @contextmanager

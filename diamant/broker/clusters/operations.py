@@ -21,7 +21,7 @@ from diamant.broker.errors import NotPossible, OperationError
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject, OnProgress
+    from diamant.json_types import JsonObject, OnProgress
 
 
 _SAID = "reason and reference"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject
+    from diamant.json_types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from diamant.storage.env.env import RealEnv
 from diamant.storage.env.user_directory import user_directory
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import JsonObject
+    from diamant.json_types import JsonObject
 
 STATE_VARIABLE = "DIAMANT_STATE_DIR"
 VERSION = 1

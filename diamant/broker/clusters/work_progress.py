@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.clusters.fetching import Stretch
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import OnProgress
+    from diamant.json_types import OnProgress
 
 SHOWN_S = 0.5
 

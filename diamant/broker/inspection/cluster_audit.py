@@ -34,7 +34,7 @@ from diamant.protocol.wire.apis import LIST_OFFSETS
 from diamant.words import counted, moment
 
 if TYPE_CHECKING:
-    from diamant.broker.client.json_types import OnProgress
+    from diamant.json_types import OnProgress
 
 DESCRIBE_PRODUCERS = 61
 MAX_TIMESTAMP = -3

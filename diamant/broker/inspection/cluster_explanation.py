@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient
 from diamant.broker.clusters.cluster_look import TIERED_CONFIG, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
@@ -28,6 +27,7 @@ from diamant.cleaner.explain.stranded import with_stranded
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.open_transaction import OpenTransaction
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.json_types import JsonObject
 from diamant.storage.segments.log_config import LogConfig
 
 _TIERED = (

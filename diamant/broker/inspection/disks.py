@@ -15,7 +15,6 @@ from itertools import product
 from struct import Struct
 from tempfile import TemporaryDirectory
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.certificate import issued
 from diamant.broker.errors import BadArgument, NotGenuine, NotPossible
 from diamant.cleaner.evidence.certificates import broker_files, cluster_claims
@@ -38,6 +37,7 @@ from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, Needles, keyed_digest
 from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import READ_BYTES, Subject
+from diamant.json_types import JsonObject
 from diamant.protocol.batches.header import LAST_OFFSET_DELTA, LOG_OVERHEAD
 from diamant.storage import names
 from diamant.storage.certificate_states import KEY_GONE, VALUES_GONE

@@ -17,7 +17,6 @@ import click
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.client.admin import AdminError
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.commands.person.forget import forget_options, forget_person
 from diamant.broker.commands.settings.mode_option import chosen_mode
 from diamant.broker.commands.settings.schema_options import schema_options
@@ -29,6 +28,7 @@ from diamant.broker.errors import OperationError
 from diamant.broker.operations.calls.parameters import params_of
 from diamant.broker.perform import perform
 from diamant.cleaner.values.schema_places import SchemaPlaces
+from diamant.json_types import JsonObject
 from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.env.env import RealEnv

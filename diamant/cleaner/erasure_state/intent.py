@@ -15,6 +15,7 @@ from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, Remov
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.search.needles import Needle, keyed_digest
 from diamant.cleaner.evidence.search.remains import Remains, short_digest, values_of
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -121,7 +122,7 @@ class Intent(RemovalIntent):
         digest = bytes.fromhex(self.key_digest) or keyed_digest(secret, self.key)
         return Remains(self.id, self.topics, (short_digest(digest),), values_of(self.needles))
 
-    def override_rows(self) -> list[dict[str, Any]]:
+    def override_rows(self) -> list[JsonObject]:
         """Return the overrides as rows for JSON."""
         return [
             {"what": OVERRIDDEN, "topic": topic, "partition": index, "groups_that_had_not_passed_it": [*groups]}

@@ -21,12 +21,12 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict
 from struct import Struct
-from typing import Any
 
 from crc32c import crc32c
 
 from diamant.cleaner.facts.segment_facts import Emptied, FactsCollector, Horizon, KeyFacts, SegmentFacts, Step
 from diamant.cleaner.rules.result import OutputSegment
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.env.env import MAX_STATE_FILE, Buffer, Env, File
 from diamant.storage.segments.segment import scan_headers
@@ -152,7 +152,7 @@ def _to_json(facts: SegmentFacts) -> str:
 
 def facts_from(text: bytes | str) -> SegmentFacts:
     """Return the facts of this JSON. Raises ValueError, KeyError or TypeError for anything else."""
-    fields: dict[str, Any] = json.loads(text)
+    fields: JsonObject = json.loads(text)
     fields["horizons"] = tuple(Horizon(*horizon) for horizon in fields["horizons"])
     if fields["steps"] is not None:
         fields["steps"] = tuple(Step(*step) for step in fields["steps"])

@@ -61,6 +61,7 @@ from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, NO, YES, Where, an
 from diamant.cleaner.redaction.where import UNDECIDED as UNDECIDED_VERDICT
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
+from diamant.json_types import JsonObject
 from diamant.protocol.batches.header import Record
 from diamant.storage.certificate_states import FIELDS_BLANKED, RECORDS_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -204,7 +205,7 @@ def is_only_undecided(report: ScanReport, partition: TopicPartition, claim_end: 
     )
 
 
-def kept_undecided(report: ScanReport, where: Where, claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def kept_undecided(report: ScanReport, where: Where, claims: Sequence[Mapping[str, Any]]) -> list[JsonObject]:
     """Return, for a certificate, the undecided records that the request says to keep."""
     found = []
     for claim in claims:
@@ -234,7 +235,7 @@ def is_kept(where: Where, finding: Finding) -> bool:
     return finding.what == UNDECIDED and where.undecided == KEEP
 
 
-def kept_astray(report: ScanReport, where: Where) -> list[dict[str, Any]]:
+def kept_astray(report: ScanReport, where: Where) -> list[JsonObject]:
     """Return, for a certificate, the files of no partition with undecided records that were kept; `MAX_KEPT` at most."""
     offsets: dict[str, set[int]] = {}
     for one in report.astray:
@@ -262,7 +263,7 @@ def matching_from(report: ScanReport, partition: TopicPartition, first: int, end
     return sorted(found.values(), key=lambda one: one.offset or 0)
 
 
-def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
+def unmatched(report: ScanReport, subject: Redacted) -> JsonObject | None:
     """Return, for a certificate, the records that do not match `where` but contain its texts; None if there are none.
 
     If no record matches at all, the field or path may be wrong. Covers texts of 12 bytes and more in the topic itself, and
@@ -291,7 +292,7 @@ def unmatched(report: ScanReport, subject: Redacted) -> dict[str, Any] | None:
     return {"records": len(places), "first": first}
 
 
-def request_fields(where: Where, topic: str, secret: bytes) -> dict[str, Any]:
+def request_fields(where: Where, topic: str, secret: bytes) -> JsonObject:
     """Return a certificate's fields about the request."""
     return {
         "topics": [topic],

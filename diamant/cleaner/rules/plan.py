@@ -14,9 +14,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from diamant.cleaner.rules.modes import KAFKA, MODES
+from diamant.json_types import JsonObject
 from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 from diamant.storage.segments.txn_index import AbortedTxn
 
@@ -201,7 +201,7 @@ class CleanPlan:
     @classmethod
     def from_json(cls, text: str) -> CleanPlan:
         """Parse the output of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
-        fields: dict[str, Any] = json.loads(text)
+        fields: JsonObject = json.loads(text)
         fields["hash_key"] = bytes.fromhex(fields["hash_key"])
         fields["active_producers"] = {
             producer_id: ActiveProducer(epoch, last_data_offset)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from diamant.cleaner.rules.record_kinds import ABORTED, BELOW_LOG_START, KEYLESS, MARKERS, SUPERSEDED, TOMBSTONES
+from diamant.json_types import JsonObject
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 
@@ -133,7 +134,7 @@ class CleanResult:
     @classmethod
     def from_json(cls, text: str) -> CleanResult:
         """Parse the output of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
-        fields: dict[str, Any] = json.loads(text)
+        fields: JsonObject = json.loads(text)
         return cls(
             end_offset=fields["end_offset"],
             outputs=tuple(output_from_fields(output) for output in fields["outputs"]),
@@ -142,7 +143,7 @@ class CleanResult:
         )
 
 
-def output_from_fields(fields: dict[str, Any]) -> OutputSegment:
+def output_from_fields(fields: JsonObject) -> OutputSegment:
     """Return the output of these fields, as made by `dataclasses.asdict`."""
     outline = fields.get("outline")
     return OutputSegment(

@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Callable
 
-from diamant.cleaner.runners.worker_messages import Message
+from diamant.json_types import JsonObject
 
 PROGRESS_INTERVAL_S = 0.5
 """Shortest time between two progress messages."""
 
-Send = Callable[[Message], None]
+Send = Callable[[JsonObject], None]
 """Sends a message to the broker. Any thread."""
 
 
@@ -23,7 +23,7 @@ def run_child(run: Callable[[Send], None]) -> int:
         os.dup2(2, 1)
         lock = threading.Lock()
 
-        def send(message: Message) -> None:
+        def send(message: JsonObject) -> None:
             line = json.dumps(message, separators=(",", ":")) + "\n"
             with lock:
                 out.write(line)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.runners.contract import SwapOutput, wait_in_spite_of_cancelling
-from diamant.cleaner.runners.worker_messages import Message
+from diamant.json_types import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -192,17 +192,17 @@ class ChildProcess:
         """True if the child has closed its standard output, as it does when it exits."""
         return self._messages.is_at_end
 
-    def send(self, message: Message) -> None:
+    def send(self, message: JsonObject) -> None:
         """Queue a message. If the child has ended the message is lost, and `receive` returns None."""
         if not self._stdin.is_closing():
             self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
-    async def receive(self, timeout_s: float | None = None) -> Message | None:
+    async def receive(self, timeout_s: float | None = None) -> JsonObject | None:
         """Return the next message; None if the child closed its output. TimeoutError; ValueError if it is too long or no JSON."""
         line = await self._messages.line(timeout_s)
         if line is None:
             return None
-        message: Message = json.loads(line)
+        message: JsonObject = json.loads(line)
         return message
 
     def end_input(self) -> None:

@@ -32,7 +32,8 @@ from diamant.cleaner.rules.result import (
 )
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
 from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
-from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message, error_from, facts_task_fields
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, error_from, facts_task_fields
+from diamant.json_types import JsonObject
 from diamant.storage.env.env import Env
 from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 
@@ -190,8 +191,8 @@ class ProcessRunner:
         return CleanResult(result["end_offset"], tuple(outputs), CleanStats(**result["stats"]), result["runner"])
 
     async def _command(
-        self, worker: _WorkerProcess, what: str, fields: Message, on_output: SwapOutput, check_done: CheckDone
-    ) -> Message:
+        self, worker: _WorkerProcess, what: str, fields: JsonObject, on_output: SwapOutput, check_done: CheckDone
+    ) -> JsonObject:
         """Let the worker execute a command; return the fields of its result."""
         self._round += 1
         worker.send({**fields, "round": self._round})
@@ -209,7 +210,7 @@ class ProcessRunner:
                         await swap_to_the_end(on_output, output_from_fields(message["output"]))
                     case "result":
                         is_over = True
-                        result: Message = message["result"]
+                        result: JsonObject = message["result"]
                         return result
                     case "error":
                         is_over = True
@@ -223,7 +224,7 @@ class ProcessRunner:
                 await self._discard(worker)
             raise
 
-    async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> Message | None:
+    async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> JsonObject | None:
         """Return the worker's next message; None at the worker's end. Polls `check_done` while it waits."""
         while True:
             check_done()
@@ -314,7 +315,7 @@ class _WorkerProcess:
     def __init__(self, child: ChildProcess) -> None:
         self._child = child
         self._is_at_end = False
-        self._held: deque[Message] = deque()
+        self._held: deque[JsonObject] = deque()
         """Messages that arrived before an awaited answer; at most one per output of the round."""
 
     @property
@@ -325,11 +326,11 @@ class _WorkerProcess:
     def is_dead(self) -> bool:
         return self._is_at_end or self._child.has_ended
 
-    def send(self, message: Message) -> None:
+    def send(self, message: JsonObject) -> None:
         """Queue a message; the worker reads all the time. If it is dead the message is lost, and `receive` returns None."""
         self._child.send(message)
 
-    async def receive(self, timeout_s: float | None = None) -> Message | None:
+    async def receive(self, timeout_s: float | None = None) -> JsonObject | None:
         """Return the next message; None at the worker's end. Raises TimeoutError if none arrives in time."""
         if self._held:
             return self._held.popleft()
@@ -338,7 +339,7 @@ class _WorkerProcess:
             self._is_at_end = True
         return message
 
-    async def answer(self, timeout_s: float) -> Message | None:
+    async def answer(self, timeout_s: float) -> JsonObject | None:
         """Return the answer to moves; None at the worker's end. Raises TimeoutError. Keeps earlier messages for `receive`."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:

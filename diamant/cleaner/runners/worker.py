@@ -33,7 +33,8 @@ from diamant.cleaner.rules.result import Throttle as CountBytes
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, run_child
-from diamant.cleaner.runners.worker_messages import Message, error_fields, facts_task_from
+from diamant.cleaner.runners.worker_messages import error_fields, facts_task_from
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.log.moves import carry_out, moves_from
@@ -49,13 +50,13 @@ NAME = "process"
 class Worker:
     """Reads commands from `lines` until they end, and writes messages with `send`."""
 
-    def __init__(self, env: Env, lines: Iterable[str], send: Callable[[Message], None]) -> None:
+    def __init__(self, env: Env, lines: Iterable[str], send: Callable[[JsonObject], None]) -> None:
         self._env = env
         self._lines = lines
         self._send = send
         self._engine = best_engine()
         self._throttle = Throttle()
-        self._commands: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
         self._cancelled = -1
         """Number of the last cancelled round."""
         self._is_over = threading.Event()
@@ -72,7 +73,7 @@ class Worker:
 
     def _read(self) -> None:
         for line in self._lines:
-            command: Message = json.loads(line)
+            command: JsonObject = json.loads(line)
             if command["type"] == "cancel":
                 self._cancelled = command["round"]
             elif command["type"] == "move":
@@ -92,7 +93,7 @@ class Worker:
         else:
             self._send({"type": "moved"})
 
-    def _carry_out(self, command: Message) -> None:
+    def _carry_out(self, command: JsonObject) -> None:
         number: int = command["round"]
         limit_bytes: int = command["memory_limit_bytes"]
         counted = 0
@@ -113,7 +114,7 @@ class Worker:
         try:
             set_memory_limit(limit_bytes)
             work = self._file_facts if command["type"] == "facts" else self._clean
-            message: Message = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
+            message: JsonObject = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
         except Exception as error:
             # First lift the limit, so that there is memory to report the lack of memory.
             set_memory_limit(None)
@@ -122,7 +123,7 @@ class Worker:
         self._send(message)
         gc.collect()
 
-    def _clean(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
+    def _clean(self, command: JsonObject, check_done: CheckDone, throttle: CountBytes) -> JsonObject:
         def on_output(output: OutputSegment) -> None:
             outline = look_at_output(self._env, plan.directory, output)
             facts = None if plan.is_kafka else text_of_output(self._env, plan.directory, output)
@@ -141,7 +142,7 @@ class Worker:
         )
         return asdict(replace(result, outputs=(), runner=NAME))
 
-    def _file_facts(self, command: Message, check_done: CheckDone, throttle: CountBytes) -> Message:
+    def _file_facts(self, command: JsonObject, check_done: CheckDone, throttle: CountBytes) -> JsonObject:
         from diamant.cleaner.facts.segment_keys import file_segment_facts
 
         task = facts_task_from(command["task"])

@@ -24,30 +24,28 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import asdict
-from typing import Any, TypeAlias
 
 from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.result import CleaningAborted, OutputOverflow
 from diamant.cleaner.runners.contract import MemoryLimit, RunnerFailed
+from diamant.json_types import JsonObject
 from diamant.storage.errors import CorruptLog, RecordTooLarge
-
-Message: TypeAlias = dict[str, Any]
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """Longest message of a worker: an output lists its sources, at 20 bytes each. Plans may be longer."""
 
 
-def facts_task_fields(task: FactsTask) -> Message:
+def facts_task_fields(task: FactsTask) -> JsonObject:
     """Return the fields of a task, for its message."""
     return {**asdict(task), "hash_key": task.hash_key.hex()}
 
 
-def facts_task_from(fields: Message) -> FactsTask:
+def facts_task_from(fields: JsonObject) -> FactsTask:
     """Return the task of these fields, as made by `facts_task_fields`."""
     return FactsTask(**{**fields, "hash_key": bytes.fromhex(fields["hash_key"])})
 
 
-def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
+def error_fields(error: BaseException, memory_limit_bytes: int) -> JsonObject:
     """Return the fields of the message that reports `error`."""
     match error:
         case CleaningAborted():
@@ -66,7 +64,7 @@ def error_fields(error: BaseException, memory_limit_bytes: int) -> Message:
             return {"kind": "other", "reason": "".join(traceback.format_exception(error)).strip()}
 
 
-def error_from(fields: Message, what: str) -> Exception:
+def error_from(fields: JsonObject, what: str) -> Exception:
     """Return the error of these fields, as made by `error_fields`; `what` names the partition or segment."""
     match fields["kind"]:
         case "aborted":

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from diamant.broker.cli import main
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import LedPartition, LedTopic
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.inspection.audit_rules import homes, replica_findings, stranded_text, topic_findings
 from diamant.broker.inspection.cluster_audit import audit
+from diamant.json_types import JsonObject
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 
 DAY_MS = 86_400_000

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.operations import compact
 from diamant.broker.clusters.register import Register
 from diamant.broker.clusters.work_progress import TimeIsUp
+from diamant.json_types import JsonObject
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, diamant
 from tests.broker.clusters.open_transaction import OpenTransaction
 

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters.certificate import issue, signing_key
 from diamant.broker.clusters.operations import erase
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
@@ -22,6 +21,7 @@ from diamant.broker.inspection.disks import ReadLimit, certify_disks, join, log_
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.papers.paper_verification import verify_certificate
+from diamant.json_types import JsonObject
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.storage.env.env import RealEnv

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import KafkaRefusal, LedPartition
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.clusters import lowered_configs
@@ -18,6 +17,7 @@ from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import TimeIsUp
 from diamant.broker.errors import NotFound, NotPossible
+from diamant.json_types import JsonObject
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 from tests.broker.clusters.open_transaction import OpenTransaction

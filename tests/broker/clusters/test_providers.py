@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import Fields
 from diamant.broker.clusters.cluster_look import DESCRIBE_CONFIGS, TIERED_CONFIG, now_ms
@@ -24,6 +23,7 @@ from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.broker.errors import NotPossible
 from diamant.broker.inspection.cluster_audit import audit
 from diamant.broker.inspection.cluster_explanation import explain
+from diamant.json_types import JsonObject
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import AnyCluster, diamant, open_works
 from tests.broker.clusters.real_kafka import real_kafka

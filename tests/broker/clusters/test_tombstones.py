@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.clusters.operations import erase, resume
 from diamant.broker.clusters.register import Register
 from diamant.broker.clusters.work_progress import TimeIsUp
+from diamant.json_types import JsonObject
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
 

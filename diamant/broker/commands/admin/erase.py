@@ -14,6 +14,7 @@ from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import required
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 MAX_SHOWN = 20
@@ -103,7 +104,7 @@ def erase_now(asked: remote.Asked, id: str, confirm_groups_behind: bool, file: s
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
-def _go_on_now(asked: remote.Asked, erasure_id: str, *, is_confirmed: bool) -> dict[str, Any]:
+def _go_on_now(asked: remote.Asked, erasure_id: str, *, is_confirmed: bool) -> JsonObject:
     with remote.going_on(asked, is_named=True):
         return asked.admin.erase_now(erasure_id, confirm_groups_behind=is_confirmed, **asked.waiting)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import click
 
 from diamant.broker.client.admin import AdminError
-from diamant.broker.client.json_types import JsonObject, OnProgress
 from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import visible
@@ -19,6 +18,7 @@ from diamant.broker.commands.terminal.key_options import IdentifierOption, by_na
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import BadArgument
 from diamant.broker.record_json import key_fields
+from diamant.json_types import JsonObject, OnProgress
 from diamant.progress import Progress
 from diamant.storage.certificate_states import NOTHING_MATCHED
 from diamant.storage.input_file import read_input

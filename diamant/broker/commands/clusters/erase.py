@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.cluster_look import now_ms
 from diamant.broker.clusters.register import Register
@@ -18,6 +17,7 @@ from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.json_types import JsonObject
 from diamant.words import counted
 
 MAX_SHOWN = 20

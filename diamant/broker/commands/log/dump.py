@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 from uuid import UUID
 
 import click
@@ -27,6 +26,7 @@ from diamant.cleaner.segments.tolerant_reader import Advance, Problem, open_log_
 from diamant.cleaner.values.schema_places import SchemaPlaces
 from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC, SchemasTopic
+from diamant.json_types import JsonObject
 from diamant.storage.env.env import RealEnv
 from diamant.storage.names import partition_dir_name
 from diamant.storage.uuid_text import uuid_to_text
@@ -150,7 +150,7 @@ def _record_text(item: RecordItem, values: Values) -> str:
     return f"{start} {key} = {value}" + (f" [{headers}]" if headers else "")
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _pairs(values: JsonObject) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {json.dumps(value, default=_plain)}" for name, value in values.items())
 
 
@@ -170,7 +170,7 @@ def _fields(item: Item, values: Values) -> dict[str, object]:
         return {"type": item.kind, "file": item.file, **item.values}
     if isinstance(item, Problem):
         return {"type": "problem", **problem_fields(item)}
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "type": "record",
         "offset": item.offset,
         "timestamp": item.timestamp,

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -30,6 +30,7 @@ from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.service.partition_view import CleanerView
+from diamant.json_types import JsonObject
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import RealEnv
@@ -135,7 +136,7 @@ def _check_usage(settings: tuple[str, ...], mode: str | None, key: bytes | None,
         raise click.UsageError("a key and an offset exclude each other")
 
 
-def _without_changes(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_changes(fields: JsonObject) -> JsonObject:
     """Leave out the changes that would remove records now: they need a running broker."""
     for one in (fields, *fields["records"]):
         one["change"] = None
@@ -148,7 +149,7 @@ def _show(
     now_ms: int,
     key: bytes | None,
     offset: int | None,
-    told: list[dict[str, Any]],
+    told: list[JsonObject],
     *,
     is_all: bool,
     as_json: bool,

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import click
 
@@ -51,6 +51,7 @@ from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.rules.record_kinds import NAMES, shown, used
 from diamant.cleaner.rules.record_kinds import counted as kind_text
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.json_types import JsonObject
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import Env, RealEnv
@@ -393,7 +394,7 @@ def _document(
     request: WhatIfRequest,
     found: Sequence[tuple[PartitionFiles, Sequence[Forecast]]],
     problems: Sequence[Problem],
-) -> dict[str, Any]:
+) -> JsonObject:
     return {
         "log_directory": opened.path,
         "now_ms": request.now_ms,

@@ -9,12 +9,12 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import click
 
-from diamant.broker.client.json_types import JsonObject
 from diamant.broker.commands.person.person_commands import chosen_people, numbered, people_options
 from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 from diamant.words import counted, not_searched_text, stay_text
 

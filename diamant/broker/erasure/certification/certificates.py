@@ -24,6 +24,7 @@ from diamant.cleaner.evidence.certificates.verification import CheckedFiles, Ver
 from diamant.cleaner.papers.paper import is_paper
 from diamant.cleaner.papers.paper_verification import PaperSubject, problem_of, verify_certificate
 from diamant.cleaner.person.identifiers import parse_identifiers
+from diamant.json_types import JsonObject
 from diamant.progress import Progress
 from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 from diamant.storage.env.env import Env
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 class KeptCertificate:
     """A certificate from a file."""
 
-    certificate: dict[str, Any]
+    certificate: JsonObject
     job_id: str
     state: str
     """The state in the file name."""
@@ -103,7 +104,7 @@ class Certificates:
 
     # -- stored certificates ---------------------------------------------------------------------------------------------
 
-    async def list_all(self) -> list[dict[str, Any]]:
+    async def list_all(self) -> list[JsonObject]:
         """Return a summary of the certificates in the data directory (`CertificateList`)."""
         try:
             key = await self._evidence.keys.existing()
@@ -112,7 +113,7 @@ class Certificates:
         check = None if key is None else partial(problem_of, public_key=key.public_bytes)
         return await asyncio.to_thread(self._list.describe, self._evidence.env, self._evidence.directory, check)
 
-    async def last(self, job_id: str) -> dict[str, Any]:
+    async def last(self, job_id: str) -> JsonObject:
         """Return the last certificate of an erasure or redaction. Raises NotFound; NotGenuine if it was altered."""
         kept = await self.kept(job_id)
         if kept.problem:

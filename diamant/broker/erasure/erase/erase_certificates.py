@@ -24,6 +24,7 @@ from diamant.cleaner.evidence.scan.file_listing import is_of_log
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, ScanReport, tombstones_since_fields, written_since_fields
 from diamant.cleaner.evidence.search.findings import TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, VALUES_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -161,7 +162,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
             "not_covered": [*NOT_COVERED, *([ONLY_THE_DIGEST] if subject.key is None else [])],
         }
 
-    def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[dict[str, Any]]:
+    def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[JsonObject]:
         """Return the partitions that lost a tombstone before its horizon, unrequested: consumers may have missed it."""
         report, lost = verdict.report, []
         partitions = frozenset(verdict.present.partitions) if report.rows else frozenset()
@@ -184,7 +185,7 @@ def _claims_and_refusals(
     verdict: EraseVerdict,
     ended: Ended | None,
     logs: Mapping[TopicPartition, Log],
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the claims about partitions, and the refusals with their reasons: scan findings, no tombstone, or no log."""
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
@@ -211,7 +212,7 @@ def _claims_and_refusals(
     return claims, refused
 
 
-def _refusal(intent: Intent, partition: TopicPartition) -> list[dict[str, Any]]:
+def _refusal(intent: Intent, partition: TopicPartition) -> list[JsonObject]:
     """Return why a partition takes no tombstone, as its problem; empty if it takes one."""
     reason = intent.refused.get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []

@@ -8,6 +8,7 @@ from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
 from diamant.broker.errors import OperationError
+from diamant.json_types import JsonObject
 
 
 class EraseFailed(OperationError):
@@ -30,9 +31,9 @@ class Erasure(RemovalResult):
     """Partitions of `__consumer_offsets` that are not loaded, with the reason: their groups may be behind, too."""
 
     @property
-    def written_since(self) -> list[dict[str, Any]]:
+    def written_since(self) -> list[JsonObject]:
         """Records of the key written after its tombstone and before the scan."""
-        found: list[dict[str, Any]] = self.certificate["written_since"]
+        found: list[JsonObject] = self.certificate["written_since"]
         return found
 
     @property

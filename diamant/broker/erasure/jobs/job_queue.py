@@ -30,6 +30,7 @@ from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.json_types import JsonObject
 from diamant.progress import Progress
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.errors import StorageError
@@ -330,18 +331,18 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
 
     # -- lists -----------------------------------------------------------------------------------------------------------
 
-    def unfinished(self) -> list[dict[str, Any]]:
+    def unfinished(self) -> list[JsonObject]:
         """Return the unfinished jobs that will be resumed."""
         return [self._row(one) for one in sorted(self.table.due)]
 
-    async def unfinished_on_disk(self) -> list[dict[str, Any]]:
+    async def unfinished_on_disk(self) -> list[JsonObject]:
         """Return the unfinished jobs. `due_ms` is None for a job that is not resumed because its intent cannot be read."""
         table = self.table
         found = await table.ids_on_disk()
         ids = {one for one in found if not table.is_over(one)} | set(table.due)
         return [self._row(one) for one in sorted(ids)]
 
-    def _row(self, job_id: str) -> dict[str, Any]:
+    def _row(self, job_id: str) -> JsonObject:
         table = self.table
         due_ms, waits_for = table.due.get(job_id), table.waits_for.get(job_id)
         return {"id": job_id, "kind": table.noun, "due_ms": due_ms, "waits_for": waits_for}

@@ -17,6 +17,7 @@ from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.files import certificate_path, conclude, name_pending
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
+from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class JobTable(Generic[IntentT]):
         self.finish(job_id)
         self.failed += 1
 
-    async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[dict[str, Any], str]:
+    async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[JsonObject, str]:
         """Sign a certificate of these fields and write it to disk; return it and its path. With `is_last` the intent is removed.
 
         Writes run to their end even if the caller is cancelled. Raises OSError.
@@ -177,7 +178,7 @@ class JobTable(Generic[IntentT]):
         files, job_id = self.files, fields["id"]
         path = certificate_path(files.directory, job_id, fields["state"], files.prefix)
 
-        def signed_text() -> tuple[dict[str, Any], bytes]:
+        def signed_text() -> tuple[JsonObject, bytes]:
             signed = sign_certificate(fields, key)
             return signed, json.dumps(signed, indent=1, sort_keys=True).encode()
 

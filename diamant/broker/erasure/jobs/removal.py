@@ -14,6 +14,7 @@ from diamant.broker.erasure.certification.record_holders import MAX_HOLDERS, Rec
 from diamant.broker.errors import OperationError
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.json_types import JsonObject
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.certification.scope import Present
@@ -112,7 +113,7 @@ class RemovalResult:
     id: str
     state: str
     """The state of the certificate."""
-    certificate: dict[str, Any]
+    certificate: JsonObject
     certificate_path: str
     public_key: str
     """PEM, for the verifier to pin."""
@@ -125,7 +126,7 @@ class RemovalResult:
         """Return the fields that results of this kind have for themselves."""
         return {"next_due_ms": self.next_due_ms}
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> JsonObject:
         return {
             "id": self.id,
             "state": self.state,

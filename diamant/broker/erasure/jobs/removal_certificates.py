@@ -19,6 +19,7 @@ from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
 from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
+from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import LAST_STATES
 
 FIELDS = (
@@ -66,7 +67,7 @@ class RemovalCertificates(Generic[IntentT]):
         topics: Collection[str],
         own: Mapping[str, Any],
         ended: Ended | None,
-    ) -> tuple[dict[str, Any], str]:
+    ) -> tuple[JsonObject, str]:
         """Sign and store a certificate; return it and its path. With a final state, or with `ended`, the intent is removed.
 
         `topics`: those that it lists. `own`: the fields that only this kind has, or has in its own way.

@@ -33,6 +33,7 @@ from diamant.cleaner.redaction.claims import (
 )
 from diamant.cleaner.redaction.intent import HELD, RedactionIntent
 from diamant.cleaner.redaction.where import Where
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, RECORDS_GONE
 from diamant.storage.checkpoints.checkpoints import TopicPartition
@@ -127,7 +128,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         works: Sequence[Work],
         report: ScanReport,
         present: Present,
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    ) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return the claims that the scan supports, and those that it does not, with the reason."""
         report.disown(subject, present.topics, present.partitions, present.later)
         self._table.waits_for.pop(intent.id, None)

@@ -12,6 +12,7 @@ from diamant.broker.errors import NotPossible, OperationError
 from diamant.cleaner.evidence.certificates.page_words import fields_not_seen
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.log.log import Log
@@ -53,9 +54,9 @@ class Redaction(RemovalResult):
     """The number of removed or changed records, including older values on compacted topics."""
 
     @property
-    def unmatched(self) -> dict[str, Any] | None:
+    def unmatched(self) -> JsonObject | None:
         """If no record matched, the number of records that still contain the sought text, and the first of them; else None."""
-        found: dict[str, Any] | None = self.certificate["unmatched"]
+        found: JsonObject | None = self.certificate["unmatched"]
         return found
 
     @property

@@ -150,5 +150,5 @@ class ConsumerGroups:
         return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)
 
 
-def _topic_partitions(owned: EpochedPartitions) -> list[dict[str, Any]]:
+def _topic_partitions(owned: EpochedPartitions) -> list[dict[str, object]]:
     return [{"topic_id": topic_id, "partitions": sorted(epochs)} for topic_id, epochs in owned.items()]

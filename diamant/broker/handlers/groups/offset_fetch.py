@@ -121,7 +121,7 @@ def _check_member(group: Group, request: OffsetFetchRequestGroup) -> None:
         group.other.validate_fetch(group.group_id, member_id, request.member_epoch)
 
 
-def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: bool) -> list[dict[str, Any]]:
+def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: bool) -> list[dict[str, object]]:
     answered = []
     committed = group.offsets.committed
     for name in strings_in_timeline_order(committed):
@@ -142,7 +142,7 @@ def _topic(
 ) -> dict[str, object]:
     name, topic_id, partitions = wanted
     if name is None:
-        entries: Iterable[dict[str, Any]] = (_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions)
+        entries: Iterable[dict[str, object]] = (_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in partitions)
     elif group is None:
         entries = (_no_offset(index, code) for index in partitions)
     else:

@@ -24,6 +24,7 @@ from typing import Any, TypedDict
 from diamant.broker.errors import NotFound, NotPossible, OperationError, TooMany
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
+from diamant.json_types import JsonObject
 from diamant.kernels import KernelsMissing
 from diamant.progress import Progress
 from diamant.storage.env.clocks import SystemClock
@@ -110,9 +111,9 @@ class HttpJob:
         """The path of the job's status."""
         return f"/v1/jobs/{self.id}"
 
-    def to_fields(self, *, with_result: bool = True) -> dict[str, Any]:
+    def to_fields(self, *, with_result: bool = True) -> JsonObject:
         """Return the job for JSON. Times are those of the real clock."""
-        fields: dict[str, Any] = {
+        fields: JsonObject = {
             "id": self.id,
             "href": self.href,
             "verb": self.verb,

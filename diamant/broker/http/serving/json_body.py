@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Container, Iterable
-from typing import Any
 
 from aiohttp import web
 
 from diamant.broker.errors import KINDS
 from diamant.broker.operations.calls.parameters import Param
+from diamant.json_types import JsonObject
 from diamant.storage.strict_json import parse_strict
 
 JSON_TYPE = "application/json"
@@ -62,7 +62,7 @@ def check_type(request: web.BaseRequest) -> None:
         raise JsonError(415, f"Content-Type is {request.content_type}, expected {JSON_TYPE}")
 
 
-async def read_object(request: web.BaseRequest, *, may_be_empty: bool, most: int) -> dict[str, Any]:
+async def read_object(request: web.BaseRequest, *, may_be_empty: bool, most: int) -> JsonObject:
     """Return the JSON object in a request, of at most `most` bytes. With `may_be_empty`, no body is an empty object."""
     if request.content_length is not None and request.content_length > most:
         raise JsonError(413, f"the body has {request.content_length} bytes, expected at most {most}")
@@ -85,7 +85,7 @@ async def read_object(request: web.BaseRequest, *, may_be_empty: bool, most: int
     return found
 
 
-def read_query(request: web.BaseRequest, known: Iterable[Param]) -> dict[str, Any]:
+def read_query(request: web.BaseRequest, known: Iterable[Param]) -> JsonObject:
     """Return the validated values of a query, with defaults. Raises JsonError."""
     params = {param.name: param for param in known}
     unknown = [name for name in request.query if name not in params]
@@ -102,7 +102,7 @@ def read_query(request: web.BaseRequest, known: Iterable[Param]) -> dict[str, An
     return found
 
 
-async def read_fields(request: web.BaseRequest, known: Iterable[Param], most: int) -> dict[str, Any]:
+async def read_fields(request: web.BaseRequest, known: Iterable[Param], most: int) -> JsonObject:
     """Return the validated fields of a body, with defaults. Raises JsonError."""
     if request.method not in ("POST", "PUT"):
         return {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
 
 from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Route
 from diamant.broker.operations.calls.parameters import Param
+from diamant.json_types import JsonObject
 from diamant.version import __version__
 
 JSON = "application/json"
@@ -22,9 +22,8 @@ WAIT_PARAM = Param(
     most=MAX_WAIT_MS,
 )
 
-Part: TypeAlias = "dict[str, Any]"
 """An object of the OpenAPI document."""
-_KEY_SCHEMA: Part = {
+_KEY_SCHEMA: JsonObject = {
     "description": "The bytes of a record's key.",
     "oneOf": [
         {"type": "string", "description": "UTF-8"},
@@ -73,9 +72,9 @@ _JOB_SCHEMA = {
 }
 
 
-def document(routes: Iterable[Route], *, needs_token: bool) -> Part:
+def document(routes: Iterable[Route], *, needs_token: bool) -> JsonObject:
     """Return the document of these rows."""
-    paths: dict[str, Part] = {}
+    paths: dict[str, JsonObject] = {}
     for route in sorted(routes, key=lambda route: (route.path, route.method)):
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, needs_token=needs_token)
     return {
@@ -93,10 +92,10 @@ def document(routes: Iterable[Route], *, needs_token: bool) -> Part:
     }
 
 
-def _operation(route: Route, *, needs_token: bool) -> Part:
+def _operation(route: Route, *, needs_token: bool) -> JsonObject:
     steps = [step[1:-1] for step in route.path.split("/") if step.startswith("{")]
     query = (*route.query, WAIT_PARAM) if route.is_job else route.query
-    operation: Part = {
+    operation: JsonObject = {
         "operationId": f"{route.method.lower()}{''.join(_word(step) for step in route.path.split('/'))}",
         "summary": route.summary,
         "parameters": [
@@ -136,8 +135,8 @@ def _operation(route: Route, *, needs_token: bool) -> Part:
     return operation
 
 
-def _body_schema(route: Route) -> Part:
-    schema: Part = {
+def _body_schema(route: Route) -> JsonObject:
+    schema: JsonObject = {
         "type": "object",
         "additionalProperties": False,
         "properties": {param.name: {**_schema(param), "description": param.doc} for param in route.fields},
@@ -147,8 +146,8 @@ def _body_schema(route: Route) -> Part:
     return schema
 
 
-def _schema(param: Param) -> Part:
-    schema: Part
+def _schema(param: Param) -> JsonObject:
+    schema: JsonObject
     if param.type == "key":
         schema = {"$ref": "#/components/schemas/Key"}
     elif param.type == "strings":

@@ -36,6 +36,7 @@ from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
 from diamant.broker.http.serving.authorization import ANYTHING, RoutePermission
 from diamant.broker.http.serving.lines import send_lines
 from diamant.broker.operations.calls.parameters import Param, params_of
+from diamant.json_types import JsonObject
 from diamant.progress import Progress
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class HasFields(Protocol):
     """A value that can be converted for JSON."""
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> JsonObject:
         """Return the value for JSON."""
         ...
 

@@ -36,6 +36,7 @@ from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.metrics.figures import offline_partitions
 from diamant.broker.security.authorization.audit_log import DENIED, AuditedAction, AuditLog
+from diamant.json_types import JsonObject
 from diamant.progress import Progress
 from diamant.version import __version__
 
@@ -386,7 +387,7 @@ def _error_response(error: BaseException) -> web.Response:
     return web.json_response(_without_status(fields), status=fields["status"])
 
 
-def _without_status(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _without_status(fields: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in fields.items() if name != "status"}
 
 

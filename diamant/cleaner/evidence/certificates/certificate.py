@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from diamant.json_types import JsonObject
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.strict_json import parse_strict
@@ -96,7 +97,7 @@ def canonical(fields: Mapping[str, Any]) -> bytes:
     )
 
 
-def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> dict[str, Any]:
+def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> JsonObject:
     """Return the certificate with its signature."""
     signed = {**fields, "signature": {"algorithm": "Ed25519", "public_key": key.public_bytes.hex()}}
     value = key.sign(canonical(signed)).hex()
@@ -226,7 +227,7 @@ def is_anything_found(certificate: Mapping[str, Any]) -> bool:
     return any(one.get("records", 1) for one in certificate["found"])
 
 
-def parse_certificate(text: bytes) -> dict[str, Any]:
+def parse_certificate(text: bytes) -> JsonObject:
     """Return a certificate from its bytes. Raises CertificateError if it is cut off or not a certificate."""
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
@@ -277,7 +278,7 @@ def merkle_root(segments: Sequence[Mapping[str, Any]]) -> str:
     return _root(leaves).hex()
 
 
-def _leaf(segment: Mapping[str, Any]) -> dict[str, Any]:
+def _leaf(segment: Mapping[str, Any]) -> JsonObject:
     return {name: segment[name] for name in ("file", "sha256", "size")}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from diamant.cleaner.evidence.scan.report import NOT_THERE, ScanReport
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition, read_partition_metadata
 from diamant.storage.env.env import Env
@@ -56,7 +57,7 @@ def check_claims(
     directory: str,
     *,
     is_bound: bool,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return a row for each claim, and add notes about doubts. Blocks.
 
     `is_bound`: whether the key or description given is known to be that of the certificate.
@@ -98,9 +99,7 @@ def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject,
     report.disown(subject, there, known, later)
 
 
-def unscanned_claims(
-    certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str
-) -> list[dict[str, Any]]:
+def unscanned_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str) -> list[JsonObject]:
     """Return rows for the claims when no record was read: `cannot be told` for all, whatever state the files are in.
 
     A row has `state_now` if names and ids show that there is nothing to read; the notes say so. Blocks.
@@ -146,7 +145,7 @@ def partition_of(claim: Mapping[str, Any]) -> TopicPartition:
     return str(claim["topic"]), int(claim["partition"])
 
 
-def untold(claim: Mapping[str, Any]) -> dict[str, Any]:
+def untold(claim: Mapping[str, Any]) -> JsonObject:
     """Return the row of a claim with the verdict `cannot be told`."""
     return {
         "topic": claim["topic"],

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, CertificateError, parse_certificate
+from diamant.json_types import JsonObject
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.given_names import is_certificate_name
@@ -40,9 +41,9 @@ def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = 
     return f"{directory}/{prefix}{erasure_id}.{state}{names.CERTIFICATE_SUFFIX}"
 
 
-def list_certificates(env: Env, directory: str) -> list[dict[str, Any]]:
+def list_certificates(env: Env, directory: str) -> list[JsonObject]:
     """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Blocks."""
-    found: list[dict[str, Any]] = []
+    found: list[JsonObject] = []
     for name in env.list_dir(directory):
         if is_certificate_name(name) and not name.endswith(names.PENDING_SUFFIX):
             prefix = next(one for one in names.JOB_PREFIXES if name.startswith(one))
@@ -63,7 +64,7 @@ class CertificateList:
         self._known: Mapping[tuple[str, bytes], Mapping[str, Any]] = {}
         """By path and SHA-256."""
 
-    def describe(self, env: Env, directory: str, check: Check | None = None) -> list[dict[str, Any]]:
+    def describe(self, env: Env, directory: str, check: Check | None = None) -> list[JsonObject]:
         """Return the rows of `list_certificates`, the file written last at the end, with descriptions. Blocks.
 
         A row gets `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or the reason why it is

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from diamant.cleaner.evidence.search.needles import Needle
 from diamant.cleaner.evidence.search.remains import Remains
+from diamant.json_types import JsonObject
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class RemovalIntent:
             raise ValueError(f"it is not an intent of this version: {error}") from None
 
 
-def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[dict[str, Any]]:
+def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[JsonObject]:
     """Return facts about partitions as JSON: fields in the order of the class, without those that are None."""
     made = []
     for (topic, index), one in found.items():

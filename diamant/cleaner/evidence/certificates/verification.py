@@ -53,6 +53,7 @@ from diamant.cleaner.evidence.scan.scan import (
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
 from diamant.cleaner.evidence.search.record_search import Subject
+from diamant.json_types import JsonObject
 from diamant.storage import certificate_states as states
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
@@ -129,7 +130,7 @@ class Verification:
     roots_fit: bool = True
     coverage_adds_up: bool = True
     """True if the certificate's account of the scan is complete and supports its claims (`coverage`)."""
-    claims: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[JsonObject] = field(default_factory=list)
     was_scanned: bool = False
     parts: list[Mapping[str, Any]] = field(default_factory=list)
     """Of a person's paper: `id`, `topics`, `outcome` and `summary` of each part."""
@@ -179,7 +180,7 @@ class Verification:
             return "NOT VALID: the certificate contradicts itself"
         return f"NOT VALID: {signature}"
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> JsonObject:
         return {
             "is_valid": self.is_valid,
             "summary": self.summary,

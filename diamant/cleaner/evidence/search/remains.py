@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from diamant.cleaner.evidence.search.needles import VALUE, Needle
+from diamant.json_types import JsonObject
 
 KEY_DIGEST_BYTES = 8
 """Beginning of a key's digest. Two keys with the same one only inherit too much."""
@@ -61,7 +61,7 @@ class Remains:
     def from_bytes(cls, data: bytes) -> Remains:
         """Undo `to_bytes`. Raises ValueError for any other input."""
         try:
-            plain: dict[str, Any] = json.loads(data)
+            plain: JsonObject = json.loads(data)
             needles = tuple(Needle.from_fields(one) for one in plain["needles"])
             return cls(str(plain["id"]), tuple(plain["topics"]), tuple(plain["keys"]), needles)
         except (TypeError, KeyError, AttributeError) as error:

@@ -33,7 +33,7 @@ from diamant.cleaner.rules.result import CleanStats
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.cleaner.spark.clean.key_tuples import ERROR, PartFigures
-from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, Manifest, add_stats, error_of
+from diamant.cleaner.spark.clean.manifest import GroupResult, Manifest, add_stats, error_of
 from diamant.cleaner.spark.clean.parts import (
     PART_BYTES,
     Part,
@@ -50,6 +50,7 @@ from diamant.cleaner.spark.clean.transaction_cuts import EVENT_FIELDS, Resumable
 from diamant.cleaner.spark.clean.whole_round import run_whole
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions
+from diamant.json_types import JsonObject
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class CleanJob:
         self._begin("finding where the map is full", dirty_bytes)
         sent = self._context.broadcast(self._job)
         look = _find_end_of_map(sent, self._start, self.progress.done)
-        found: _FullMap | ErrorFields = self._context.parallelize([0], 1).map(look).collect()[0]
+        found: _FullMap | JsonObject = self._context.parallelize([0], 1).map(look).collect()[0]
         if isinstance(found, _FullMap):
             return found
         raise error_of(found, self._name)
@@ -258,7 +259,7 @@ class CleanJob:
     def _begin(self, step: str, task_bytes: int) -> None:
         self.progress.begin(step, task_bytes, self._job.bytes_per_second)
 
-    def _raise_first(self, errors: Iterator[tuple[int, ErrorFields]]) -> None:
+    def _raise_first(self, errors: Iterator[tuple[int, JsonObject]]) -> None:
         """Raise the error of the first failed part or group, if any."""
         found = min(errors, key=lambda one: one[0], default=None)
         if found is not None:
@@ -274,8 +275,8 @@ class _FullMap(NamedTuple):
     map_messages_read: int
 
 
-def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int], _FullMap | ErrorFields]:
-    def find(_: int) -> _FullMap | ErrorFields:
+def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int], _FullMap | JsonObject]:
+    def find(_: int) -> _FullMap | JsonObject:
         from diamant.cleaner.engines.compiled_map import CompiledMap
         from diamant.cleaner.segments.row_records import RowRecords
         from diamant.cleaner.spark.clean.manifest import fields_of, is_final

@@ -12,18 +12,16 @@ A manifest is not trusted until `staged_outputs` has verified the files.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
 
 from diamant.cleaner.rules.result import CleanResult, CleanStats, OutputSegment, output_from_fields
 from diamant.cleaner.runners.worker_messages import error_fields, error_from
 from diamant.cleaner.segments.strict_reader import RecordsOutOfOrder
 from diamant.cleaner.spark.clean.task_files import StagedFile
 from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError
+from diamant.json_types import JsonObject
 
 NAME = "spark"
 """The runner's name in results."""
-
-ErrorFields: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class StagedOutput:
     """Number of records in its batches."""
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> StagedOutput:
+    def from_fields(cls, fields: JsonObject) -> StagedOutput:
         """Return the output of these fields, as made by `asdict`. Raises ValueError, KeyError or TypeError for others."""
         return cls(
             output_from_fields(fields["output"]),
@@ -70,7 +68,7 @@ class Manifest:
         return asdict(self)
 
     @classmethod
-    def from_fields(cls, fields: dict[str, Any]) -> Manifest:
+    def from_fields(cls, fields: JsonObject) -> Manifest:
         """Return the manifest of these fields, as made by `to_fields`. Raises ValueError, KeyError or TypeError for others."""
         return cls(
             end_offset=fields["end_offset"],
@@ -89,7 +87,7 @@ class GroupResult:
     outputs: tuple[StagedOutput, ...] = ()
     stats: CleanStats = field(default_factory=CleanStats)
     keys: int = 0
-    error: ErrorFields | None = None
+    error: JsonObject | None = None
     """The error that ended it; another attempt would fail the same way."""
 
 
@@ -100,7 +98,7 @@ def is_final(error: BaseException) -> bool:
     return isinstance(error, StorageError | FileNotFoundError)
 
 
-def fields_of(error: BaseException) -> ErrorFields:
+def fields_of(error: BaseException) -> JsonObject:
     """Return the fields that report an error to another process."""
     if isinstance(error, SegmentChanged):
         return {"kind": "changed", "reason": str(error)}
@@ -113,7 +111,7 @@ def fields_of(error: BaseException) -> ErrorFields:
     return error_fields(error, 0)
 
 
-def error_of(fields: ErrorFields, what: str) -> Exception:
+def error_of(fields: JsonObject, what: str) -> Exception:
     """Return the error of these fields, as made by `fields_of`; `what` names the partition."""
     match fields["kind"]:
         case "changed":

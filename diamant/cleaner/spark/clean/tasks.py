@@ -12,7 +12,7 @@ from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.spark.clean.group_rewrite import write_group
 from diamant.cleaner.spark.clean.key_tuples import ERROR, FIGURES, PartKeys, Row, events_of
-from diamant.cleaner.spark.clean.manifest import ErrorFields, GroupResult, fields_of, is_final
+from diamant.cleaner.spark.clean.manifest import GroupResult, fields_of, is_final
 from diamant.cleaner.spark.clean.parts import Part
 from diamant.cleaner.spark.clean.progress import Done
 from diamant.cleaner.spark.clean.survivors import GroupSurvivors, SurvivorRow, survivor_rows
@@ -22,6 +22,7 @@ from diamant.cleaner.spark.clean.transaction_cuts import TrackerState
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
+from diamant.json_types import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,10 +98,10 @@ def read_to_the_end(rows: Iterable[object]) -> None:
         pass
 
 
-def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, ErrorFields | None]]:
+def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, JsonObject | None]]:
     """Return the task that reads a part's transaction events: `(part, events, error)`."""
 
-    def work(part: Part) -> tuple[int, NDArray[np.int64] | None, ErrorFields | None]:
+    def work(part: Part) -> tuple[int, NDArray[np.int64] | None, JsonObject | None]:
         job = job_of(sent)
         throttle = job.new_throttle(job.bytes_per_second)
         try:

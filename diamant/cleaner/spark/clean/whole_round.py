@@ -26,7 +26,7 @@ from diamant.cleaner.rules.grouping import group_segments, segments_to_clean
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.segments.row_records import RowRecords
 from diamant.cleaner.spark.clean.group_rewrite import staged_outputs
-from diamant.cleaner.spark.clean.manifest import ErrorFields, Manifest, error_of, fields_of, is_final
+from diamant.cleaner.spark.clean.manifest import Manifest, error_of, fields_of, is_final
 from diamant.cleaner.spark.clean.progress import CountingThrottle, Done, JobProgress
 from diamant.cleaner.spark.clean.task_files import TaskFiles
 from diamant.cleaner.spark.clean.task_limits import TASK_LIMITS, TaskLimits
@@ -34,6 +34,7 @@ from diamant.cleaner.spark.clean.tasks import Job, attempt, job_of
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.shipped_code import Versions
 from diamant.cleaner.spark.environment.spark_settings import LOCAL_DIRS
+from diamant.json_types import JsonObject
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
@@ -98,10 +99,10 @@ def run_whole(
     return found
 
 
-def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[int], Manifest | ErrorFields]:
+def whole_round(sent: Any, start: DirtyStart | None, done: Done) -> Callable[[int], Manifest | JsonObject]:
     """Return the task that runs a whole round."""
 
-    def clean(_: int) -> Manifest | ErrorFields:
+    def clean(_: int) -> Manifest | JsonObject:
         job = job_of(sent)
         directory = f"{0:08d}-{attempt()}"
         files = TaskFiles(job.plan, job.source, job.target.child(directory))

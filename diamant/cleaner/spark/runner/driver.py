@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.runners.child_main import PROGRESS_INTERVAL_S, Send, run_child
-from diamant.cleaner.runners.worker_messages import Message
 from diamant.cleaner.spark.clean.manifest import Manifest, fields_of
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.spark_errors import SparkError
+from diamant.json_types import JsonObject
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Driver:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._heard: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._heard: SimpleQueue[JsonObject | None] = SimpleQueue()
         self._job: DriverJob | None = None
 
     def read(self, lines: Iterable[str]) -> None:
@@ -125,7 +125,7 @@ class DriverJob:
         """Report the failure of the job, unless its end was reported."""
         self._send_end({"type": "error", **fields_of(_plain(context, error))})
 
-    def _send_end(self, *messages: Message) -> None:
+    def _send_end(self, *messages: JsonObject) -> None:
         with self._lock:
             if not self._is_over.is_set():
                 self._is_over.set()
@@ -152,7 +152,7 @@ class DriverJob:
 
 def messages(
     manifest: Manifest, *, outputs_together: int = OUTPUTS_TOGETHER, sources_together: int = SOURCES_TOGETHER
-) -> Iterator[Message]:
+) -> Iterator[JsonObject]:
     """Yield the messages that send a manifest to the broker, in parts."""
     outputs = manifest.outputs
     sources = 0

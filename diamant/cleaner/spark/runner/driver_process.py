@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from diamant.cleaner.runners.child_process import ChildProcess
-from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, Message
+from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES
 from diamant.cleaner.spark.environment.spark_errors import SparkError
 from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
+from diamant.json_types import JsonObject
 
 STOP_TIMEOUT_S = 5.0
 """Time allowed to a driver to exit once it has reported everything."""
@@ -65,12 +66,12 @@ class DriverProcess:
         """True if its job succeeded, and it can run another one."""
         return self._is_done and not self._child.has_ended
 
-    def send_job(self, job: Message) -> None:
+    def send_job(self, job: JsonObject) -> None:
         """Send a job."""
         self._is_done = False
         self._child.send(job)
 
-    async def receive(self, timeout_s: float) -> Message | None:
+    async def receive(self, timeout_s: float) -> JsonObject | None:
         """Return the next message; None at the driver's end. Raises TimeoutError if none arrives in time."""
         message = await self._child.receive(timeout_s)
         self._is_done = message is not None and message["type"] in ("manifest", "error")

@@ -1,4 +1,4 @@
-"""Types of the values that `diamant.Admin` takes and returns."""
+"""Types of JSON that is passed on as it is: certificates, reports, messages to a worker, the values of `diamant.Admin`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = "dict[str, Any]"
-"""The decoded JSON object of a response; docs/reference/http.md describes each."""
+"""A JSON object; docs/reference/http.md describes those of responses."""
 Fields: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
 OnProgress: TypeAlias = Callable[[JsonObject], object]
