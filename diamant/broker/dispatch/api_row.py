@@ -55,6 +55,8 @@ class Row(NamedTuple):
     """The reason why a response is allowed without any permission, or with none of `items`; "" if it is not."""
     errors: ErrorShape = ErrorShape()
     """The places of error codes in responses: for denials, audit lines and injected faults."""
+    coordinator: str = ""
+    """The internal topic of the coordinator that must get the request, if it is for one group or transactional id."""
     audit: Audit | None = None
     """None if it changes nothing but records: it needs no CREATE, DELETE, ALTER or ALTER_CONFIGS."""
 

@@ -18,6 +18,7 @@ from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.dispatch.services import Services
 from diamant.broker.network.api import Answer, Decode, Handle, Response, ResponseFields
 from diamant.broker.security.authorization import permissions
+from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.error_shape import ErrorShape, Mirror, Refusal
 from diamant.protocol.wire.schemas import decode_request, encode_response_fields
@@ -156,6 +157,7 @@ TABLE: dict[int, Row] = {
         whole=(_GROUP_READ,),
         items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     9: Row(
         "groups.offset_fetch",
@@ -169,6 +171,7 @@ TABLE: dict[int, Row] = {
             is_of_coordinator=True,
             innermost=_OFFSET_CODES,
         ),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     10: Row(
         "groups.find_coordinator",
@@ -187,8 +190,15 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape(
             is_of_coordinator=True, repeated=("member_id",), refusal=Refusal(7, fields={"protocol_name": None})
         ),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
-    12: Row("groups.heartbeat", _groups, whole=(_GROUP_READ,), errors=_OF_GROUP),
+    12: Row(
+        "groups.heartbeat",
+        _groups,
+        whole=(_GROUP_READ,),
+        errors=_OF_GROUP,
+        coordinator=GROUP_OFFSETS_TOPIC,
+    ),
     13: Row(
         "groups.leave_group",
         _groups,
@@ -196,8 +206,15 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape(
             (Mirror("members", "members"),), names_topics=False, is_of_coordinator=True, innermost=_MEMBER_CODES
         ),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
-    14: Row("groups.sync_group", _groups, whole=(_GROUP_READ,), errors=_OF_GROUP),
+    14: Row(
+        "groups.sync_group",
+        _groups,
+        whole=(_GROUP_READ,),
+        errors=_OF_GROUP,
+        coordinator=GROUP_OFFSETS_TOPIC,
+    ),
     15: Row(
         "groups.describe_groups",
         _groups,
@@ -257,6 +274,7 @@ TABLE: dict[int, Row] = {
             permissions.WRITE_TOPIC: "on any topic, in place of IDEMPOTENT_WRITE",
         },
         errors=_OF_GROUP,
+        coordinator=TRANSACTION_STATE_TOPIC,
     ),
     23: Row(
         "data.offset_for_leader_epoch",
@@ -283,14 +301,22 @@ TABLE: dict[int, Row] = {
             is_of_coordinator=True,
             refusal=Refusal(4, is_only_on_top=True),
         ),
+        coordinator=TRANSACTION_STATE_TOPIC,
     ),
     25: Row(
         "transactions.producer_requests:add_offsets",
         lambda s: (s.groups(), s.transactions()),
         whole=(_TRANSACTION, _GROUP_READ),
         errors=_OF_GROUP,
+        coordinator=TRANSACTION_STATE_TOPIC,
     ),
-    26: Row("transactions.producer_requests:end_transaction", _transactions, whole=(_TRANSACTION,), errors=_OF_GROUP),
+    26: Row(
+        "transactions.producer_requests:end_transaction",
+        _transactions,
+        whole=(_TRANSACTION,),
+        errors=_OF_GROUP,
+        coordinator=TRANSACTION_STATE_TOPIC,
+    ),
     27: Row(
         "transactions.write_txn_markers",
         lambda s: (s.groups, s.node),
@@ -304,6 +330,7 @@ TABLE: dict[int, Row] = {
         whole=(_TRANSACTION, _GROUP_READ),
         items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     29: Row("security.acls:describe", lambda s: (s.node.acls,), whole=_DESCRIBE),
     30: Row(
@@ -400,6 +427,7 @@ TABLE: dict[int, Row] = {
         items={permissions.READ_TOPIC: _PARTITION},
         errors=ErrorShape(_TOPIC_PARTITIONS, is_of_coordinator=True, innermost=_OFFSET_CODES),
         audit=Audit(subjects.topics),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     48: Row(
         "configs.client_quotas:describe",
@@ -482,6 +510,7 @@ TABLE: dict[int, Row] = {
             permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request; topics matched by a pattern are left out"
         },
         errors=_OF_GROUP,
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     69: Row(
         "groups.group_descriptions:describe_consumer_groups",
@@ -505,6 +534,7 @@ TABLE: dict[int, Row] = {
         whole=(_GROUP_READ,),
         items={permissions.DESCRIBE_TOPIC: "TOPIC_AUTHORIZATION_FAILED for the request"},
         errors=_OF_GROUP,
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     77: Row(
         "groups.group_descriptions:describe_share_groups",
@@ -576,6 +606,7 @@ TABLE: dict[int, Row] = {
         errors=ErrorShape(
             (Mirror("topics", "responses", _PARTITIONS),), is_of_coordinator=True, refusal=Refusal(is_only_on_top=True)
         ),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
     92: Row(
         "share.share_group_offsets:delete",
@@ -586,6 +617,7 @@ TABLE: dict[int, Row] = {
             (Mirror("topics", "responses"),), is_of_coordinator=True, refusal=Refusal(is_only_on_top=True)
         ),
         audit=Audit(subjects.topics),
+        coordinator=GROUP_OFFSETS_TOPIC,
     ),
 }
 """By API key."""
@@ -637,5 +669,5 @@ def load(services: Services, key: int) -> tuple[Decode, Handler]:
     if services.node.topics.brokers is not None:
         from diamant.broker.dispatch.coordinator_check import checked
 
-        decode, handle = checked(key, row.errors, services.node.topics.brokers, services, decode, handle)
+        decode, handle = checked(key, row, services.node.topics.brokers, services, decode, handle)
     return decode, handle

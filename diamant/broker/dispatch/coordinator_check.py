@@ -11,22 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.coordinators.internal_topic import coordinator_of
+from diamant.broker.dispatch.api_row import Row
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, CloseConnection, Decode, RequestContext
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from diamant.protocol.errors import ErrorCode
-from diamant.protocol.wire.error_shape import ErrorShape
 
 if TYPE_CHECKING:
     from diamant.broker.brokers.table import BrokerTable
     from diamant.broker.dispatch.services import Services
 
-_OF_GROUPS = (8, 9, 11, 12, 13, 14, 28, 47, 68, 76, 91, 92)
-"""OffsetCommit, OffsetFetch, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, TxnOffsetCommit, OffsetDelete, ConsumerGroupHeartbeat,
-ShareGroupHeartbeat, AlterShareGroupOffsets and DeleteShareGroupOffsets.
-"""
-_OF_TRANSACTIONS = (22, 24, 25, 26)
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
 _FIELDS = {
     GROUP_OFFSETS_TOPIC: ("group_id",),
     TRANSACTION_STATE_TOPIC: ("transactional_id", "v3_and_below_transactional_id"),
@@ -40,10 +34,10 @@ class _Checked(NamedTuple):
 
 
 def checked(
-    key: int, shape: ErrorShape, brokers: BrokerTable, services: Services, decode: Decode, handle: Handler
+    key: int, row: Row, brokers: BrokerTable, services: Services, decode: Decode, handle: Handler
 ) -> tuple[Decode, Handler]:
     """Return an API's decoder and handler behind the check. A broker whose port is closed answers nothing."""
-    topic = GROUP_OFFSETS_TOPIC if key in _OF_GROUPS else TRANSACTION_STATE_TOPIC if key in _OF_TRANSACTIONS else None
+    topic = row.coordinator
 
     def check_open(context: RequestContext, request: object) -> Answer:
         broker_id = context.connection.broker_id
@@ -51,13 +45,12 @@ def checked(
             raise CloseConnection(f"broker {broker_id} is down")
         return handle(context, request)
 
-    fields = _FIELDS.get(topic or "", ())
-    bare = shape._replace(repeated=())  # Kafka's runtime of coordinators repeats nothing of the request
+    bare = row.errors._replace(repeated=())  # Kafka's runtime of coordinators repeats nothing of the request
 
     def check(context: RequestContext, decoded: _Checked) -> Answer:
         request, body = decoded
-        asked = next((value for field in fields if (value := getattr(request, field, None)) is not None), None)
-        if asked is not None and coordinator_of(brokers, str(topic), str(asked)) not in (
+        asked = next((value for field in _FIELDS[topic] if (value := getattr(request, field, None)) is not None), None)
+        if asked is not None and coordinator_of(brokers, topic, str(asked)) not in (
             None,
             context.connection.broker_id,
         ):
@@ -66,6 +59,6 @@ def checked(
             return refusal(bare, key, context.api_version, body, ErrorCode.NOT_COORDINATOR, "")
         return check_open(context, request)
 
-    if topic is None:
+    if not topic:
         return decode, check_open
     return lambda version, body: _Checked(decode(version, body), body), check
