@@ -140,6 +140,7 @@ class Node:
         deletions = Deletions(metadata.removed_topics, metadata.written_before_ms)
         threads = self.config.num_recovery_threads
         await asyncio.to_thread(self.directory.load_logs, expected, threads=threads, deletions=deletions)
+        metadata.removed_topics = frozenset()
         self.adopt_loaded()
 
     def load_now(self) -> None:

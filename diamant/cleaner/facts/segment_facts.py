@@ -2,8 +2,8 @@
 
 A tombstone or marker may be removed once its delete horizon is over, but only a round removes it. Kafka starts no round for that
 alone, so on a log without traffic it stays for ever. Here the earliest horizons of each segment are remembered, and a round
-is due when one is over (`partition_facts.py`). Facts are kept in memory, some hundred bytes per segment; those of larger segments
-are also in a file beside it (`facts_file.py`).
+is due when one is over (`partition_facts.py`). Facts are kept in memory: some hundred bytes per segment, and 150 for each step of
+a transaction in it, 1.5 MB at most (`MAX_STEPS`). Those of larger segments are also in a file beside it (`facts_file.py`).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class MetadataLog:
         self.is_taken_over = False
         self.messages = loaded.messages
         self.removed_topics = frozenset(loaded.removed_topics)
-        """Ids of topics whose deletion was in the log when it was opened."""
+        """Ids of topics whose deletion was in the log when it was opened; empty once partitions are open."""
         self.written_before_ms = loaded.modified_ms
         """The last write to the log before it was opened, by the file system."""
         self.path = path

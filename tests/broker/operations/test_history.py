@@ -98,6 +98,15 @@ def test_the_oldest_sample_gives_way() -> None:
     assert rings.take(range(5, 6))["a"] == [5.0]
 
 
+def test_samples_before_the_first_are_unknown() -> None:
+    """A topic that is new has no values of earlier samples, and takes no memory for later ones."""
+    rings = Rings(["a"])
+    for at in (7, 8):
+        rings.put(at, {"a": float(at)})
+    assert rings.take(range(5, 9)) == {"a": [None, None, 7.0, 8.0]}
+    assert len(rings) == 2
+
+
 @pytest.mark.parametrize(("counts", "expected"), [((99, 1), 0.1), ((98, 2), 0.25), ((0, 0), None)])
 def test_the_99th_percentile(counts: tuple[int, int], expected: float | None) -> None:
     """The 99th percentile is the upper bound of its bucket, over the requests since the last sample."""

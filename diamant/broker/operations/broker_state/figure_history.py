@@ -3,7 +3,7 @@
 A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. The
 history is lost with the process, and with a reset to a snapshot.
 
-Memory: 8 bytes for each of `KEPT` samples of a series, so 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
+Memory: 8 bytes for each sample of a series, so after a day 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
 cleaner remembers the finished rounds (`metrics.MAX_FINISHED`).
 """
 
@@ -61,19 +61,29 @@ class Rings:
     """The last `KEPT` values of some series; NaN for unknown values."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._values = {name: array("d", [math.nan]) * KEPT for name in names}
+        self._values = {name: array("d") for name in names}
+        self._first = -1
+        """The first sample; -1 before it."""
+
+    def __len__(self) -> int:
+        """Return how many samples are kept."""
+        return len(next(iter(self._values.values())))
 
     def put(self, at: int, values: Mapping[str, float]) -> None:
-        """Set the values of sample `at`; missing series become unknown."""
+        """Set the values of sample `at`, which follows the last one; missing series become unknown."""
+        if self._first < 0:
+            self._first = at
+        slot = (at - self._first) % KEPT
         for name, ring in self._values.items():
-            ring[at % KEPT] = values.get(name, math.nan)
+            ring[slot : slot + 1] = array("d", [values.get(name, math.nan)])
 
     def take(self, samples: range) -> dict[str, list[float | None]]:
         """Return the values of these samples for JSON: None for unknown values."""
-        return {
-            name: [None if math.isnan(value := ring[at % KEPT]) else round(value, 4) for at in samples]
-            for name, ring in self._values.items()
-        }
+        return {name: [self._value(ring, at) for at in samples] for name, ring in self._values.items()}
+
+    def _value(self, ring: array[float], at: int) -> float | None:
+        value = ring[(at - self._first) % KEPT] if at >= self._first else math.nan
+        return None if math.isnan(value) else round(value, 4)
 
 
 class FigureHistory:
