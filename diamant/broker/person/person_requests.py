@@ -37,16 +37,9 @@ class PreviewRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetRequest:
-    """Forgets a person: does with the records in each topic what the map says, as one job.
+class _Forgetting:
+    """The arguments of forgetting one person, and several."""
 
-    The answer comes once no topic has anything left that may go. If tombstones still name keys, it states when the last paper
-    follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
-    TimedOut, ForgetFailed.
-    """
-
-    identifiers: Identifiers
-    map: PersonMap
     _: KW_ONLY
     reason: Reason
     reference: Reference = ""
@@ -56,6 +49,19 @@ class ForgetRequest:
     confirm: Confirm = False
     registry: Registry = None
     timeout: Timeout = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest(_Forgetting):
+    """Forgets a person: does with the records in each topic what the map says, as one job.
+
+    The answer comes once no topic has anything left that may go. If tombstones still name keys, it states when the last paper
+    follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
+    TimedOut, ForgetFailed.
+    """
+
+    identifiers: Identifiers
+    map: PersonMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,7 @@ class PreviewEachRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetEachRequest:
+class ForgetEachRequest(_Forgetting):
     """Forgets several people: one search and few scans for all, and a paper for each, which names no other.
 
     As `ForgetRequest`. If one person is refused, nothing is begun; what fails later is in the answer, and others are done.
@@ -78,15 +84,6 @@ class ForgetEachRequest:
 
     subjects: Subjects
     map: PersonMap
-    _: KW_ONLY
-    reason: Reason
-    reference: Reference = ""
-    received: Received = ""
-    now: Now = False
-    confirm_groups_behind: ConfirmGroupsBehind = False
-    confirm: Confirm = False
-    registry: Registry = None
-    timeout: Timeout = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def params_of(request: type[Any]) -> tuple[Param, ...]:
 def _read(request: type[Any]) -> tuple[Param, ...]:
     hints = get_type_hints(request, include_extras=True)
     found = []
-    for field in fields(request):
+    for field in sorted(fields(request), key=lambda field: bool(field.kw_only)):
         kind, declared = get_args(hints[field.name])
         if isinstance(kind, UnionType):
             kind = get_args(kind)[0]  # None follows it
