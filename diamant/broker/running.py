@@ -30,8 +30,8 @@ from diamant.broker.kept import Kept
 from diamant.broker.network.listener_sockets import reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
-from diamant.broker.operations.calls.blocking import in_own_thread
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
+from diamant.cleaner.runners.contract import in_own_thread
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
@@ -44,7 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import METADATA_VERSION, RELEASES
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.pending.pending_jobs import AnyQueue
+    from diamant.broker.erasure.pending_jobs import AnyQueue
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.throw_away import ThrowAwayCa
     from diamant.broker.security.tls.tls_listeners import TlsListeners

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
 from diamant.broker.erasure.jobs.job_group import JobGroup
-from diamant.broker.erasure.pending.pending_jobs import AnyQueue
+from diamant.broker.erasure.pending_jobs import AnyQueue
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.papers.person_intent import PersonJob
 from diamant.cleaner.person.people_map import ERASE_KEY
@@ -18,7 +18,7 @@ from diamant.progress import Progress
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erasures import Erasures
     from diamant.broker.erasure.redact.redactions import Redactions
-    from diamant.cleaner.evidence.scan.scan import ScanReport
+    from diamant.cleaner.evidence.scan.report import ScanReport
     from diamant.cleaner.redaction.hits import HitsByPartition
 
 LOOK_AGAIN_S = 0.01

@@ -27,7 +27,8 @@ from diamant.cleaner.evidence.certificates.broker_files import set_names_aside
 from diamant.cleaner.evidence.certificates.certificate import file_digest
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory, scan_partitions
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory, scan_partitions
 from diamant.cleaner.evidence.search.file_census import Identity
 from diamant.cleaner.evidence.search.findings import Unreadable
 from diamant.cleaner.evidence.search.offset_order import WHOLE_FILE, LogEnd

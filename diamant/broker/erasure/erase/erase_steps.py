@@ -24,7 +24,7 @@ from diamant.broker.erasure.jobs.removal import Ended, Removal
 from diamant.cleaner.erasure_state.intent import CLOSING, REMOVING, WAITING, WRITING, Intent
 from diamant.cleaner.erasure_state.pending_erasures import PendingKeys
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
-from diamant.cleaner.evidence.scan.scan import ScanReport
+from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE

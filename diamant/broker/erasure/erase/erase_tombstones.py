@@ -26,7 +26,7 @@ from diamant.cleaner.erasure_state.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure_state.locate import LocatedKey, locate_key
 from diamant.cleaner.evidence.scan.file_listing import place_named
 from diamant.cleaner.evidence.scan.file_names import shown_name
-from diamant.cleaner.evidence.scan.scan import LogEnd
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record

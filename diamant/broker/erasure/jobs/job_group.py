@@ -20,7 +20,7 @@ from diamant.progress import Progress
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.certification.evidence import ScanRequest
-    from diamant.cleaner.evidence.scan.scan import ScanReport
+    from diamant.cleaner.evidence.scan.report import ScanReport
     from diamant.cleaner.redaction.hits import HitsByPartition
 
 Scan: TypeAlias = "Callable[[Sequence[ScanRequest], Progress], Awaitable[list[ScanReport]]]"

@@ -38,7 +38,7 @@ from diamant.storage.errors import StorageError
 if TYPE_CHECKING:
     from diamant.broker.erasure.certification.evidence import ScanRequest
     from diamant.broker.node.node import Node
-    from diamant.cleaner.evidence.scan.scan import ScanReport
+    from diamant.cleaner.evidence.scan.report import ScanReport
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.erasure.certification.evidence import ScanRequest
 from diamant.broker.erasure.jobs.job_group import JobGroup
-from diamant.cleaner.evidence.scan.scan import ScanReport
+from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.progress import Progress

@@ -11,8 +11,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin import erase as command
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
-from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page

@@ -1,1 +1,0 @@
-"""Operations on pending jobs of any kind: their list, and their cancellation."""
