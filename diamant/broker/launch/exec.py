@@ -17,11 +17,11 @@ import click
 
 from diamant.broker.broker import SMALL, BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, tell
+from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
-from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.broker.errors import EXIT_FAILED, BadArgument, code_of_kafka_error
 from diamant.broker.launch import exec_options
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 import click
 
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.terminal.failures import EXIT_INTERRUPTED, fail
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
+from diamant.broker.errors import EXIT_INTERRUPTED
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
     keep_returning_memory,

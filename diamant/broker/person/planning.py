@@ -20,7 +20,8 @@ from diamant.cleaner.person.keeping import Keep
 from diamant.cleaner.person.people_map import BLANK, ERASE_KEY, KEEP
 from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.hits import HitsByPartition
-from diamant.cleaner.redaction.where import DONE, NO, YES, Where, parse_where
+from diamant.cleaner.redaction.json_path import NO, YES
+from diamant.cleaner.redaction.where import DONE, Where, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 from diamant.cleaner.erasure_state.intent import Found
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use, is_of_log
-from diamant.cleaner.evidence.scan.scan import Advance, LogEnd, ScanReport, scan_partitions
+from diamant.cleaner.evidence.scan.file_reader import Advance
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_partitions
 from diamant.cleaner.evidence.search.file_census import FileKey, file_identity
 from diamant.cleaner.evidence.search.needles import (
     KEY,
@@ -25,6 +27,7 @@ from diamant.cleaner.evidence.search.needles import (
     make_needle,
 )
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
 from diamant.cleaner.facts.key_filter import cannot_hold
 from diamant.cleaner.segments.strict_reader import read_chunks

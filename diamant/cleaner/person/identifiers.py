@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 
 from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import FieldPath, Parts, identifier_text
-from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, NO, Where, any_of, parse_where
+from diamant.cleaner.redaction.json_path import NO
+from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, Where, any_of, parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.protocol.batches.header import Record
 

@@ -37,7 +37,7 @@ from diamant.cleaner.person.people_map import TopicRule
 from diamant.cleaner.person.places import WHOLE_KEY, Parts
 from diamant.cleaner.queries.record_fields import record_fields
 from diamant.cleaner.redaction.hits import MAX_HITS, Hits
-from diamant.cleaner.redaction.where import NO, UNDECIDED, YES
+from diamant.cleaner.redaction.json_path import NO, UNDECIDED, YES
 from diamant.cleaner.segments.tolerant_reader import Batch, Problem, SegmentFile, Walk, iter_open_batches
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes
 from diamant.cleaner.values.schemas import Values, decoded_fields

@@ -42,8 +42,7 @@ from diamant.cleaner.evidence.certificates.claim_checks import (
     untold,
 )
 from diamant.cleaner.evidence.certificates.verification import Steps, Verification, files_of, take_report
-from diamant.cleaner.evidence.scan.report import NOT_THERE
-from diamant.cleaner.evidence.scan.scan import INCONCLUSIVE, ScanReport
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, NOT_THERE, ScanReport
 from diamant.cleaner.evidence.search.findings import (
     DECIDING,
     RAW,
@@ -57,8 +56,9 @@ from diamant.cleaner.evidence.search.findings import (
 from diamant.cleaner.evidence.search.needles import Needle, Needles, keyed_digest
 from diamant.cleaner.evidence.search.record_search import IsAnyMeant, Subject
 from diamant.cleaner.redaction.blanking import stated_blanking
-from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, NO, YES, Where, any_of, may_hold, parse_where
-from diamant.cleaner.redaction.where import UNDECIDED as UNDECIDED_VERDICT
+from diamant.cleaner.redaction.json_path import NO, YES
+from diamant.cleaner.redaction.json_path import UNDECIDED as UNDECIDED_VERDICT
+from diamant.cleaner.redaction.where import DONE, HOLD, KEEP, Where, any_of, may_hold, parse_where
 from diamant.cleaner.values.schemas import Schemas, Values
 from diamant.cleaner.values.schemas_topic import SchemasTopic
 from diamant.json_types import JsonObject

@@ -27,8 +27,9 @@ from typing import NamedTuple, Protocol
 from diamant.cleaner.evidence.search.needles import is_telling
 from diamant.cleaner.evidence.search.offset_order import OffsetOrder
 from diamant.cleaner.redaction.hits import Hits
+from diamant.cleaner.redaction.json_path import UNDECIDED, YES
 from diamant.cleaner.redaction.offset_set import Offsets
-from diamant.cleaner.redaction.where import DONE, UNDECIDED, YES, ChangedRecord
+from diamant.cleaner.redaction.where import DONE, ChangedRecord
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.strict_reader import read_chunks
 from diamant.cleaner.segments.transaction_outcomes import Outcome, TransactionOutcomes

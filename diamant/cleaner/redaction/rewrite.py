@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from diamant.cleaner.redaction.json_path import YES
 from diamant.cleaner.redaction.offset_set import Offsets
-from diamant.cleaner.redaction.where import YES, ChangedRecord
+from diamant.cleaner.redaction.where import ChangedRecord
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.record_changes import write_changed
 from diamant.protocol.batches.header import BatchHeader, Record

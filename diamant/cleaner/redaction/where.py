@@ -39,21 +39,6 @@ from diamant.cleaner.values.framing import Frame
 from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
 
-__all__ = [
-    "DONE",
-    "HOLD",
-    "KEEP",
-    "NO",
-    "REMOVE",
-    "UNDECIDED",
-    "YES",
-    "Where",
-    "WhereError",
-    "comparisons",
-    "may_hold",
-    "parse_where",
-]
-
 HEADER = "header"
 
 DONE: Final = -1

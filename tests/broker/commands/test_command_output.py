@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from diamant.broker.commands.admin import compact, count, explain, snapshot, status
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.progress_text import progress_text
-from diamant.broker.commands.terminal.remote import Asked, print_reasons
+from diamant.broker.commands.terminal.remote import print_reasons
 from diamant.cleaner.rules.record_kinds import SHOWN
 from diamant.progress import Reading
 

@@ -13,9 +13,10 @@ from diamant.broker.cli import main
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.commands.terminal.strip_text import MAX_STRIPS, DrawnPartition, DrawnSegment, draw
+from diamant.broker.commands.terminal.strip_text import MAX_STRIPS, DrawnPartition, draw
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
+from diamant.broker.operations.figures.strip_values import DrawnSegment
 from diamant.storage.config_key import ConfigError
 
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin
 from diamant.broker.commands.admin.verify import verify
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.progress_text import progress_text
-from diamant.broker.commands.terminal.remote import Asked
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

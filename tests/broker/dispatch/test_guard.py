@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from diamant.broker.dispatch.api_table import TABLE
 from diamant.broker.dispatch.guard import Guard
-from diamant.broker.network.api import Access, ConnectionInfo, RequestContext
+from diamant.broker.network.api import ConnectionInfo, RequestContext
+from diamant.broker.security.authorization.access import Access
 from diamant.broker.security.authorization.authorizer import Authorizer
 from diamant.broker.security.identity.principal import Principal
 from diamant.protocol.wire import apis

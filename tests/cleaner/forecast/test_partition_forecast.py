@@ -39,7 +39,8 @@ from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.runners.best_engine import best_engine
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
-from diamant.cleaner.service.service import CleanerService, ServiceSettings
+from diamant.cleaner.service.service import CleanerService
+from diamant.cleaner.service.service_settings import ServiceSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint, write_offset_checkpoint

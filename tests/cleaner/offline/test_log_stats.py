@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from diamant.cleaner.offline.partition_stats import MAX_PROBLEMS, PartitionStats, TopicStats, read_stats
 from diamant.cleaner.queries.key_counts import KeyCensus
 from diamant.cleaner.rules.record_kinds import Kinds
-from diamant.cleaner.segments.tolerant_reader import MAX_BATCH_BYTES, open_log_directory
+from diamant.cleaner.segments.tolerant_reader import open_log_directory
+from diamant.protocol.batches.compression import MAX_BATCH_BYTES
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError

@@ -20,7 +20,8 @@ from diamant.cleaner.person.identifiers import (
 )
 from diamant.cleaner.person.people_map import parse_people_map
 from diamant.cleaner.person.places import Parts, parse_place
-from diamant.cleaner.redaction.where import YES, parse_where
+from diamant.cleaner.redaction.json_path import YES
+from diamant.cleaner.redaction.where import parse_where
 from diamant.cleaner.values.schemas import Values
 from diamant.protocol.batches.header import Header, Record
 

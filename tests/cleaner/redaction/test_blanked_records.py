@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from diamant.cleaner.redaction.blanking import parse_blanking
-from diamant.cleaner.redaction.where import DONE, HOLD, REMOVE, UNDECIDED, YES, Where, parse_where
+from diamant.cleaner.redaction.json_path import UNDECIDED, YES
+from diamant.cleaner.redaction.where import DONE, HOLD, REMOVE, Where, parse_where
 from diamant.cleaner.values.framing import SchemaName
 from diamant.cleaner.values.schemas import AVRO, PROTOBUF, Schemas, SchemaText, Values
 from diamant.protocol.batches.header import Header, Record

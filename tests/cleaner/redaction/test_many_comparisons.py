@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.redaction.where import MANY, NO, UNDECIDED, YES, any_of, parse_where
+from diamant.cleaner.redaction.json_path import NO, UNDECIDED, YES
+from diamant.cleaner.redaction.where import MANY, any_of, parse_where
 from diamant.cleaner.values.schemas import Schemas, SchemaText, Values
 from diamant.protocol.batches.header import Record
 

@@ -10,16 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diamant.cleaner.redaction.where import (
-    MAX_BYTES,
-    MAX_COMPARISONS,
-    MAX_DEPTH,
-    NO,
-    UNDECIDED,
-    YES,
-    WhereError,
-    parse_where,
-)
+from diamant.cleaner.redaction.json_path import NO, UNDECIDED, YES
+from diamant.cleaner.redaction.where import MAX_BYTES, MAX_COMPARISONS, MAX_DEPTH, WhereError, parse_where
 from diamant.protocol.batches.batch_records import build_batch, records_payload
 from diamant.protocol.batches.header import Header, Record, parse_header
 

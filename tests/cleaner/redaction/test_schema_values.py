@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from diamant.cleaner.redaction.where import NO, UNDECIDED, YES, parse_where
+from diamant.cleaner.redaction.json_path import NO, UNDECIDED, YES
+from diamant.cleaner.redaction.where import parse_where
 from diamant.cleaner.values.framing import GLUE, GUID, ID, SchemaName
 from diamant.cleaner.values.schemas import AVRO, PROTOBUF, Schemas, SchemaText, Values
 from diamant.protocol.batches.batch_records import build_batch, records_payload

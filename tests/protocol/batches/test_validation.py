@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diamant.kernels.constants.walk import NO_FAULT
 from diamant.protocol.batches import validation
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record, parse_header
 from diamant.protocol.batches.validation import (
-    NO_FAULT,
     RecordChecks,
     WalkResult,
     check_client_header,

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.remote import Asked, asking, fail, going_on
+from diamant.broker.commands.terminal.remote import asking, going_on
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 

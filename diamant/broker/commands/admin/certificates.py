@@ -10,9 +10,11 @@ import click
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
-from diamant.broker.commands.terminal.failures import report
+from diamant.broker.commands.terminal.failures import fail, report
 from diamant.broker.commands.terminal.files import time_text, visible
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 
 _NO_KEY = (
     "there is no key yet: the broker makes it for the first certificate. To have it before, make both files that "
@@ -44,7 +46,7 @@ def certificates(
     *,
     is_key_wanted: bool,
     as_it_is: bool,
-    asked: remote.Asked,
+    asked: Asked,
 ) -> None:
     """List the certificates of erasures and redactions, and the pending jobs. With an ID, show its last certificate.
 
@@ -56,11 +58,11 @@ def certificates(
     if id is None:
         if file is not None or page is not None or signed is not None or as_it_is:
             options = "--certificate, --page, --signed and --as-it-is"
-            remote.fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
+            fail(f"{options} need an ID. List the IDs with: {asked.command('certificates')}", "bad-argument")
         listed = asked.admin.certificates()
         asked.show(listed, lambda console: _print_list(console, asked, listed))
         is_genuine = all(one.get("check") in ("signed", None) for one in listed["certificates"])
-        sys.exit(remote.EXIT_DONE if is_genuine else remote.EXIT_NOT_SO)
+        sys.exit(EXIT_DONE if is_genuine else EXIT_NOT_SO)
     problem = ""
     try:
         found = asked.admin.certificate(id)
@@ -69,27 +71,27 @@ def certificates(
             raise
         problem = f"{error}: {asked.command('certificates', id, '--as-it-is')}"
         if not as_it_is:
-            remote.fail(problem, error.code)
+            fail(problem, error.code)
         found = asked.admin.certificate(id, as_it_is=True)
         report(problem, error.code)
     is_written = remote.write_outputs({"certificate": found, "certificate_path": f"id {id}"}, file, page, problem)
     is_written = remote.write_bundle(found, signed) and is_written
     asked.show(found, lambda console: _print(console, found))
     if problem:
-        sys.exit(remote.EXIT_NOT_SO)
-    sys.exit(remote.EXIT_DONE if is_written else remote.EXIT_FAILED)
+        sys.exit(EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if is_written else EXIT_FAILED)
 
 
-def _print_public_key(asked: remote.Asked) -> NoReturn:
+def _print_public_key(asked: Asked) -> NoReturn:
     listed = asked.admin.certificates()
     key = listed["public_key"]
     if key is None:
-        remote.fail(listed["key_problem"] or _NO_KEY)
+        fail(listed["key_problem"] or _NO_KEY)
     asked.show({"public_key": key}, lambda _: click.echo(key, nl=False))
-    sys.exit(remote.EXIT_DONE)
+    sys.exit(EXIT_DONE)
 
 
-def _print_list(console: Console, asked: remote.Asked, listed: Mapping[str, Any]) -> None:
+def _print_list(console: Console, asked: Asked, listed: Mapping[str, Any]) -> None:
     # Not a table: an id truncated to a column's width is useless.
     for one in listed["certificates"]:
         issued = time_text(one["written_ms"] if one["issued_ms"] is None else one["issued_ms"])

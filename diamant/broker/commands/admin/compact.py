@@ -6,12 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, fail
 from diamant.broker.commands.terminal.strip_text import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.cleaner.rules.record_kinds import counted
 
 _COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")

@@ -9,11 +9,13 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import required
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
@@ -30,7 +32,7 @@ _UNKNOWN = " Its values are unknown, so copies of them in other files were not l
     "--dry-run", is_flag=True, help="On a cluster of other brokers: search, print the plan, and change nothing."
 )
 def erase(
-    asked: remote.Asked,
+    asked: Asked,
     file: str | None,
     page: str | None,
     tombstones: str | None,
@@ -88,7 +90,7 @@ def erase(
 
 @operation_command("erase_now")
 @remote.certificate_options
-def erase_now(asked: remote.Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
+def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
     """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
 
     Lists the groups that have not read the tombstones, and asks. Exit codes: those of `diamant erase`.
@@ -104,21 +106,21 @@ def erase_now(asked: remote.Asked, id: str, confirm_groups_behind: bool, file: s
     _end(asked, found, is_refused=is_refused, is_written=is_written)
 
 
-def _go_on_now(asked: remote.Asked, erasure_id: str, *, is_confirmed: bool) -> JsonObject:
+def _go_on_now(asked: Asked, erasure_id: str, *, is_confirmed: bool) -> JsonObject:
     with remote.going_on(asked, is_named=True):
         return asked.admin.erase_now(erasure_id, confirm_groups_behind=is_confirmed, **asked.waiting)
 
 
-def _end(asked: remote.Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
+def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written: bool) -> NoReturn:
     """Print the outcome and exit with its code."""
     asked.show(found, lambda console: _print(console, asked, found))
     if is_refused:
         click.echo(_refusal(asked, found), err=True)
     if found["state"] == NOT_CERTIFIED or found["written_since"] or is_refused:
-        sys.exit(remote.EXIT_NOT_SO)
+        sys.exit(EXIT_NOT_SO)
     if not is_written:
-        sys.exit(remote.EXIT_FAILED)
-    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
@@ -139,7 +141,7 @@ def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
         return False
 
 
-def _refusal(asked: remote.Asked, found: Mapping[str, Any]) -> str:
+def _refusal(asked: Asked, found: Mapping[str, Any]) -> str:
     due_ms = found["next_due_ms"]
     until = "" if due_ms is None else f" until {time_text(due_ms)}; then the broker removes them by itself"
     return (
@@ -149,7 +151,7 @@ def _refusal(asked: remote.Asked, found: Mapping[str, Any]) -> str:
     )
 
 
-def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     from diamant.cleaner.evidence.certificates.page_words import seen_elsewhere
 
     certificate = found["certificate"]

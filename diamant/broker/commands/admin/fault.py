@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.lazy import LazyGroup
-from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.remote import asking
 
 _COUNTS = ("id", "matched", "count", "held", "fired")
 _ID = click.argument("id", type=click.IntRange(min=1), metavar="ID")

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 
 
 @operation_command("ghosts")

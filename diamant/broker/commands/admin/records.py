@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 
 
 @operation_command("latest")

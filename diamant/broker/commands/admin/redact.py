@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 
 
 @operation_command("redact")
 @remote.certificate_options
-def redact(asked: remote.Asked, file: str | None, page: str | None, **fields: Any) -> None:
+def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
     """Remove the matching records of TOPIC, or with --blank or --set change fields of them, and certify it.
 
     All other records, and all other bytes of a changed record, stay as they are, with their offsets.
@@ -29,10 +31,10 @@ def redact(asked: remote.Asked, file: str | None, page: str | None, **fields: An
     is_written = remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, found))
     if found["state"] == NOT_CERTIFIED or found["unmatched"] or found["fields_not_seen"]:
-        sys.exit(remote.EXIT_NOT_SO)
+        sys.exit(EXIT_NOT_SO)
     if not is_written:
-        sys.exit(remote.EXIT_FAILED)
-    sys.exit(remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE)
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE)
 
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import Asked
 
 
 @operation_command("roll")

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.lazy import LazyGroup
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 

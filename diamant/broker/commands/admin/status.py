@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from diamant.broker.commands.admin.clock import clock_text
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import counted, time_text
 from diamant.broker.commands.terminal.progress_text import progress_text, round_text
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import Cell, StyledCell, TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text
 
 MAX_ROWS = 50

@@ -12,11 +12,13 @@ import click
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
+from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name, key_options
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import BadArgument
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING, BadArgument
 from diamant.broker.record_json import key_fields
 from diamant.json_types import JsonObject, OnProgress
 from diamant.progress import Progress
@@ -82,7 +84,7 @@ def verify(
     identifiers: tuple[tuple[str, str], ...],
     registry: str | None,
     signed: str | None,
-    asked: remote.Asked,
+    asked: Asked,
 ) -> None:
     """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, for a broker 8 MiB.
 
@@ -127,23 +129,21 @@ def verify(
     except AdminError as error:
         if error.code != "no-answer":
             raise
-        remote.fail(f"{error}. {_WITHOUT_BROKER}", error.code)
+        fail(f"{error}. {_WITHOUT_BROKER}", error.code)
     except (BadArgument, WrongKind) as error:
-        remote.fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
+        fail(f"{certificate}: {error}" if isinstance(error, WrongKind) else str(error), "bad-argument")
     except CertificateError as error:
-        remote.fail(f"{certificate}: {error}", "not-genuine")
+        fail(f"{certificate}: {error}", "not-genuine")
     except StorageError as error:
-        remote.fail(str(error))
+        fail(str(error))
     asked.show(found, lambda console: _print(console, found))
     if not is_written:
-        sys.exit(remote.EXIT_FAILED)
-    sys.exit(
-        {"valid": remote.EXIT_DONE, NOTHING_MATCHED: remote.EXIT_NOTHING}.get(found["outcome"], remote.EXIT_NOT_SO)
-    )
+        sys.exit(EXIT_FAILED)
+    sys.exit({"valid": EXIT_DONE, NOTHING_MATCHED: EXIT_NOTHING}.get(found["outcome"], EXIT_NOT_SO))
 
 
 def _ask(
-    asked: remote.Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
+    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
 ) -> JsonObject:
     """Have the broker verify."""
     trusted = None if pinned is None else pinned.hex()
@@ -152,7 +152,7 @@ def _ask(
 
 
 def _read_again(
-    asked: remote.Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
+    asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
 ) -> JsonObject:
     """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it is the signer's."""
     from diamant.broker.clusters.for_admin import connected

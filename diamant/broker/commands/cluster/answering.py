@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.commands.cluster.asking_kafka import EXPECTED, code_of, json_option, on_cluster, told
-from diamant.broker.commands.terminal.failures import EXIT_DONE, report, tell
+from diamant.broker.commands.terminal.failures import report, tell
+from diamant.broker.errors import EXIT_DONE
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from diamant.broker.commands.terminal.failures import EXIT_DONE, EXIT_NOT_SO, fail, tell
+from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.files import one_line_errors, visible
 from diamant.broker.commands.terminal.key_options import key_options, required
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import OutputFile
-from diamant.broker.errors import OperationError
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO, OperationError
 from diamant.storage.input_file import read_input
 from diamant.words import counted
 

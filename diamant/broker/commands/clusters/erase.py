@@ -13,10 +13,12 @@ from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.cluster_look import now_ms
 from diamant.broker.clusters.register import Register
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.json_types import JsonObject
 from diamant.words import counted
 
@@ -25,7 +27,7 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
 def erase_elsewhere(
-    asked: remote.Asked,
+    asked: Asked,
     file: str | None,
     page: str | None,
     is_agreed: Callable[..., bool],
@@ -45,13 +47,11 @@ def erase_elsewhere(
         found = for_admin.erase(asked.admin, dry_run=dry_run, agree=agree, **fields, **asked.waiting)
     if dry_run:
         asked.show(found, lambda console: _print_plan(console, found))
-        sys.exit(remote.EXIT_DONE if found["tombstones"] else remote.EXIT_NOTHING)
+        sys.exit(EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
     _end(asked, found, file, page)
 
 
-def compact_elsewhere(
-    asked: remote.Asked, show_report: Callable[[Console, JsonObject], object], **fields: Any
-) -> NoReturn:
+def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject], object], **fields: Any) -> NoReturn:
     """Compact a topic of a cluster, print the report, and exit."""
 
     def tell_now(text: str) -> None:
@@ -69,10 +69,10 @@ def compact_elsewhere(
         print_not_as_before(console, asked, found, found["work_id"])
 
     asked.show(found, show)
-    sys.exit(remote.EXIT_DONE if found["is_reached"] and not found["not_put_back"] else remote.EXIT_NOT_SO)
+    sys.exit(EXIT_DONE if found["is_reached"] and not found["not_put_back"] else EXIT_NOT_SO)
 
 
-def resume_elsewhere(asked: remote.Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
+def resume_elsewhere(asked: Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
     """Continue an open erasure, print the outcome, and exit."""
     with ending_by_signal(asked):
         found = for_admin.resume(asked.admin, erasure_id, **asked.waiting)
@@ -80,7 +80,7 @@ def resume_elsewhere(asked: remote.Asked, erasure_id: str, file: str | None, pag
 
 
 @contextmanager
-def ending_by_signal(asked: remote.Asked) -> Iterator[None]:
+def ending_by_signal(asked: Asked) -> Iterator[None]:
     """Have SIGTERM end the work as Ctrl-C does: what was lowered is put back on the way out. Names what stays open."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -104,7 +104,7 @@ def ending_by_signal(asked: remote.Asked) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _offer_restore(asked: remote.Asked) -> None:
+def _offer_restore(asked: Asked) -> None:
     register = Register()
     for work in register.all():
         if work.changes and not register.is_in_progress(work):
@@ -114,7 +114,7 @@ def _offer_restore(asked: remote.Asked) -> None:
             )
 
 
-def _end(asked: remote.Asked, found: JsonObject, file: str | None, page: str | None) -> NoReturn:
+def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) -> NoReturn:
     is_written = found["certificate"] is None or remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     if found["is_now_refused"]:
@@ -124,10 +124,10 @@ def _end(asked: remote.Asked, found: JsonObject, file: str | None, page: str | N
             "with --confirm-groups-behind"
         )
     if found["missing"] or found["written_since"] or found["is_now_refused"] or found["not_put_back"]:
-        sys.exit(remote.EXIT_NOT_SO)
+        sys.exit(EXIT_NOT_SO)
     if not is_written:
-        sys.exit(remote.EXIT_FAILED)
-    sys.exit(remote.EXIT_NOTHING if found["state"] == "nothing-matched" else remote.EXIT_DONE)
+        sys.exit(EXIT_FAILED)
+    sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
 
 
 def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
@@ -150,7 +150,7 @@ def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
     console.print(f"read {read} whole")
 
 
-def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     outcome = found["outcome"]
     if found["state"] == "nothing-matched":
         _print_nothing_found(console, outcome["topics"])
@@ -192,7 +192,7 @@ def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> N
         )
 
 
-def print_not_as_before(console: Console, asked: remote.Asked, found: Mapping[str, Any], work_id: str) -> None:
+def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any], work_id: str) -> None:
     """Print which configurations are not as they were: those that others have changed, and those that are still lowered."""
     for sentence in found["left"]:
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)

@@ -9,10 +9,12 @@ import click
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.register import Register
 from diamant.broker.commands.clusters.erase import print_not_as_before
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, Asked, asking
+from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.json_types import JsonObject
 
 

@@ -32,8 +32,9 @@ from diamant.broker.commands.settings.topic_settings import (
     names_set,
 )
 from diamant.broker.commands.settings.value_hint import with_hint
-from diamant.broker.commands.terminal.failures import EXIT_FAILED, fail, note, tell
+from diamant.broker.commands.terminal.failures import fail, note, tell
 from diamant.broker.commands.terminal.files import one_line_errors
+from diamant.broker.errors import EXIT_FAILED
 from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, partitions_by_size, topic_of
 from diamant.cleaner.offline.offline_clean import (
     ENGINES,

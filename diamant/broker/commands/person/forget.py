@@ -11,9 +11,11 @@ import click
 
 from diamant.broker.commands.person.person_commands import chosen_people, numbered, people_options
 from diamant.broker.commands.terminal import remote
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 from diamant.words import counted, not_searched_text, stay_text
@@ -45,7 +47,7 @@ def forget_options(command: F) -> F:
 @forget_options
 @remote.registry_option
 @remote.asking
-def forget(asked: remote.Asked, **fields: Any) -> None:
+def forget(asked: Asked, **fields: Any) -> None:
     """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
 
     Shows what would happen, topic by topic, and asks. With --each it forgets several people in one search and one job, and
@@ -74,7 +76,7 @@ class Forgets(Protocol):
 
 
 def forget_person(
-    asked: remote.Asked,
+    asked: Asked,
     person: Forgets,
     certificate: Callable[[str], JsonObject],
     identifiers: Sequence[tuple[str, str]],
@@ -102,9 +104,9 @@ def forget_person(
     asked.end_progress()
     if dry_run:
         asked.show(preview, lambda console: _print_plans(console, plans))
-        sys.exit(remote.EXIT_DONE if preview["records"] else remote.EXIT_NOTHING)
+        sys.exit(EXIT_DONE if preview["records"] else EXIT_NOTHING)
     if not yes and not _is_agreed(plans):
-        sys.exit(remote.EXIT_NOT_SO)
+        sys.exit(EXIT_NOT_SO)
     with remote.going_on(asked):
         if each is None:
             answer = person.forget(subjects[0], people, reason=reason or "", **fields, **asked.waiting)
@@ -116,24 +118,24 @@ def forget_person(
         found = one if each is None or one["error"] else {**one, "certificate": certificate(one["id"])}
         paths = (file, page) if each is None else (numbered(file, number), numbered(page, number))
         is_written = "certificate" not in found or remote.write_outputs(found, *paths)
-        codes |= {_code(found)} if is_written else {_code(found), remote.EXIT_FAILED}
+        codes |= {_code(found)} if is_written else {_code(found), EXIT_FAILED}
         if not asked.as_json:
             _print_heading(console, number, 1 if each is None else len(answer["people"]))
             _print(console, asked, found)
     if asked.as_json:
         click.echo(json.dumps(answer))
-    worst_first = (remote.EXIT_NOT_SO, remote.EXIT_FAILED, remote.EXIT_DONE, remote.EXIT_NOTHING)
+    worst_first = (EXIT_NOT_SO, EXIT_FAILED, EXIT_DONE, EXIT_NOTHING)
     sys.exit(next(code for code in worst_first if code in codes))
 
 
 def _code(found: Mapping[str, Any]) -> int:
     """Return the exit code for what became of one person."""
     if "certificate" not in found:
-        return remote.EXIT_FAILED
+        return EXIT_FAILED
     paper = found["certificate"]
     if found["state"] == NOT_CERTIFIED or paper["not_searched"] or _written_since(paper):
-        return remote.EXIT_NOT_SO
-    return remote.EXIT_NOTHING if found["state"] == NOTHING_MATCHED else remote.EXIT_DONE
+        return EXIT_NOT_SO
+    return EXIT_NOTHING if found["state"] == NOTHING_MATCHED else EXIT_DONE
 
 
 def _is_agreed(plans: Sequence[Mapping[str, Any]]) -> bool:
@@ -204,7 +206,7 @@ def _written_since(paper: Mapping[str, Any]) -> int:
     return sum(written_since_count(part) for part in paper["parts"])
 
 
-def _print(console: Console, asked: remote.Asked, found: Mapping[str, Any]) -> None:
+def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     if "certificate" not in found:
         console.print(f"[red]{escape(found['error'])}[/red]", soft_wrap=True)
         return

@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.commands.person.person_commands import map_option
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import fail
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking, registry_option
+from diamant.broker.commands.terminal.remote import OutputFile, asking, registry_option
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 
 records_option = click.option(
     "--records",

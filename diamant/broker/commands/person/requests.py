@@ -8,10 +8,12 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, asking, going_on
+from diamant.broker.commands.terminal.remote import asking, going_on
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.storage.certificate_states import NOT_CERTIFIED
 from diamant.words import counted
 

@@ -15,11 +15,13 @@ from typing import IO, Any, NoReturn, TypeVar
 import click
 
 from diamant.broker.commands.person.person_commands import person_options
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.key_options import by_name
-from diamant.broker.commands.terminal.remote import EXIT_DONE, EXIT_NOT_SO, Asked, OutputFile, asking, registry_option
+from diamant.broker.commands.terminal.remote import OutputFile, asking, registry_option
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
+from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.words import not_searched_text
 
 F = TypeVar("F", bound=Callable[..., Any])

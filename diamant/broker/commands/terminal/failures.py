@@ -16,16 +16,8 @@ import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
 from diamant.broker.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
-    EXIT_REFUSED,
     kind_of,
 )
-
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_INTERRUPTED", "EXIT_NOTHING", "EXIT_NOT_SO", "EXIT_REFUSED"]
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
 """The next step if no broker answers."""

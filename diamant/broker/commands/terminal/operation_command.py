@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
+from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
-from diamant.broker.commands.terminal.remote import Asked, asking
+from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.operations.calls.parameters import Param, params_of
 

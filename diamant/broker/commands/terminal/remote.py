@@ -40,10 +40,6 @@ from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
     DOWN_HINT,
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_NOT_SO,
-    EXIT_NOTHING,
     LOGIN_HINT,
     fail,
     note,
@@ -53,8 +49,6 @@ from diamant.broker.commands.terminal.failures import (
 from diamant.broker.commands.terminal.files import counted, time_text, visible
 from diamant.broker.commands.terminal.progress_text import progress_text
 from diamant.duration import parse_duration_ms
-
-__all__ = ["EXIT_DONE", "EXIT_FAILED", "EXIT_NOTHING", "EXIT_NOT_SO", "Asked", "asking", "fail"]
 
 DEFAULT_TIMEOUT = "10m"
 

@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.operations.figures.strip_values import LABELS, DrawnSegment, pieces, shares
 
 if TYPE_CHECKING:
-    from diamant.broker.commands.terminal.remote import Asked
+    from diamant.broker.commands.terminal.asked import Asked
 
 MAX_WIDTH = 100
 MAX_STRIPS = 12

@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from diamant.cleaner.runners.contract import in_own_thread, wait_in_spite_of_cancelling
-
-__all__ = ["Stopped", "in_own_thread", "in_thread", "to_its_end"]
+from diamant.cleaner.runners.contract import wait_in_spite_of_cancelling
 
 T = TypeVar("T")
 

@@ -22,7 +22,8 @@ from diamant.broker.operations.records.records_operation import RecordPage, Reco
 from diamant.broker.operations.records.search_operation import PlacedDamage, PlacedRecord, SearchOperation
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.queries.record_fields import data_fields, record_fields
-from diamant.cleaner.redaction.where import UNDECIDED, YES, WhereError, parse_where
+from diamant.cleaner.redaction.json_path import UNDECIDED, YES
+from diamant.cleaner.redaction.where import WhereError, parse_where
 from diamant.cleaner.values.schemas import Values, decoded_fields
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record

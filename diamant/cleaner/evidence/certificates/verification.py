@@ -40,18 +40,13 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
+from diamant.cleaner.evidence.scan.file_reader import Advance
 from diamant.cleaner.evidence.scan.files_to_read import Partitions
-from diamant.cleaner.evidence.scan.report import NOT_THERE
-from diamant.cleaner.evidence.scan.scan import (
-    INCONCLUSIVE,
-    VALUES_PRESENT,
-    Advance,
-    LogEnd,
-    ScanReport,
-    scan_directory,
-)
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, NOT_THERE, VALUES_PRESENT, ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.search.findings import TOMBSTONE, Finding
 from diamant.cleaner.evidence.search.needles import KEY, MIN_BYTES, Needles, is_telling, keyed_digest
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.json_types import JsonObject
 from diamant.storage import certificate_states as states

@@ -30,7 +30,7 @@ from diamant.cleaner.evidence.scan.coverage_account import CoverageAccount
 from diamant.cleaner.evidence.scan.file_listing import Place, is_in_use
 from diamant.cleaner.evidence.scan.file_reader import Advance, FileReader
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead, FoundFile, Partitions, Scope
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT, ScanReport
+from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 from diamant.cleaner.evidence.search.file_census import FileCensus, FileKey
 from diamant.cleaner.evidence.search.findings import ListCapacity, Unreadable
@@ -43,16 +43,6 @@ from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
-
-__all__ = [
-    "INCONCLUSIVE",
-    "VALUES_PRESENT",
-    "Advance",
-    "LogEnd",
-    "ScanReport",
-    "scan_directory",
-    "scan_partitions",
-]
 
 MAX_LISTINGS = 50
 """Listings of a directory that keeps changing; after that the scan is inconclusive."""

@@ -20,7 +20,8 @@ from diamant.broker.coordinators.java_order import (
     strings_in_java_order,
     uuid_hash,
 )
-from diamant.broker.groups.decisions.assignors import Assignment, MemberSpec, _Ladder, _LoadQueue, assign
+from diamant.broker.groups.consumer.member import Assignment
+from diamant.broker.groups.decisions.assignors import MemberSpec, _Ladder, _LoadQueue, assign
 
 GOLDEN = Path(__file__).parents[1].parent / "golden" / "assignors_4.3.1.json"
 CASES = json.loads(GOLDEN.read_text())

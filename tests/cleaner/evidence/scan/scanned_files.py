@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.search.needles import KEY, Needles
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
 from diamant.cleaner.evidence.search.record_search import Subject

@@ -12,11 +12,12 @@ import pytest
 
 from diamant.cleaner.evidence.scan.coverage import MAX_ROWS, FileRow, coverage_problems
 from diamant.cleaner.evidence.scan.files_to_read import FilesToRead
-from diamant.cleaner.evidence.scan.report import INCONCLUSIVE
-from diamant.cleaner.evidence.scan.scan import LogEnd, ScanReport, scan_directory
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.search import known_positives
 from diamant.cleaner.evidence.search.compiled_search import CompiledSearch
 from diamant.cleaner.evidence.search.file_census import FileCensus, Identity, declared, file_identity
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import FileSearch
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.protocol.batches.batch_records import build_batch

@@ -12,14 +12,8 @@ import pytest
 import zstandard
 from crc32c import crc32c
 
-from diamant.cleaner.evidence.scan.report import NOT_THERE
-from diamant.cleaner.evidence.scan.scan import (
-    INCONCLUSIVE,
-    VALUES_PRESENT,
-    LogEnd,
-    scan_directory,
-    scan_partitions,
-)
+from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, NOT_THERE, VALUES_PRESENT
+from diamant.cleaner.evidence.scan.scan import scan_directory, scan_partitions
 from diamant.cleaner.evidence.search.findings import (
     MAX_LISTED,
     RAW,
@@ -31,6 +25,7 @@ from diamant.cleaner.evidence.search.findings import (
     ListCapacity,
     ListLimits,
 )
+from diamant.cleaner.evidence.search.offset_order import LogEnd
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import GZIP, LZ4, ZSTD

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.evidence.scan.scan import ScanReport, scan_directory
+from diamant.cleaner.evidence.scan.report import ScanReport
+from diamant.cleaner.evidence.scan.scan import scan_directory
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, UNDECIDED, VALUE
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import Subject

@@ -19,14 +19,14 @@ from diamant.cleaner.evidence.search import compiled_search, record_search
 from diamant.cleaner.evidence.search.known_positives import make_known_positives
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.evidence.search.record_search import FileSearch, Subject
-from diamant.cleaner.redaction.claims import RECORDS_GONE, WHERE, Redacted, state_of
+from diamant.cleaner.redaction.claims import WHERE, Redacted, state_of
 from diamant.cleaner.redaction.where import Where, parse_where
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.spark.clean import staging
 from diamant.cleaner.spark.runner.staging_view import staging_place
 from diamant.kernels.constants import search
 from diamant.protocol.batches.batch_records import build_batch
-from diamant.storage.certificate_states import KEY_GONE
+from diamant.storage.certificate_states import KEY_GONE, RECORDS_GONE
 from diamant.storage.env.env import File, RealEnv
 from tests.cleaner.evidence.scan.scanned_files import LOG, TOPIC, put, record, subject
 from tests.mutants import Mutant, put_in, returns

@@ -21,7 +21,7 @@ from diamant.cleaner.forecast.whatif_on_spark import Trial, TrialOutcome, outcom
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.cleaner.spark.environment.shipped_code import Versions
-from diamant.cleaner.spark.runner.driver_scratch import LOCAL_DIRS
+from diamant.cleaner.spark.environment.spark_settings import LOCAL_DIRS
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.log_config import LogConfig
 from tests.broker.commands.log.test_log_commands import content

@@ -10,7 +10,8 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.result import CheckDone, never_done
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.spark.clean.job import CleanJob, JobProgress
+from diamant.cleaner.spark.clean.job import CleanJob
+from diamant.cleaner.spark.clean.progress import JobProgress
 from diamant.cleaner.spark.environment.locations import Location
 from tests.cleaner.engines.engines import copied
 from tests.cleaner.facts.segment_history import SegmentHistory

@@ -20,9 +20,8 @@ from diamant.cleaner.spark.source.range_reader import Counters
 from diamant.cleaner.spark.source.read_task import read_task
 from diamant.cleaner.spark.source.stable_offset import Decided
 from diamant.protocol.batches.batch import iter_headers
-from diamant.protocol.batches.batch_records import NO_SEQUENCE
 from diamant.protocol.batches.compression import CODEC_NAMES
-from diamant.protocol.batches.header import CURRENT_MAGIC, BatchHeader, Record
+from diamant.protocol.batches.header import CURRENT_MAGIC, NO_SEQUENCE, BatchHeader, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.checkpoints.producer_snapshot import write_snapshot
 from diamant.storage.env.env import RealEnv
