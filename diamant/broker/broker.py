@@ -208,7 +208,7 @@ class Broker(BrokerFacts, Operations):
         return PersonOperations(self)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T:
-        """Run a coroutine on the broker's loop and wait for its result, in another thread. Raises TimeoutError.
+        """Run a coroutine on the broker's loop, wait for it in another thread and return its result. TimeoutError.
 
         ``broker.call(broker.clock.advance("8d"))``
         """
@@ -440,7 +440,7 @@ class BlockingBroker(BrokerFacts, BlockingOperations):
     def call(self, coroutine: T, timeout: Duration | None = None) -> T: ...
 
     def call(self, coroutine: Any, timeout: Duration | None = None) -> Any:
-        """Run a coroutine of your own on the broker's loop and wait for it. Raises TimeoutError.
+        """Run a coroutine of your own on the broker's loop, wait for it and return its result. Raises TimeoutError.
 
         Anything else is returned as it is: ``broker.call(broker.compact("users"))`` was once needed, and still works.
         """

@@ -34,7 +34,7 @@ INT64 = Struct(">q")
 
 
 def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 32 bits."""
+    """Read an unsigned varint of at most 32 bits; return it, and the position behind it."""
     value = buffer[position]
     position += 1
     if value < 0x80:
@@ -67,7 +67,7 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def read_string(buffer: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    """Read a nullable string."""
+    """Read a nullable string; return it, and the position behind it."""
     (length,) = INT16.unpack_from(buffer, position)
     start = position + 2
     if length < 0:
@@ -81,7 +81,7 @@ def read_string(buffer: memoryview, position: int, end: int) -> tuple[str | None
 
 
 def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    """Read a nullable compact string."""
+    """Read a nullable compact string; return it, and the position behind it."""
     length = buffer[position]
     start = position + 1
     if length >= 0x80:
@@ -117,7 +117,7 @@ def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tu
 
 
 def read_tag_count(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields in a block."""
+    """Read the number of tagged fields in a block; return it, and the position behind it."""
     count, position = read_uvarint(buffer, position)
     if count > MAX_TAGS:
         raise ProtocolError(f"{count} tagged fields before position {position}, at most {MAX_TAGS} are possible")

@@ -228,7 +228,10 @@ class BrokerTable:
         return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
-        """Set the in-sync replicas of a partition; if its leader is not among them, another leads. NotFound; NotPossible."""
+        """Set the in-sync replicas of a partition; if its leader is not among them, another leads.
+
+        Returns the changes. Raises NotFound, NotPossible.
+        """
         now = self.partition(topic, partition)
         for broker_id in isr:
             if broker_id not in now.replicas or not self.is_up(broker_id):
@@ -239,11 +242,11 @@ class BrokerTable:
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader. Raises NotFound; NotPossible if it is no such replica, or leads already."""
+        """Make an in-sync replica the leader; return the changes. NotFound; NotPossible if it is not one, or leads already."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
-        """Make in-sync replicas leaders, all at once: (topic, partition, broker). As `move_leader`; none moves if one cannot."""
+        """Make in-sync replicas leaders, at once: (topic, partition, broker); return the changes. If one cannot, none moves."""
         changes = []
         for topic, partition, broker_id in moves:
             now = self.partition(topic, partition)
@@ -260,7 +263,9 @@ class BrokerTable:
 
     def set_replicas(self, topic: str, partition: int, replicas: Sequence[int]) -> Changes:
         """Replace the replicas of a partition, which is complete at once: those that are up are in sync. A leader that is no
-        longer among them is replaced, in a new epoch (ReplicationControlManager.alterPartitionReassignments).
+        longer among them is replaced, in a new epoch. Returns the changes, none if it has these replicas already.
+
+        Source: ReplicationControlManager.alterPartitionReassignments.
         """
         now = self.partition(topic, partition)
         if tuple(replicas) == now.replicas:

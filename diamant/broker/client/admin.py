@@ -281,7 +281,7 @@ class AdminClock:
         self._admin = admin
 
     def get(self) -> JsonObject:
-        """Read the clock: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
+        """Return the state of the clock: `kind`, `now_ms`, `real_ms`, `is_frozen`."""
         return self._admin.call("GET", "/v1/clock")
 
     def advance(
@@ -292,7 +292,7 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward by milliseconds or a text such as `8d`, `1h30m`. Returns when everything due by then is done."""
+        """Move forward by milliseconds or a text such as `8d`, `1h30m`; return the report once what is due by then is done."""
         fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 
@@ -304,16 +304,16 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward to a time in milliseconds since the epoch."""
+        """Move forward to a time in milliseconds since the epoch; return as `advance` does."""
         fields = {"to_ms": to_ms, "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/set", fields, timeout=timeout, on_progress=on_progress)
 
     def freeze(self) -> JsonObject:
-        """Stop the clock: it then moves only on request."""
+        """Stop the clock: it then moves only on request. Returns its state, as `get`."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
     def resume(self) -> JsonObject:
-        """Resume the clock at the speed of real time."""
+        """Resume the clock at the speed of real time. Returns its state, as `get`."""
         return self._admin.call("POST", "/v1/clock/resume")
 
 

@@ -133,7 +133,7 @@ class KafkaClient:
         return self._any
 
     def ask_any(self, api_key: int, fields: Fields) -> Fields:
-        """Ask any broker; if the one connected to has gone away, another."""
+        """Return the response of any broker; if the one connected to has gone away, of another."""
         try:
             return self.any_broker().ask(api_key, fields, timeout_s=self.timeout_s)
         except ConnectionFailed:
@@ -197,12 +197,12 @@ class KafkaClient:
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Group partitions of a topic by leader, as `leaders_of`."""
+        """Return the partitions of a topic by the id of their leader, as `leaders_of`."""
         found = self.leaders_of((topic, number) for number in numbers)
         return {leader: [number for _, number in led] for leader, led in found.items()}
 
     def leaders_of(self, places: Iterable[Place]) -> dict[int, list[Place]]:
-        """Group partitions by leader. Waits up to the timeout until each has one."""
+        """Return the partitions by the id of their leader. Waits up to the timeout until each has one."""
         wanted = set(places)
         deadline = time.monotonic() + self.timeout_s
         while wanted:

@@ -46,6 +46,7 @@ def erase(
     """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does:
     it takes the groups that have not read the topics, by partition, and why others are not known.
 
+    Returns the state, the certificate and what is left to do, or with `dry_run` the plan.
     OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
     """
     certificate_texts.check_reason(reason, reference)

@@ -202,7 +202,7 @@ class Roller:
         """Replicas whose active segment cannot be closed now, with the reason, and until when."""
 
     def write_tombstones(self, latest_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
-        """Write a tombstone to each partition, later than its records, whose latest time is given; as `write_tombstones`."""
+        """Write a tombstone to each partition, later than its records, whose latest time is given; return offsets or refusals."""
         assert self._key is not None
         present_ms, times_ms = now_ms(), dict[Place, int]()
         for place, latest in latest_ms.items():

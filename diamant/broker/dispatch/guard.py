@@ -62,7 +62,7 @@ class Guard:
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
-        """Deny the request, or pass it to the handler."""
+        """Return the denial of the request, or the handler's answer."""
         request, body = decoded
         version, client_id, connection, _ = context
         access = self._access(connection)
@@ -77,7 +77,7 @@ class Guard:
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)
 
     def hand_on(self, context: RequestContext, request: object) -> Answer:
-        """Pass on a request for which only single resources may be denied."""
+        """Return the handler's answer to a request for which only single resources may be denied."""
         version, client_id, connection, _ = context
         access = self._access(connection)
         return self._handle(_new(RequestContext, (version, client_id, connection, access)), request)

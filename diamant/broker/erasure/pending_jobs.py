@@ -56,7 +56,7 @@ AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 async def cancel(
     queues: Callable[[], Iterable[AnyQueue]], request: CancelRequest, _progress: Progress
 ) -> Erasure | Redaction:
-    """End an unfinished job of any kind; see `Broker.cancel`."""
+    """End an unfinished job of any kind; return its result, not certified. See `Broker.cancel`."""
     job_id = request.id
     for queue in queues():
         found = await _begin(queue, job_id, request.reason)

@@ -34,11 +34,11 @@ class Installer(Protocol):
         ...
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function on the loop thread."""
+        """Run a function on the loop thread, and return its result."""
         ...
 
     def remove(self, id: int) -> bool:
-        """Remove a fault."""
+        """Remove a fault; return whether it was installed."""
         ...
 
 

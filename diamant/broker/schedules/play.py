@@ -107,7 +107,7 @@ class SchedulePlay:
         return log.topic not in self._transactional and any(compaction.share == ALL for compaction in left)
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
-        """Run the compactions scheduled before this fetch."""
+        """Run the compactions scheduled before this fetch; return how many bytes it may read."""
         if not self._is_concerned(log) or not max_bytes:
             return max_bytes
         play = self._partitions.get(log)

@@ -11,7 +11,7 @@ from diamant.progress import Progress
 
 
 async def snapshot(snapshots: Snapshots, _request: NoArguments, _: Progress) -> BrokerSnapshot:
-    """Create a snapshot. Raises NotPossible, TooMany."""
+    """Create a snapshot, and return its description. Raises NotPossible, TooMany."""
     return await snapshots.create()
 
 

@@ -80,7 +80,7 @@ class Round(Generic[WriterT]):
         self._on_written = on_written
 
     def run(self, runner: str, on_output: OnOutput, sync_threads: int) -> CleanResult:
-        """Execute the plan, and report it under the name `runner`. See `Engine`."""
+        """Execute the plan, and return its result under the name `runner`. See `Engine`."""
         work, stats = self.work, self.work.stats
         stats.start_s = time.monotonic()
         map_dirty_range(work, self.key_map, add=self._add)

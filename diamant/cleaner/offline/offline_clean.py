@@ -99,7 +99,7 @@ class OfflineReport:
 
 
 def inline_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in this thread with the plain engine."""
+    """Clean in this thread with the plain engine, and return the result."""
     return plain_round.clean(env, plan, on_output=on_output, throttle=Throttle(plan.io_max_bytes_per_second))
 
 

@@ -34,7 +34,7 @@ class InlineRunner:
         self._rounds: set[asyncio.Future[CleanResult]] = set()
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Execute `plan` in a thread."""
+        """Execute `plan` in a thread, and return the result."""
         loop = asyncio.get_running_loop()
         stop = threading.Event()
         self._throttle.bytes_per_second = plan.io_max_bytes_per_second

@@ -121,7 +121,7 @@ class ProcessRunner:
                 self._rest()
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Execute `plan` in the worker."""
+        """Execute `plan` in the worker, and return the result."""
         self.progress_bytes = 0
         async with self._turn:
             worker = await self._start()

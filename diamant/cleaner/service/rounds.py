@@ -232,7 +232,7 @@ async def run_plan(
     on_swapped_in: OnOutput = no_output,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> CleanResult:
-    """Execute `plan`, made from `log` in this turn of the loop, and swap its outputs in.
+    """Execute `plan`, made from `log` in this turn of the loop, swap its outputs in, and return the result.
 
     For each output, `on_freed` gets its saving in bytes over its sources, and after the swap `on_swapped_in` the output. Each
     swap first waits for `until_free`.

@@ -259,7 +259,7 @@ def walk_records(payload: bytes | memoryview, record_count: int, base_timestamp:
 
 
 def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp: int) -> WalkOutcome:
-    """The kernel of `walk_records`: about 7 ns per record."""
+    """Return the same as `walk_records`, by a kernel: about 7 ns per record."""
     from diamant.kernels.record_walk import walk
 
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
@@ -282,7 +282,7 @@ def validate_client_batch(
     max_record_bytes: int = NO_RECORD_LIMIT,
     walk: Walk = walk_records,
 ) -> WalkResult:
-    """Check the magic 2 batch of a client at `position`, as the leader of a partition does.
+    """Check the magic 2 batch of a client at `position`, as the leader of a partition does, and return what its records tell.
 
     The caller has checked that the batch is complete, its size against max.message.bytes, its CRC, and base offset 0.
     Raises KafkaError, with the invalid records if any:

@@ -35,7 +35,7 @@ class RemovalQueue:
         return sorted(queued for queued in self._queue if queued[1].startswith(prefix))
 
     def take_due(self) -> list[str]:
-        """Take the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""
+        """Remove and return the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""
         now_ms = self._env.clock.now_ms()
         due: list[str] = []
         while self._queue and self._queue[0][0] <= now_ms and len(due) < MAX_AT_ONCE:

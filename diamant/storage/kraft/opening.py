@@ -162,7 +162,7 @@ def open_metadata_log(
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
-    """Open the metadata log of the log directory `path`; format a new directory first. Blocks.
+    """Return the opened metadata log of the log directory `path`; format a new directory first. Blocks.
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
     protocol)`. `controller_endpoint`, `features` and `min_insync_replicas` are those of a new directory; `directory_id` too, and

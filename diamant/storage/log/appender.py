@@ -54,7 +54,7 @@ class AppendedLog(Protocol):
     is_deleted: bool
 
     def roll(self) -> Segment:
-        """Start a new active segment."""
+        """Start a new active segment, and return it."""
 
     def fail(self, error: OSError) -> None:
         """Refuse appends from now on."""
@@ -83,7 +83,7 @@ class Appender:
         )
 
     def append_trusted(self, batch: bytearray) -> AppendResult:
-        """Append a batch that this broker built. Without a producer id it skips all checks of client batches."""
+        """Append a batch that this broker built; return its place. Without a producer id, no check of client batches is made."""
         log = self._log
         last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
         now_ms = log.env.clock.now_ms()
@@ -111,7 +111,7 @@ class Appender:
         *,
         is_client: bool,
     ) -> AppendResult:
-        """Assign offsets and epoch to a checked or trusted batch and append it. Raises KafkaError."""
+        """Assign offsets and epoch to a checked or trusted batch, append it and return its place. Raises KafkaError."""
         log = self._log
         base_offset = log.log_end_offset
         last_offset = base_offset + header.last_offset_delta

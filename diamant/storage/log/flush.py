@@ -37,7 +37,7 @@ class UnsyncedFiles:
         """The error of the latest flush if the next one makes good for it (`FlushPlan.is_repeatable`)."""
 
     def plan(self, segments: list[Segment], offset: int) -> FlushPlan:
-        """Plan the flush of these segments, which hold the data below `offset`, and of all other unsynced files.
+        """Return the plan to flush these segments, which hold the data below `offset`, and of all other unsynced files.
 
         `segments` may lack one that rolled since the last flush: its data is synced, its last index entries are not.
         """

@@ -164,14 +164,14 @@ class Log:
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """Run the checks of `append_as_leader` that need no log state; may patch `records` in place.
+        """Return the batch, checked by all of `append_as_leader` that needs no log state; may patch `records` in place.
 
         Any thread. With `is_light`, raises HeavyBatch before any change if the check would block the caller for long.
         """
         return self._appender.batch_check().run(records, produce_version=produce_version, is_light=is_light)
 
     def append_as_leader(self, records: memoryview, *, produce_version: int = 13) -> AppendResult:
-        """Validate and append a client's single batch; patches `records` in place.
+        """Validate and append a client's single batch; return its place. Patches `records` in place.
 
         Raises KafkaError with Kafka's code and the indexes of invalid records (LogValidator); nothing is stored then.
         A failed write raises KAFKA_STORAGE_ERROR and leaves the log unchanged.
@@ -179,7 +179,7 @@ class Log:
         return self.append_checked(self.check_batch(records, produce_version=produce_version))
 
     def append_checked(self, checked: CheckedBatch, *, is_part: bool = False) -> AppendResult:
-        """Append the result of `check_batch`. LogAppendTime is the time of this call, so it never decreases.
+        """Append the result of `check_batch`; return its place. LogAppendTime is the time of this call, so it never decreases.
 
         `is_part`: the batch comes from the interposer.
         """
@@ -196,7 +196,7 @@ class Log:
         return self._appender.append(batch, header, now_ms, log_append_time_ms, is_client=True)
 
     def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch that a coordinator of this broker built: assigns offsets and epoch, trusts the records.
+        """Append a batch that a coordinator of this broker built; return its place. Assigns offsets and epoch, trusts records.
 
         Raises KafkaError as `append_as_leader`.
         """
@@ -212,7 +212,7 @@ class Log:
     # -- segments ------------------------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
-        """Start a new active segment at the log end offset (UnifiedLog.roll); an empty active segment stays as it is."""
+        """Start a new active segment at the log end offset (UnifiedLog.roll), and return it; one that is empty stays."""
         active = self.active
         base_offset = self.log_end_offset
         if active.base_offset == base_offset and not active.size:
@@ -316,7 +316,7 @@ class Log:
         return EpochEndOffset(*self.epochs.end_offset_for(leader_epoch, self.log_end_offset))
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Leader epoch in which `offset` was written; -1 if unknown."""
+        """Return the leader epoch in which `offset` was written; -1 if unknown."""
         return self.epochs.epoch_for_offset(offset)
 
     # -- flush and close -----------------------------------------------------------------------------------------

@@ -349,7 +349,7 @@ def replace_segments(
     source_sizes: Sequence[int] | None = None,
     size: int | None = None,
 ) -> Segment | None:
-    """Run all steps of a `Replacement`; blocks, so not for the loop thread."""
+    """Run all steps of a `Replacement`, and return the new segment, None if retention has removed all sources. Blocks."""
     replacement = Replacement(log, base_offset, source_base_offsets, source_sizes=source_sizes, size=size)
     try:
         replacement.prepare()

@@ -79,7 +79,7 @@ class StretchSearch(NamedTuple):
     max_record_bytes: int
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Search the batches in order, in any thread. CorruptLog where bytes cannot be a batch. It is never light."""
+        """Return the first match in the order of batches; None without one. Any thread. CorruptLog; never light."""
         if is_light:
             raise HeavySearch
         for search in _candidates(self.stretch, self.target, self.min_offset, self.max_record_bytes):

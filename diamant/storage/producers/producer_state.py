@@ -85,7 +85,7 @@ class ProducerStateManager:
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> bool:
-        """Record a transactional batch before the coordinator verifies it.
+        """Record a transactional batch before the coordinator verifies it; return whether it must.
 
         False if no verification is needed: the producer has an open transaction of this epoch here. `supports_epoch_bump`:
         the request uses transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
@@ -102,7 +102,7 @@ class ProducerStateManager:
         return True
 
     def check(self, header: BatchHeader, *, is_client: bool) -> Update | DuplicateBatch:
-        """Check a data batch with a producer id, before it is written.
+        """Check a data batch with a producer id, before it is written; return what to store, or the batch that it repeats.
 
         `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
         KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
@@ -230,7 +230,7 @@ class ProducerStateManager:
     def replay(
         self, header: BatchHeader, *, control_type: int | None = None, coordinator_epoch: int = NO_COORDINATOR_EPOCH
     ) -> CompletedTxn | None:
-        """Apply a stored batch by the rules of replication: sequence and epochs are not checked.
+        """Apply a stored batch by the rules of replication, which check no sequence or epoch; return the transaction it ends.
 
         For a control batch the caller passes its record's fields; without them (a batch emptied by compaction) nothing
         happens. The caller passes the result to `transactions.complete`.

@@ -138,7 +138,7 @@ class IndexFile:
             self._last = offset, value
 
     def load(self) -> Columns:
-        """Load the entries for appends and keep them in memory. The next append does no I/O and raises no OSError."""
+        """Return the entries for appends, kept in memory from now on. The next append does no I/O and raises no OSError."""
         if self.heap is not None:
             return self.heap
         with self._lock:

@@ -50,7 +50,7 @@ class FileSlice(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """Read the range; blocks if it is not in the page cache."""
+        """Return the bytes of the range; blocks if it is not in the page cache."""
         return self.file.pread(self.size, self.position)
 
 

@@ -120,7 +120,7 @@ async def test_a_key_store_of_http_is_read_before_it_is_stored(
     with caplog.at_level(logging.WARNING):
         async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
             assert (await alter(wire, (KEY_STORE, str(good))))[0] is ErrorCode.NONE
-    assert f"{KEY_STORE}: from the next start on" in caplog.text
+    assert f"{KEY_STORE}: takes effect at the next start" in caplog.text
     async with Broker(config) as broker:
         assert str(broker.http_url).startswith("https://")
 

@@ -245,7 +245,8 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
     ]
     if late:
         logger.warning(
-            "%s: from the next start on; as in Kafka, open listeners change their stores alone", ", ".join(late)
+            "%s: takes effect at the next start; as in Kafka, open listeners only reload their key and trust stores",
+            ", ".join(late),
         )
 
 
@@ -348,4 +349,4 @@ def _check_this_machine(outcome: BrokerConfig) -> None:
     if all(listener.is_loopback for listener in outcome.listeners):
         for host, count in ip_overrides_of(str(outcome[_OVERRIDES])).items():
             if not count and host in _LOOPBACK:
-                raise ConfigError(f"{_OVERRIDES}: no client could connect with {host}:0, not even to take it back")
+                raise ConfigError(f"{_OVERRIDES}: no client could connect with {host}:0, not even to undo this")

@@ -180,7 +180,7 @@ class BrokerClock:
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward to a time in milliseconds since the epoch; otherwise as `advance`."""
+        """Move forward to a time in milliseconds since the epoch; otherwise as `advance`, also what it returns."""
         return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
     async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:

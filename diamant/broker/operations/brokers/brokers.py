@@ -102,7 +102,7 @@ class Brokers:
         return BrokersReport(tuple(self._one(broker_id, counts) for broker_id in self._table.broker_ids))
 
     async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
-        """Take a broker down: its leaders move, its clients are cut off. Raises NotFound, NotPossible."""
+        """Take a broker down: its leaders move, its clients are cut off. Returns what moved. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             state = self._state(broker_id)
@@ -114,7 +114,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
-        """Bring a broker back. With `lag` it follows, and is in sync later. Raises NotFound, NotPossible."""
+        """Bring a broker back; return what moved. With `lag` it is in sync later. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             changes = await in_turns(set_up(table, broker_id))
@@ -134,11 +134,11 @@ class Brokers:
         return await self._report(*changes)
 
     async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
-        """Let an in-sync replica lead a partition. Raises NotFound, NotPossible."""
+        """Let an in-sync replica lead a partition; return what moved. Raises NotFound, NotPossible."""
         return await self._report(self._table.move_leader(request.topic, request.partition, request.broker))
 
     async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
-        """Let another in-sync replica lead, in each partition that has one. Raises NotFound."""
+        """Let another in-sync replica lead, in each partition that has one; return what moved. Raises NotFound."""
         table, choice, name = self._table, random.Random(request.seed), request.topic
         if name is not None:
             table.partition(name, 0)

@@ -17,7 +17,7 @@ class Stopped(Exception):
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Complete the work, even if the caller is cancelled.
+    """Complete the work and return its result, even if the caller is cancelled.
 
     So memory stays consistent with the disk, and no other job touches the same files.
     """

@@ -24,7 +24,7 @@ Awaited_co = TypeVar("Awaited_co", covariant=True)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on `loop`. Cancelling the wait cancels the coroutine."""
+    """Run a coroutine on `loop`, and return its result. Cancelling the wait cancels the coroutine."""
     if asyncio.get_running_loop() is loop:
         return await coroutine
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))

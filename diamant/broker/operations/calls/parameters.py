@@ -50,7 +50,7 @@ class Param(NamedTuple):
     """True if Python takes it by name only."""
 
     def parse(self, found: Any) -> Any:
-        """Validate a value of JSON or Python and convert it for the function. Raises BadArgument."""
+        """Return a value of JSON or Python, validated and converted for the function. Raises BadArgument."""
         if self.type == "any":
             return found
         if self.type == "key":
@@ -77,7 +77,7 @@ class Param(NamedTuple):
         return tuple(found) if self.type == "strings" else found
 
     def parse_texts(self, found: list[str]) -> Any:
-        """Validate the texts of a query parameter and convert them for the function. Raises BadArgument."""
+        """Return the value of the texts of a query parameter, validated and converted. Raises BadArgument."""
         if self.type == "strings":
             return self.parse(found)
         if len(found) > 1:

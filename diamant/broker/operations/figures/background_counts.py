@@ -50,7 +50,7 @@ class BackgroundCounts:
         return self._task is not None and not self._task.done()
 
     def look(self, logs: Iterable[Log]) -> None:
-        """Note that a page shows these logs; begin to count one of them if due. Called repeatedly."""
+        """Remember these logs, which a page shows, and begin to count one if that is due. Called repeatedly."""
         now_s = time.monotonic()
         self._wanted_until_s = now_s + WANTED_S
         if self.is_counting or now_s < self._from_s:

@@ -149,7 +149,7 @@ class ProduceOperation:
 async def produce(
     producing: ProduceOperation, explaining: ExplainOperation, request: RecordRequest, _: Progress
 ) -> Mapping[str, Any]:
-    """Write one record to an existing topic. Raises BadArgument, NotFound, NotPossible."""
+    """Write one record to an existing topic; return its place. Raises BadArgument, NotFound, NotPossible."""
     topic, value = request.topic, request.value
     explaining.logs(topic, request.partition)
     if topic in INTERNAL_TOPICS:

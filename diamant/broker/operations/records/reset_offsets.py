@@ -51,7 +51,7 @@ async def reset_offsets(
     request: ResetOffsetsRequest,
     _: Progress,
 ) -> ResetOffsets:
-    """Commit an offset for each partition, or only determine them. Raises BadArgument, NotFound, NotPossible."""
+    """Commit an offset for each partition, or only determine them; return them. BadArgument, NotFound, NotPossible."""
     group_id, where = request.group, request.to
     logs = explaining.logs(request.topic, request.partition)
     if GROUP_OFFSETS_TOPIC not in node.topics.by_name:

@@ -13,7 +13,7 @@ from diamant.storage.errors import StorageError
 
 
 async def roll(explaining: ExplainOperation, request: RollRequest, _: Progress) -> Mapping[str, Any]:
-    """Close the active segment of each partition. Raises NotFound, NotPossible."""
+    """Close the active segment of each partition; return where the new ones begin. Raises NotFound, NotPossible."""
     rolled = []
     for log in explaining.logs(request.topic, request.partition):
         if log.active.size and not log.is_deleted:

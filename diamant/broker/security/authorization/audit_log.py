@@ -80,7 +80,10 @@ class AuditLog:
         return self._path is not None or audit.isEnabledFor(logging.INFO)
 
     def append(self, make: Callable[[], Lines]) -> Future[None] | None:
-        """Queue lines for writing, in the order of the calls. `make` is called in the writing thread."""
+        """Queue lines, in the order of the calls; return their writing; None if no line is wanted.
+
+        `make` is called in the writing thread.
+        """
         return self._writer.submit(self._write, make, self._now_s()) if self.is_wanted else None
 
     async def written(self, make: Callable[[], Lines]) -> None:

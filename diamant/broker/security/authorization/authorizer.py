@@ -78,7 +78,7 @@ class Authorizer:
         return is_allowed
 
     def would_allow(self, client: Client, permission: Permission, name: str = CLUSTER_NAME) -> bool:
-        """Like `allows`, but reports no denial, for callers that refuse nothing."""
+        """Return the same as `allows`, but report no denial, for callers that refuse nothing."""
         known = self.decisions(client, permission)
         is_allowed = known.get(name)
         return self.decide(client, permission, name, known) if is_allowed is None else is_allowed
@@ -106,13 +106,13 @@ class Authorizer:
         return known
 
     def decide(self, client: Client, permission: Permission, name: str, known: Known) -> bool:
-        """Decide and cache the decision in `known`, a result of `decisions`."""
+        """Return the decision, and cache it in `known`, a result of `decisions`."""
         is_allowed = self._is_allowed(client, permission.operation, permission.resource, name)
         self._remember(known, name, is_allowed)
         return is_allowed
 
     def decide_any(self, client: Client, permission: Permission, known: Known) -> bool:
-        """Like `decide`, for a resource of any name."""
+        """Return the decision for a resource of any name, as `decide`."""
         is_allowed = known.get(None)
         if is_allowed is None:
             # Kafka authorizes a name that no topic has, to apply super users and allow.everyone.if.no.acl.found.

@@ -117,7 +117,7 @@ async def test_other_settings_of_an_open_listener_wait_for_the_next_start(
                 await alter(broker, name, value)
         await alter(broker, "listener.name.ssl.ssl.enabled.protocols", "TLSv1.2")
         assert await agreed(broker) == "TLSv1.3"
-        assert "listener.name.ssl.ssl.enabled.protocols: from the next start on" in caplog.text
+        assert "listener.name.ssl.ssl.enabled.protocols: takes effect at the next start" in caplog.text
     async with Broker(config) as broker:
         assert await agreed(broker) == "TLSv1.2"
 
