@@ -17,7 +17,7 @@ from struct import Struct
 
 from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, error_name
 from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
-from diamant.broker.clusters.outcome import replica_name
+from diamant.cleaner.evidence.certificates.cluster_claims import replica_name
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE_UP_TO_MAGIC,

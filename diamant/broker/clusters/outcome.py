@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from diamant.cleaner.evidence.certificates.cluster_claims import replica_name
+
 if TYPE_CHECKING:
     from diamant.json_types import JsonObject
 
@@ -142,11 +144,6 @@ class ErasureOutcome:
         )
         lists = {name: tuple(found[name]) for name in ("topics", "file_delay_lowered")}
         return cls(**{**found, **lists, "reads": reads, "partitions": partitions})
-
-
-def replica_name(topic: str, partition: int, broker: int) -> str:
-    """Return the name of a replica for people, such as `users-0@2`."""
-    return f"{topic}-{partition}@{broker}"
 
 
 def _read(found: Mapping[str, Any]) -> ReplicaRead:

@@ -16,7 +16,7 @@ from diamant.broker.client.producing import ALL_REPLICAS, LAST_VERSION_WITH_NAME
 from diamant.broker.clusters.cluster_look import TRANSACTION_TOPIC, Cluster, in_requests, now_ms
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.lowered_configs import SEGMENT_MS, CleaningDelays
-from diamant.broker.clusters.outcome import replica_name
+from diamant.cleaner.evidence.certificates.cluster_claims import replica_name
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode

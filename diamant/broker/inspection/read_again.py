@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from diamant.broker.client.kafka_client import KafkaClient, partitions_of
 from diamant.broker.clusters.cluster_look import SeenTopic
 from diamant.broker.clusters.erasing import FoundPartition, ReplicaReads
-from diamant.broker.clusters.outcome import ReplicaRead, replica_name
+from diamant.broker.clusters.outcome import ReplicaRead
 from diamant.broker.clusters.searching import KeySearch
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.errors import NotPossible
 from diamant.cleaner.evidence.certificates.certificate import expected_form
 from diamant.cleaner.evidence.certificates.claim_checks import BROKEN, CANNOT_TELL, HOLDS, RECREATED, untold
-from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, NOT_READ, UNREADABLE
+from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, NOT_READ, UNREADABLE, replica_name
 from diamant.cleaner.evidence.certificates.verification import MAX_PROBLEMS, Verification
 from diamant.cleaner.evidence.scan.report import NOT_THERE, VALUES_PRESENT
 from diamant.protocol.wire.apis import METADATA

@@ -92,7 +92,6 @@ def locate_key(
     partitions: Iterable[TopicPartition],
     *,
     uses_filters: bool = False,
-    threads: int = 2,
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
@@ -113,7 +112,6 @@ def locate_key(
         subject,
         ends,
         wanted,
-        threads=threads,
         advance=advance,
         on_record=collector.add,
         skip=skip,
