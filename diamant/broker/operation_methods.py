@@ -14,6 +14,7 @@ from diamant.broker.perform import AnyBroker, perform
 
 if TYPE_CHECKING:
     from diamant.broker.erasure.erase.erase_result import Erasure
+    from diamant.broker.erasure.jobs.removal import RemovalResult
     from diamant.broker.erasure.redact.redact_result import Redaction
     from diamant.broker.operations.broker_state.broker_status import BrokerStatus
     from diamant.broker.operations.brokers.broker_reports import BrokersReport, LeaderReport, OneBroker, UncleanReport
@@ -130,7 +131,7 @@ class Operations:
         """Remove matching records from a topic and certify it. See `RedactRequest`."""
         return await perform(self, "redact", locals())
 
-    async def cancel(self: AnyBroker, id: str, *, reason: str, progress: Progress | None = None) -> Erasure | Redaction:
+    async def cancel(self: AnyBroker, id: str, *, reason: str, progress: Progress | None = None) -> RemovalResult:
         """Cancel a pending erasure or redaction. See `CancelRequest`."""
         return await perform(self, "cancel", locals())
 

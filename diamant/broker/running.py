@@ -44,7 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import METADATA_VERSION, RELEASES
 
 if TYPE_CHECKING:
-    from diamant.broker.erasure.pending_jobs import AnyQueue
+    from diamant.broker.erasure.jobs.pending_jobs import AnyQueue
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
     from diamant.broker.security.tls.throw_away import ThrowAwayCa
     from diamant.broker.security.tls.tls_listeners import TlsListeners

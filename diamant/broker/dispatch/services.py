@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.certification.certificates import Certificates
     from diamant.broker.erasure.certification.evidence import Evidence
     from diamant.broker.erasure.erase.erasures import Erasures
-    from diamant.broker.erasure.pending_jobs import AnyQueue
+    from diamant.broker.erasure.jobs.pending_jobs import AnyQueue
     from diamant.broker.erasure.redact.redactions import Redactions
     from diamant.broker.faults.installed_faults import Faults
     from diamant.broker.groups.coordinator.coordinator import GroupCoordinator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.erasure.certification.evidence import Evidence, ScanRequest
 from diamant.broker.erasure.jobs.job_group import JobGroup
-from diamant.broker.erasure.pending_jobs import AnyQueue
+from diamant.broker.erasure.jobs.pending_jobs import AnyQueue
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.papers.person_intent import PersonJob
 from diamant.cleaner.person.people_map import ERASE_KEY

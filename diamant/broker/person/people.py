@@ -23,7 +23,7 @@ from diamant.broker.erasure.certification.erasure_requests import CancelRequest
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.erasure.pending_jobs import cancel
+from diamant.broker.erasure.jobs.pending_jobs import cancel
 from diamant.broker.errors import BadArgument, NotFound, NotPossible
 from diamant.broker.person.following import given_identifiers, of_person
 from diamant.broker.person.forgetting import Admitted, Forgetting

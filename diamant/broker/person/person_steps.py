@@ -21,8 +21,8 @@ from diamant.broker.erasure.erase.erase_steps import TOPICS_DELETED
 from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S
 from diamant.broker.erasure.jobs.job_table import JobTable
+from diamant.broker.erasure.jobs.pending_jobs import CANCELLED, cancel
 from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
-from diamant.broker.erasure.pending_jobs import CANCELLED, cancel
 from diamant.broker.errors import BrokerStopping, NotFound, OperationError
 from diamant.broker.person.joint_jobs import JointJobs
 from diamant.broker.person.planning import values_of

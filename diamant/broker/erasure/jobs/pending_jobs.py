@@ -9,23 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from diamant.broker import certificate_texts
 from diamant.broker.erasure.certification.certificates import Certificates
 from diamant.broker.erasure.certification.erasure_requests import CancelRequest, CertificatesRequest
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs.job_queue import JobQueue
-from diamant.broker.erasure.jobs.removal import Ended
+from diamant.broker.erasure.jobs.removal import Ended, RemovalResult
 from diamant.broker.errors import BrokerStopping, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.progress import Progress
 from diamant.storage.errors import StorageError
-
-if TYPE_CHECKING:
-    from diamant.broker.erasure.erase.erase_result import Erasure
-    from diamant.broker.erasure.redact.redact_result import Redaction
 
 
 async def certificates(
@@ -55,13 +51,13 @@ AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 
 async def cancel(
     queues: Callable[[], Iterable[AnyQueue]], request: CancelRequest, _progress: Progress
-) -> Erasure | Redaction:
+) -> RemovalResult:
     """End an unfinished job of any kind; return its result, not certified. See `Broker.cancel`."""
     job_id = request.id
     for queue in queues():
         found = await _begin(queue, job_id, request.reason)
         if found is not None:
-            ended: Erasure | Redaction = found
+            ended: RemovalResult = found
             return ended
     raise NotFound(
         f"there is no erasure or redaction {job_id[:64]!r} in progress, so nothing was cancelled: it has ended, or has "
