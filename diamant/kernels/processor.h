@@ -85,6 +85,34 @@ static inline int contains(const uint8_t *data, int64_t size, const uint8_t *wan
     return memmem(data, (size_t)size, wanted, (size_t)wanted_size) != NULL;
 }
 
+/* -- Four words at once ----------------------------------------------------------------------------------------------- */
+
+typedef uint32_t four_words __attribute__((vector_size(16)));
+#define COMPARED_BYTES 64
+
+/* The first place, in steps of COMPARED_BYTES, where one of the next 16 words of 4 bytes is among the lower halves of four windows;
+   or the first place that fewer than COMPARED_BYTES + 4 bytes follow. */
+static inline int64_t next_candidate(const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
+    four_words halves[4];
+    for (int which = 0; which < 4; which++) {
+        uint8_t half[16];
+        for (int at = 0; at < 16; at += 4) store_little32(half + at, (uint32_t)windows[which]);
+        memcpy(&halves[which], half, 16);
+    }
+    for (; place + COMPARED_BYTES + 4 <= end; place += COMPARED_BYTES) {
+        four_words equal = {0};
+        uint64_t found[2];
+        for (int at = 0; at < COMPARED_BYTES; at += 16) {
+            four_words words;
+            memcpy(&words, data + place + at, 16);
+            equal |= (four_words)((words == halves[0]) | (words == halves[1]) | (words == halves[2]) | (words == halves[3]));
+        }
+        memcpy(found, &equal, 16);
+        if (found[0] | found[1]) break;
+    }
+    return place;
+}
+
 /* -- CRC-32C ---------------------------------------------------------------------------------------------------------- */
 
 /* Size of each of three lanes computed in parallel: an instruction takes three cycles, but one can start per cycle. */

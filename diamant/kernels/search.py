@@ -8,7 +8,14 @@ In files of any format it finds possible batch headers, at any byte.
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields, finding, search
-from cython.cimports.diamant.kernels.processor import crc32c_of, load_big32, load_little64, prepare_crc32c
+from cython.cimports.diamant.kernels.processor import (
+    COMPARED_BYTES,
+    crc32c_of,
+    load_big32,
+    load_little64,
+    next_candidate,
+    prepare_crc32c,
+)
 from cython.cimports.diamant.kernels.records import Record, input_bytes, read_int32, read_record
 from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memcmp, memset
@@ -89,25 +96,47 @@ def is_needle(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def mark(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
+    """Return a window's mark in the filter."""
+    return wanted.filter[(load_little64(at) * search.MULTIPLIER) >> wanted.shift]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def marks(wanted: cython.pointer(Needles), at: input_bytes) -> uint8_t:
+    """Return the marks of eight windows together: a match is rare."""
+    return (
+        mark(wanted, at)
+        | mark(wanted, at + 4)
+        | mark(wanted, at + 8)
+        | mark(wanted, at + 12)
+        | mark(wanted, at + 16)
+        | mark(wanted, at + 20)
+        | mark(wanted, at + 24)
+        | mark(wanted, at + 28)
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t) -> cython.bint:
     """True if the `end` bytes contain a needle."""
     place: int64_t = 0
-    index: int64_t
-    word: uint64_t
-    marks: input_bytes = wanted.filter
-    shift: cython.int = wanted.shift
-    mark: uint8_t
+    compared: int64_t = 0
     while place + 8 <= end:
-        if place + 36 <= end:
-            # Test eight windows together: a match is rare.
-            mark = 0
-            for index in range(8):
-                mark |= marks[(load_little64(data + place + 4 * index) * search.MULTIPLIER) >> shift]
-            if mark == 0:
-                place += 32
-                continue
-        word = load_little64(data + place)
-        if marks[(word * search.MULTIPLIER) >> shift] and is_needle(wanted, word, data, place, end):
+        if wanted.word_count == search.STRIDE and place >= compared:
+            # Of one needle, the windows are compared directly, three times as fast as by the filter.
+            place = next_candidate(data, place, end, wanted.words)
+            compared = place + COMPARED_BYTES
+            continue
+        if place + 36 <= end and not marks(wanted, data + place):
+            place += 32
+            continue
+        if mark(wanted, data + place) and is_needle(wanted, load_little64(data + place), data, place, end):
             return True
         place += 4
     return False

@@ -102,6 +102,19 @@ def test_needles_of_all_sizes_are_found(value: bytes) -> None:
     assert step_of(batch_of([Record(0, 0, b"k", value)]), needles=needles) == LOOK_AGAIN
 
 
+@settings(max_examples=examples(150), deadline=None)
+@given(st.integers(0, 400), st.integers(0, 200), st.integers(1, 11), st.booleans())
+def test_one_needle_is_found_anywhere(before: int, behind: int, likeness: int, is_there: bool) -> None:
+    """One needle alone is found at any place, also where many others are alike: they have the first bytes of a window."""
+    needle = b"customer-4200000042"
+    needles = Needles(b"s" * 32)
+    needles.add(VALUE, needle)
+    alike = b"".join(needle[:likeness] + bytes([at % 251]) for at in range(before))[:before]
+    value = alike + (needle if is_there else b"") + needle[8 : 8 + likeness] * behind
+    step = LOOK_AGAIN if needle in value else CLEAN
+    assert step_of(batch_of([Record(0, 0, b"k", value)]), needles=needles) == step
+
+
 @given(st.binary(max_size=200), st.sampled_from([1, 4, 10]))
 def test_windows_are_counted_where_their_hashes_lead(data: bytes, bits: int) -> None:
     """Every eight consecutive bytes count once; fewer than eight have no window."""

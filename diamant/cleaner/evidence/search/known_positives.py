@@ -25,8 +25,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from diamant.cleaner.evidence.search.findings import RAW, SAME_BYTES, VALUE, Finding
-from diamant.cleaner.evidence.search.needles import STRIDE, Needle, Sample, keyed_digest, make_needle
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
+from diamant.cleaner.evidence.search.needles import Needle, Sample, keyed_digest, make_needle
+from diamant.kernels.constants.search import STRIDE
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.compression import CODEC_NAMES, GZIP, LZ4, NONE, compress
 from diamant.protocol.batches.header import CURRENT_MAGIC, Record

@@ -26,7 +26,7 @@ from itertools import chain, pairwise, product
 from typing import Any, NamedTuple, TypeAlias
 
 from diamant.kernels import ARE_COMPILED
-from diamant.kernels.constants.search import MULTIPLIER
+from diamant.kernels.constants.search import MULTIPLIER, STRIDE
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -34,7 +34,6 @@ MIN_BYTES = 12
 MIN_TELLING_BYTES = 4
 """Bytes of a needle, at least, that are neither 0x00 nor 0xFF."""
 WINDOW = 8
-STRIDE = 4
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
 SLICE_BYTES = 1024 * 1024
