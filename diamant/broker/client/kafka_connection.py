@@ -170,13 +170,13 @@ class KafkaConnection:
         except OSError as error:
             raise self._failed(error) from None
 
-    def receive(self, api_key: int, version: int) -> memoryview:
-        """Return the body of the next response, without header. The caller owns the memory."""
+    def receive(self, api_key: int, version: int, memory: memoryview | None = None) -> memoryview:
+        """Return the body of the next response, without header: in `memory` if it fits there, else in memory of its own."""
         try:
             (size,) = struct.unpack(">i", self._receive(4))
             if not 4 <= size <= MAX_ANSWER_BYTES:
                 raise ConnectionFailed(f"{self.address} does not speak Kafka's protocol, or requires TLS")
-            answer = self._receive(size)
+            answer = self._receive(size, memory)
         except TimeoutError:
             raise self._silent(api_key) from None
         except OSError as error:
@@ -213,8 +213,8 @@ class KafkaConnection:
     def _silent(self, api_key: int) -> ConnectionFailed:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
-    def _receive(self, count: int) -> memoryview:
-        received = memoryview(bytearray(count))
+    def _receive(self, count: int, memory: memoryview | None = None) -> memoryview:
+        received = memory[:count] if memory and count <= len(memory) else memoryview(bytearray(count))
         at = 0
         while at < count:
             size = self._socket.recv_into(received[at:])

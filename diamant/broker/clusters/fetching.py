@@ -4,7 +4,8 @@ A follower answers Fetch from version 11 on, up to its high watermark (KIP-392),
 client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
 
 All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response is searched, the broker
-prepares the next. Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
+prepares the next. All responses are received in the same memory: new memory for each takes a tenth of the time.
+Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ FETCH_BYTES = 4 * 1024 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
+_AROUND_BYTES = 4096
+"""More than a response about one partition has around its batches, unless very many transactions were aborted."""
 _RESPONSE = Struct(">ihii")
 _PARTITION = Struct(">ihqqqi")
 _PREFIX = Struct(">qi")
@@ -159,9 +162,10 @@ class Stretch:
 class _BrokerReads:
     """The stretches of one broker: those in flight, in the order of their requests, and those to follow."""
 
-    def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch]) -> None:
+    def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch], memory: memoryview) -> None:
         self._client = client
         self._broker = broker
+        self._memory = memory
         self._pending = deque(stretches)
         self._sent: deque[Stretch] = deque()
         self._has_failed = False
@@ -177,7 +181,7 @@ class _BrokerReads:
             while self._pending and len(self._sent) < IN_FLIGHT:
                 self._send(connection, self._pending.popleft())
             one = self._sent[0]
-            body = connection.receive(FETCH, VERSION)
+            body = connection.receive(FETCH, VERSION, self._memory)
             self._sent.popleft()
             data = one.accept(body, self._client.timeout_s if one.patience_s is None else one.patience_s)
             self._has_failed = False
@@ -212,13 +216,16 @@ def read_stretches(
 ) -> None:
     """Read stretches of any replicas side by side, each to its end or its problem.
 
-    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it.
+    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it. The
+    next response overwrites them.
     `check` is called between responses; its exceptions end the reading and close the connections.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:
         by_broker.setdefault(one.broker, []).append(one)
-    reads = [_BrokerReads(client, broker, own) for broker, own in by_broker.items()]
+    largest = max((one.fetch_bytes for own in by_broker.values() for one in own), default=0)
+    memory = memoryview(bytearray(largest + _AROUND_BYTES))
+    reads = [_BrokerReads(client, broker, own, memory) for broker, own in by_broker.items()]
     try:
         while reads := [one for one in reads if not one.is_over]:
             for broker_reads in reads:
