@@ -66,8 +66,10 @@ class Provider(KafkaClient):
 
 @contextmanager
 def topic_with_values(cluster: AnyCluster, name: str) -> Iterator[Mapping[str, object]]:
-    """A topic whose records are of now; its configurations are the same afterwards."""
-    cluster.create(name)
+    """A topic whose records are of now, and later ones of the next hour at most; its configurations are the same afterwards."""
+    cluster.create(
+        name, message_timestamp_after_max_ms="3600000"
+    )  # Kafka's default from 4.0 on, without a limit before.
     cluster.produce(name, [(KEY, b"a value, long enough"), (b"other", b"2"), (KEY, b"another value")])
     before = cluster.configs(name)
     yield before
