@@ -129,10 +129,22 @@ class Register:
         """Return an id that no file has."""
         return secrets.token_hex(8)
 
+    def listed(self) -> tuple[list[ClusterWork], list[str]]:
+        """Return all works, oldest first, and a sentence about each file that is none."""
+        works, problems = [], []
+        for path in sorted(self._works.glob("*.json")):
+            try:
+                works.append(self._load(path))
+            except NotPossible as error:
+                problems.append(str(error))
+        return sorted(works, key=lambda one: (one.began_ms, one.id)), problems
+
     def all(self) -> list[ClusterWork]:
-        """Return all works, oldest first. NotPossible names a file that is none."""
-        found = [self._load(path) for path in sorted(self._works.glob("*.json"))]
-        return sorted(found, key=lambda one: (one.began_ms, one.id))
+        """Return all works, oldest first. NotPossible names the files that are none: what they have lowered is not known."""
+        works, problems = self.listed()
+        if problems:
+            raise NotPossible("; ".join(problems))
+        return works
 
     def get(self, work_id: str) -> ClusterWork:
         """Return one work. NotFound, NotPossible."""
@@ -208,5 +220,8 @@ class Register:
     def _load(self, path: Path) -> ClusterWork:
         try:
             return ClusterWork.from_fields(json.loads(path.read_bytes()))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise NotPossible(f"{path} is damaged, or of another version: {error}") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise NotPossible(
+                f"{path} is damaged, or of another version ({error}): check by hand whether configurations of its topics are "
+                "still lowered, then move it away"
+            ) from None

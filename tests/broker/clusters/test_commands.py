@@ -84,6 +84,22 @@ def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
     assert (done.exit_code, said in done.stderr) == (2, True), done.output
 
 
+def test_a_damaged_file_hides_no_other_work(elsewhere: AnyCluster, tmp_path: Path) -> None:
+    """The list has the rest and names the file, with exit code 1; an erasure is refused: the topics of the file are not known."""
+    name = elsewhere.create("beside-damage")
+    elsewhere.produce(name, [(b"a", b"1")], timestamp_ms=OLD_MS)
+    words = ["erase", name, "--key", "a", "--reason", "asked"]
+    assert run(elsewhere, tmp_path, *words).exit_code == 0
+    damaged = tmp_path / "state" / "erasures" / "aa.json"
+    damaged.write_text("{")
+    listed = run(elsewhere, tmp_path, "restore")
+    assert (listed.exit_code, name in listed.stdout, f"{damaged} is damaged" in listed.stderr) == (1, True, True)
+    refused = run(elsewhere, tmp_path, *words)
+    assert (refused.exit_code, f"{damaged} is damaged" in refused.stderr) == (2, True), refused.output
+    damaged.unlink()
+    assert run(elsewhere, tmp_path, "restore").exit_code == 0
+
+
 def test_another_kafka_is_not_said_to_be_silent(
     cluster: AnyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,8 +91,7 @@ def ending_by_signal(asked: Asked) -> Iterator[None]:
         yield
     except BaseException:
         asked.end_progress()
-        register = Register()
-        for work in register.all():
+        for work in Register().listed()[0]:
             if work.began_ms >= began_ms and work.changes:
                 names = ", ".join(work.changes)
                 note(f"configurations of {names} are not put back; to try again: {asked.command('restore', work.id)}")
@@ -106,7 +105,7 @@ def ending_by_signal(asked: Asked) -> Iterator[None]:
 
 def _offer_restore(asked: Asked) -> None:
     register = Register()
-    for work in register.all():
+    for work in register.listed()[0]:
         if work.changes and not register.is_in_progress(work):
             note(
                 f"{work.verb} {work.id} was killed and has left configurations of {', '.join(work.changes)} lowered; to put them "

@@ -11,6 +11,7 @@ from diamant.broker.clusters.register import Register
 from diamant.broker.commands.clusters.erase import print_not_as_before
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
+from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
@@ -29,25 +30,26 @@ def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
     when it was killed. Without an ID, list all work that is open: erasures of which a replica is not read yet, too.
 
     Values that another client has changed since are left and named. A topic that fails stops no other: it is named, and stays in
-    the list. Exit codes: 0 done, 1 failed, on some or all topics, 2 usage, another cluster, or no such ID, 3 some values were
-    left.
+    the list. Exit codes: 0 done, 1 failed, on some or all topics, or a file of the list is damaged, 2 usage, another cluster, or
+    no such ID, 3 some values were left.
     """
     if id is None:
         if forget:
             raise click.UsageError(
                 "--forget needs the ID of the erasure to give up; without it, restore lists what is open"
             )
-        rows = _open_work()
-        asked.show({"open": rows}, lambda console: _print(console, asked, rows))
-        return
+        rows, damaged = _open_work()
+        asked.show({"open": rows, "damaged": damaged}, lambda console: _print(console, asked, rows, damaged))
+        sys.exit(EXIT_FAILED if damaged else EXIT_DONE)
     found = for_admin.restore(asked.admin, id, forget=forget)
     asked.show(found, lambda console: _print_restored(console, asked, found))
     sys.exit(EXIT_FAILED if found["not_put_back"] else EXIT_NOT_SO if found["left"] else EXIT_DONE)
 
 
-def _open_work() -> list[JsonObject]:
+def _open_work() -> tuple[list[JsonObject], list[str]]:
     register = Register()
-    return [
+    works, damaged = register.listed()
+    rows: list[JsonObject] = [
         {
             "id": work.id,
             "verb": work.verb,
@@ -59,13 +61,16 @@ def _open_work() -> list[JsonObject]:
             "lowered": {topic: sorted(own) for topic, own in work.changes.items()},
             "missing": {} if work.outcome is None else work.outcome.missing,
         }
-        for work in register.all()
+        for work in works
     ]
+    return rows, damaged
 
 
-def _print(console: Console, asked: Asked, rows: list[JsonObject]) -> None:
+def _print(console: Console, asked: Asked, rows: list[JsonObject], damaged: list[str]) -> None:
+    for problem in damaged:
+        note(problem)
     if not rows:
-        console.print("nothing is open")
+        console.print("nothing else is open" if damaged else "nothing is open")
         return
     heads = ("id", "work", "topics", "since", "cluster", "lowered", "open replicas")
     cells = [
