@@ -201,8 +201,8 @@ def _goes(topic: SeenTopic) -> str:
 def _not_compacted(topic: SeenTopic) -> str:
     return (
         f"topic {topic.name!r} is not compacted (cleanup.policy={topic.configs['cleanup.policy'].value}), so a tombstone removes "
-        f"nothing there; {_goes(topic)}. Kafka can only delete all records up to an offset "
-        "(kafka-delete-records.sh), those of other keys as well"
+        f"nothing there; {_goes(topic)} (`diamant explain {topic.name} --key KEY` lists them, each with its time). Kafka can "
+        "only delete all records up to an offset (kafka-delete-records.sh), those of other keys as well"
     )
 
 
