@@ -2,7 +2,7 @@
 
     hits = Hits(log_end_offset)
     hits.add(17)                           while the search reads
-    locate_records(..., hits=hits)         reads only batches that have a hit, and what was written since
+    locate_records(..., hits=hits)         judges the hits alone, and what was written since
 
 The proof of a redaction does not rely on hits: its scan reads everything.
 """

@@ -247,6 +247,8 @@ class _Search:
                 if record.offset >= self.below:
                     break
                 count += 1
+                if self.hits is not None and not self.hits.may_be_in(record.offset, record.offset):
+                    continue
                 verdict, changed = examine(record)
                 if verdict == YES:
                     offsets.add(record.offset)

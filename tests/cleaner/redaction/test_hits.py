@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from diamant.cleaner.redaction.hits import Hits
+from diamant.cleaner.redaction.locate import SearchedSegment, locate_records
+from diamant.cleaner.redaction.where import YES
+from diamant.protocol.batches.header import Record
 from tests.cleaner.cleaner_log import CleanerLog
 from tests.cleaner.redaction.redacted_log import locate
 
@@ -54,6 +57,26 @@ def test_hits_are_candidates_and_not_trusted() -> None:
     file.close()
     assert len(locate(log.log, WHERE).problems) == 1
     assert locate(log.log, WHERE, hits=hits_of(log, 0, 4)).problems == []
+
+
+def test_other_records_of_a_batch_are_not_judged() -> None:
+    """A batch has to be read for its hit, and may have thousands of other records, which nobody has to decode."""
+    log, judged = a_log("delete"), []
+
+    class Condition:
+        def examine(self, record: Record) -> tuple[int, None]:
+            judged.append(record.offset)
+            return YES, None
+
+        def may_be_in(self, _payload: bytes) -> bool:
+            return True
+
+    log.write("b=7 a=8 b=9")
+    segments = [SearchedSegment(one.base_offset, one.path, one.size, ()) for one in log.log.segments]
+    located = locate_records(
+        log.env, segments, Condition(), log.log.log_end_offset, is_compacted=False, hits=hits_of(log, 7)
+    )
+    assert (judged, located.records, located.matched) == ([7], 9, 1)
 
 
 def test_two_searches_join() -> None:
