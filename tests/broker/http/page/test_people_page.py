@@ -44,6 +44,7 @@ def test_a_person_is_forgotten_after_a_preview(page: Page, broker: BlockingBroke
     table = page.get_by_role("region", name="Requests with their due dates")
     expect(table).to_contain_text("case-7")
     expect(table).to_contain_text("forgotten")
+    assert table.evaluate("one => one.scrollWidth <= one.clientWidth")  # the links to the paper are seen
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     table.get_by_role("link", name="page").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Everything that was found is gone")
