@@ -1,9 +1,9 @@
 """Values of real serializers: a person is found, shown and blanked in them, and real deserializers read all of them afterwards.
 
 The serializers are those of confluent-kafka for Python (Avro, JSON and Protobuf, with the schema's id before the value or its
-GUID in a header), Apicurio's (ids of 8 bytes, before the value and in headers), and AWS Glue's (plain and compressed). Each
-topic is read by its own deserializer; those of confluent-kafka also by @confluentinc/schemaregistry for JavaScript, and by kgo
-with franz-go's package sr. Their registries are `serializers/registries.py`.
+GUID in a header), and for the same formats Apicurio's (ids of 8 bytes, before the value and in headers) and AWS Glue's (plain
+and compressed), both for Java. Each topic is read by its own deserializer; those of confluent-kafka also by
+@confluentinc/schemaregistry for JavaScript, and by kgo with franz-go's package sr. `serializers/registries.py` answers them all.
 
     pytest --long tests/compat/test_serializers.py
 
@@ -58,7 +58,8 @@ def java(scratch: Path) -> list[str]:
     )  # fmt: skip
     if done.returncode:
         raise Missing("Maven's repository has not all libraries of serializers/pom.xml")
-    return [found("java"), "-XX:TieredStopAtLevel=1", "-cp", place.read_text(), str(HERE / "Serializers.java")]
+    classes = f"{place.read_text()}:{HERE}"
+    return [found("java"), "-XX:TieredStopAtLevel=1", "-cp", classes, str(HERE / "Serializers.java")]
 
 
 def python(_: Path) -> list[str]:
@@ -124,6 +125,8 @@ OF_PROTOBUF: dict[str, Any] = {
     "seen": "1970-01-01T00:00:00Z",
     "nicknames": GONE,
 }
+OF_JAVAS_JSON = {"name": "", "friends.name": ""}
+OF_JAVAS_PROTOBUF: dict[str, Any] = {"name": GONE, "basket.notes.gift": "", "phone": ""}
 IN_OTHER_LANGUAGES = ("javascript", "go")
 TOPICS = {
     "avro": Written("python", "avro", OF_AVRO, IN_OTHER_LANGUAGES),
@@ -134,9 +137,15 @@ TOPICS = {
     "protobuf-header": Written("python", "protobuf-header", OF_PROTOBUF, ("javascript",)),
     "apicurio": Written("java", "apicurio", {"name": ""}),
     "apicurio-headers": Written("java", "apicurio-headers", {"name": ""}),
+    "apicurio-json": Written("java", "apicurio-json", OF_JAVAS_JSON),
+    "apicurio-protobuf": Written("java", "apicurio-protobuf", OF_JAVAS_PROTOBUF),
+    "apicurio-protobuf-headers": Written("java", "apicurio-protobuf-headers", OF_JAVAS_PROTOBUF),
     "glue": Written("java", "glue", {"name": ""}),
     "glue-zlib": Written("java", "glue-zlib", {"name": ""}),
+    "glue-json": Written("java", "glue-json", OF_JAVAS_JSON),
+    "glue-protobuf-zlib": Written("java", "glue-protobuf-zlib", OF_JAVAS_PROTOBUF),
 }
+OF_FILES = {"AVRO": ".avsc", "PROTOBUF": ".proto"}
 READERS = [(topic, reader) for topic, one in TOPICS.items() for reader in (one.program, *one.readers)]
 MAP = {
     "version": 1,
@@ -240,8 +249,9 @@ def forgotten(
         if one.program in commands:
             task(one.program, "write", topic)
             for path, schema in registries.answers.items():
-                if one.kind.startswith("glue") and schema.keys() == {"schema"}:
-                    (schemas / f"{UUID(int=int(path.rpartition('/')[2]))}.avsc").write_text(schema["schema"])
+                suffix = OF_FILES.get(schema.get("schemaType", "AVRO"))
+                if one.kind.startswith("glue") and suffix is not None and "references" not in schema:
+                    (schemas / f"{UUID(int=int(path.rpartition('/')[2]))}{suffix}").write_text(schema["schema"])
             result.found[topic] = list(admin.find(topic, where=f'value.email == "{BOB["email"]}"'))
     read_all()
     result.shown = list(admin.person.show({"customer_id": "2"}, MAP))

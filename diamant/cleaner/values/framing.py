@@ -3,7 +3,8 @@ r"""The frames that serializers with a schema registry put around keys and value
     Confluent            0, schema id (4 bytes), payload
     Confluent, headers   `__key_schema_id` or `__value_schema_id`: 0 and the id, or 1 and a GUID; the payload has no frame
     Apicurio             0, schema id (8 bytes, the upper four are 0: Confluent's ids begin with 1), payload
-    Apicurio, headers    `apicurio.value.globalId` or `.contentId` (of keys `apicurio.key...`): 8 bytes; no frame
+    Apicurio, headers    `apicurio.value.globalId` or `.contentId` (of keys `apicurio.key...`): 8 bytes; no frame. Of Protobuf,
+                         `apicurio.protobuf.type` (of keys `.type.key`) names the type, which else comes before the message
     AWS Glue             3, compression (0 none, 5 zlib), UUID of the schema's version (16 bytes), payload
     Avro single-object   C3 01, fingerprint (CRC-64-AVRO, little-endian), payload
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -36,6 +37,9 @@ _HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
 _GLUE_PLAIN, _GLUE_ZLIB = 0, 5
 _APICURIO_HEADERS = {field: (f"apicurio.{field}.globalId", f"apicurio.{field}.contentId") for field in ("key", "value")}
 _APICURIO_BYTES = 8
+_APICURIO_TYPE = {"key": "apicurio.protobuf.type.key", "value": "apicurio.protobuf.type"}
+_MAX_TYPE_BYTES = 125
+"""So the sizes in `Ref` take a byte each."""
 
 
 class Frame(NamedTuple):
@@ -48,7 +52,7 @@ class Frame(NamedTuple):
     """Of the payload in `data`."""
     is_compressed: bool = False
     prefix: bytes = b""
-    """What a header says beyond the schema: the message indexes of Protobuf."""
+    """What a header says beyond the schema: the type of a message of Protobuf, as it comes before others (`protobuf.py`)."""
 
     def payload(self) -> bytes:
         """Return the payload. Raises Undecodable."""
@@ -69,7 +73,7 @@ class Frame(NamedTuple):
         return self.data[: self.start] + (zlib.compress(payload) if self.is_compressed else payload)
 
 
-def frame_of(data: bytes, field: str, headers: Iterable[tuple[str, bytes | None]] = ()) -> Frame | None:
+def frame_of(data: bytes, field: str, headers: Sequence[tuple[str, bytes | None]] = ()) -> Frame | None:
     """Return the frame of the `key` or `value` of a record; None if it has none."""
     for name, value in headers:
         if value and name == f"__{field}_schema_id":
@@ -77,7 +81,7 @@ def frame_of(data: bytes, field: str, headers: Iterable[tuple[str, bytes | None]
             if found is not None:
                 return found
         elif value and len(value) == _APICURIO_BYTES and name in _APICURIO_HEADERS.get(field, ()):
-            return Frame((ID, int.from_bytes(value, "big")), data, 0)
+            return Frame((ID, int.from_bytes(value, "big")), data, 0, prefix=_apicurio_ref(field, headers))
     size = len(data)
     if data[:1] == b"\0" and size >= 5:
         schema_id = int.from_bytes(data[1:5], "big")
@@ -98,6 +102,14 @@ def _in_header(header: bytes, data: bytes) -> Frame | None:
     if header[0] == _HEADER_VERSION_GUID and len(header) >= 17:
         return Frame((GUID, UUID(bytes=header[1:17])), data, 0, prefix=header[17:])
     return None
+
+
+def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Return the type of a message that a header names, as Apicurio's `Ref`; nothing if none does."""
+    for name, value in headers:
+        if value and name == _APICURIO_TYPE[field] and len(value) <= _MAX_TYPE_BYTES:
+            return bytes([len(value) + 2, 0x0A, len(value)]) + value
+    return b""
 
 
 def may_be_compressed(data: bytes) -> bool:

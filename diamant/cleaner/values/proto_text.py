@@ -23,6 +23,8 @@ _TOKEN = re.compile(
 _NAME = re.compile(r"\.?[A-Za-z_][\w.]*")
 _LABELS = ("optional", "required", "repeated")
 _IMPLICIT = ("proto3",)
+ENTRY = ">"
+"""Ends the name of a map's entry, which so cannot clash: a type has no such character."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class MessageType:
     fields: dict[int, ProtoField] = field(default_factory=dict)
     nested: list[MessageType] = field(default_factory=list)
     """In the order of the file, which message indexes count."""
+    is_entry: bool = False
+    """True for the entry of a map that is written out, with `option map_entry = true`, as some libraries do."""
 
 
 @dataclass(slots=True)
@@ -106,6 +110,12 @@ class _Parser:
         self.file.types[name] = message
         self._expect("{")
         self._body(message, depth, is_oneof=False)
+        entries = {one.name: one for one in message.nested if one.is_entry}
+        for one in message.fields.values():
+            entry = entries.get(f"{message.name}.{one.type.rpartition('.')[2]}")
+            one.is_map |= entry is not None
+            for part in entry.fields.values() if entry else ():
+                part.has_default = True
         return message
 
     def _body(self, message: MessageType, depth: int, *, is_oneof: bool) -> None:
@@ -119,7 +129,10 @@ class _Parser:
             elif word == "oneof" and self._tokens[self._at + 1] == "{" and not is_oneof:
                 self._at += 2
                 self._body(message, depth, is_oneof=True)
-            elif word in ("option", "extensions", "reserved", "extend") and not is_field:
+            elif word == "option":
+                message.is_entry |= self._tokens[self._at : self._at + 3] == ["map_entry", "=", "true"]
+                self._skip()
+            elif word in ("extensions", "reserved", "extend") and not is_field:
                 self._skip()
             elif word == "map" and following == "<":
                 self._map(message)
@@ -153,12 +166,11 @@ class _Parser:
         self._expect("=")
         number = int(self._next(), 0)
         self._skip()
-        # Its name cannot clash: a type has no such character.
-        entry = MessageType(f"{message.name}.{name}>")
+        entry = MessageType(f"{message.name}.{name}{ENTRY}")
         for at, (part, kind) in enumerate((("key", key), ("value", value)), 1):
             entry.fields[at] = ProtoField(part, kind, message.name, has_default=True)
         self.file.types[entry.name] = entry
-        message.fields[number] = ProtoField(name, f"{name}>", message.name, is_repeated=True, is_map=True)
+        message.fields[number] = ProtoField(name, f"{name}{ENTRY}", message.name, is_repeated=True, is_map=True)
 
     def _enum(self, scope: str) -> None:
         name = _joined(scope, self._next())

@@ -1,4 +1,10 @@
-"""Protobuf: reads messages by their schema, from the frame of Confluent's serializers (message indexes before the message).
+"""Protobuf: reads messages by their schema.
+
+Before a message its serializer says of which type it is:
+
+    Confluent      message indexes: how many, then each, zigzag; a single 0 stands for the first message
+    Apicurio       the size of a message `Ref`, and this, whose field 1 is the type's name; types at the top of the file only
+    AWS Glue       the type's number among all types of the file, with the entries of maps, in the order of their full names
 
 A field that readers see with its default, since proto3 leaves it out, is there with that default; so are empty lists and maps. A
 field that is there more than once counts with every value; parts of one message are joined. Names are those of the schema, with
@@ -10,12 +16,12 @@ Bounds: as Avro's (`cursor.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from diamant.cleaner.values.cursor import Cursor
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
-from diamant.cleaner.values.proto_text import MessageType, ProtoField, parse_proto
+from diamant.cleaner.values.proto_text import ENTRY, MessageType, ProtoField, parse_proto
 
 Type: TypeAlias = MessageType | Mapping[int, str]
 
@@ -42,6 +48,8 @@ message StringValue { string value = 1; }
 message BytesValue { bytes value = 1; }
 """
 ANY = "google.protobuf.Any"
+_REF_NAME = b"\x0a"
+"""The tag of the name in Apicurio's `Ref`."""
 
 _JOINED_PART_BYTES = 64
 """A message in several parts is joined; so many bytes count as a part of the value."""
@@ -84,30 +92,39 @@ SCALARS: dict[str, tuple[int, Callable[[Cursor], Any], Any]] = {
 class ProtobufReader:
     """Reads messages of one schema. Any thread."""
 
-    def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
+    def __init__(self, text: str, references: Mapping[str, str] | None = None, *, is_of_glue: bool = False) -> None:
         """`references`: files by the names in their imports. Raises Undecodable for a bad schema."""
         self.types: dict[str, Type] = {}
         for other in (_WELL_KNOWN, *(references or {}).values()):
             self.types.update(parse_proto(other).types)
         file = parse_proto(text)
         self._messages = file.messages
+        self._by_name = {_local(one.name).encode(): one for one in file.messages}
+        named = {_descriptor_name(name): one for name, one in file.types.items() if isinstance(one, MessageType)}
+        self._of_glue = [named[name] for name in sorted(named)] if is_of_glue else None
         self.types.update(file.types)
 
     def read(self, payload: bytes) -> Any:
-        """Return the message behind its message indexes. Raises Undecodable."""
+        """Return the message behind what names its type. Raises Undecodable."""
         cursor = Cursor(payload)
         message = self.message_at(cursor)
         return self.message(cursor, message, len(payload), 0)
 
     def message_at(self, cursor: Cursor) -> MessageType:
-        """Return the type that message indexes lead to. A single 0 stands for the first message."""
+        """Return the type of the message, and pass what names it. `cursor` is at its beginning."""
+        if self._of_glue is not None:
+            return _at(self._of_glue, cursor.varint())
+        data = cursor.data
+        if data[1:2] == _REF_NAME and data[2:3] == bytes([max(0, data[0] - 2)]):
+            named = self._by_name.get(data[3 : 1 + data[0]])
+            if named is not None:
+                cursor.take(1 + data[0])
+                return named
         count = cursor.zigzag()
         cursor.enter(count)
         found, messages = None, self._messages
         for index in [cursor.zigzag() for _ in range(count)] if count else [0]:
-            if not 0 <= index < len(messages):
-                raise Undecodable("the schema has no message with this index")
-            found = messages[index]
+            found = _at(messages, index)
             messages = found.nested
         if found is None:
             raise Undecodable("the message indexes are damaged")
@@ -231,6 +248,23 @@ class ProtobufReader:
             if not scope:
                 raise Undecodable("the Protobuf schema uses a type that it does not define")
             scope = scope.rpartition(".")[0]
+
+
+def _at(messages: Sequence[MessageType], index: int) -> MessageType:
+    if not 0 <= index < len(messages):
+        raise Undecodable("the schema has no message with this index")
+    return messages[index]
+
+
+def _local(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _descriptor_name(name: str) -> str:
+    """Return the full name of a message as descriptors have it, which name the entry of a map after its field."""
+    scope, _, field = name.rpartition(".")
+    parts = field.rstrip(ENTRY).split("_")
+    return f"{scope}.{''.join(one[:1].upper() + one[1:] for one in parts)}Entry" if field.endswith(ENTRY) else name
 
 
 def skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol
 
 from diamant.cleaner.values.edits import Edit, NewValue, spliced
-from diamant.cleaner.values.framing import Frame, SchemaName, frame_of
+from diamant.cleaner.values.framing import GLUE, Frame, SchemaName, frame_of
 from diamant.cleaner.values.nodes import Undecodable, plain
 from diamant.protocol.batches.header import Header
 
@@ -149,7 +149,7 @@ class Schemas:
                 from diamant.cleaner.values.protobuf_edit import edit_protobuf
 
                 references = {one: source_of(other) for one, other in text.references.items()}
-                protobuf = ProtobufReader(source_of(text.text), references)
+                protobuf = ProtobufReader(source_of(text.text), references, is_of_glue=name[0] == GLUE)
                 return Reader(protobuf.read, partial(edit_protobuf, protobuf))
         except (Undecodable, RecursionError) as error:
             return f"the schema with {name[0]} {name[1]} cannot be used: {error}"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.values.descriptor_set import parse_descriptor_set, source_of
+from diamant.cleaner.values.framing import ID, Frame, frame_of
 from diamant.cleaner.values.nodes import Object, Undecodable, Unknown
 from diamant.cleaner.values.protobuf import ProtobufReader
 from tests.effort import examples
@@ -72,6 +73,11 @@ def sized(number: int, data: bytes) -> bytes:
     return bytes([number << 3 | 2, len(data)]) + data
 
 
+def ref(name: bytes) -> bytes:
+    """Return what Apicurio's serializer writes before a message of the type with this name."""
+    return bytes([len(name) + 2]) + sized(1, name)
+
+
 EMPTY = {"id": 0, "level": "BASIC", "addresses": [], "amounts": {}, "numbers": [], "flags": {}}
 
 
@@ -116,6 +122,53 @@ def test_fields_of_every_kind(message: bytes, expected: dict[str, Any]) -> None:
 def test_message_indexes_choose_the_type(indexes: bytes, expected: Any) -> None:
     """Indexes choose the first message, also in their short form, or a nested one."""
     assert read(sized(1, b"n"), indexes) == expected
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", [b"Other", b"Customer"])
+def test_a_name_chooses_the_type(name: bytes, reader: ProtobufReader) -> None:
+    """Apicurio's serializer writes the name of the type before the message, in a message of its own."""
+    found = native(reader.read(ref(name) + sized(1 if name == b"Other" else 2, b"n")))
+    assert found == ({"name": "n"} if name == b"Other" else {**EMPTY, "email": "n"})
+
+
+@pytest.mark.parametrize("schema", [(SHOP, {"common.proto": COMMON}), (SET, IMPORTED)])
+@pytest.mark.parametrize(("number", "expected"), [(1, {"city": "n", "kind": "HOME"}), (4, {"name": "n"})])
+def test_a_number_among_all_types_chooses_the_type(
+    number: int, expected: Any, schema: tuple[str, dict[str, str]]
+) -> None:
+    """AWS Glue's serializer counts all types of the file by their names: a customer's address, amounts and flags come first."""
+    reader = ProtobufReader(*schema, is_of_glue=True)
+    assert native(reader.read(bytes([number]) + sized(1, b"n"))) == expected
+    with pytest.raises(Undecodable, match="no message with this index"):
+        reader.read(bytes([5]))
+
+
+def test_options_and_the_entry_of_a_map_that_is_written_out() -> None:
+    """Registries of Apicurio and AWS Glue get schemas in which a map is a repeated entry, with an option."""
+    text = """syntax = "proto3"; message Basket { option deprecated = true;
+      repeated .Basket.NotesEntry notes = 1;
+      message NotesEntry { option map_entry = true; string key = 1; string value = 2; } }"""
+    for schema in (text, 'syntax = "proto3"; message Basket { map<string, string> notes = 1; }'):
+        reader = ProtobufReader(schema)
+        message = sized(1, sized(1, b"a") + sized(2, b"b")) + sized(1, sized(1, b"c"))
+        assert native(reader.read(b"\0" + message)) == {"notes": {"a": "b", "c": ""}}
+        entry = ProtobufReader(schema, is_of_glue=True).read(b"\1" + sized(1, b"a"))
+        assert native(entry) == {"key": "a", "value": ""}
+
+
+def test_a_header_names_the_type() -> None:
+    """Apicurio's serializer names the type in a header if the schema's id is in one, of keys in another."""
+    headers = [
+        ("apicurio.protobuf.type", b"Customer"),
+        ("apicurio.value.globalId", bytes(7) + b"\x2a"),
+        ("apicurio.key.globalId", bytes(7) + b"\x2b"),
+        ("apicurio.protobuf.type.key", b"Other"),
+    ]
+    for field, number, name in (("value", 42, b"Customer"), ("key", 43, b"Other")):
+        frame = frame_of(b"message", field, headers)
+        assert frame == Frame((ID, number), b"message", 0, prefix=ref(name))
+    assert frame_of(b"message", "value", headers[1:]) == Frame((ID, 42), b"message", 0)
 
 
 @pytest.mark.parametrize(

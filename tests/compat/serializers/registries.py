@@ -16,6 +16,12 @@ from tests.registry_server import RegistryServer
 _FIELDS = ("schema", "schemaType", "references")
 
 
+def _schema_of(text: str) -> dict[str, str]:
+    """Return a schema as Confluent's registry has it. Its type is that of its text: AWS Glue's client does not say it."""
+    kind = "PROTOBUF" if not text.startswith("{") else "JSON" if '"properties"' in text else None
+    return {"schema": text, **({"schemaType": kind} if kind else {})}
+
+
 class Registries(BaseHTTPRequestHandler):
     """`server.answers` has the schemas, by their paths in Confluent's registry. A subject has a version for each number."""
 
@@ -32,7 +38,7 @@ class Registries(BaseHTTPRequestHandler):
             if path.startswith("/schemas"):
                 self._answer(found)
             else:
-                self._answer([] if own == "references" else json.loads(found["schema"]) if found else None)
+                self._answer([] if own == "references" else found.get("schema"))
         elif path.startswith("/subjects/") and own.isdecimal():
             self._answer({**self._schema(int(own)), "subject": unquote(path.split("/")[2]), "version": int(own)})
         else:
@@ -42,15 +48,16 @@ class Registries(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"] or 0)).decode()
         path, target = urlsplit(self.path).path, self.headers["X-Amz-Target"]
         if path.startswith("/apis/registry/v2/groups/"):
-            number = self._number({"schema": body})
-            meta = {"id": self.headers["X-Registry-ArtifactId"], "version": "1", "type": "AVRO", "state": "ENABLED"}
+            number = self._number(_schema_of(body))
+            kind = self.headers["X-Registry-ArtifactType"]
+            meta = {"id": self.headers["X-Registry-ArtifactId"], "version": "1", "type": kind, "state": "ENABLED"}
             self._answer({**meta, "globalId": number, "contentId": number, "createdOn": "2026-01-01T00:00:00+0000"})
         elif path.startswith("/subjects/"):
             fields = json.loads(body)
             number = self._number({name: fields[name] for name in _FIELDS if fields.get(name)})
             self._answer({**self._schema(number), "version": number, "subject": unquote(path.split("/")[2])})
         elif target == "AWSGlue.GetSchemaByDefinition":
-            self._answer(self._glue(self._number({"schema": json.loads(body)["SchemaDefinition"]})))
+            self._answer(self._glue(self._number(_schema_of(json.loads(body)["SchemaDefinition"]))))
         elif target == "AWSGlue.GetSchemaVersion":
             self._answer(self._glue(UUID(json.loads(body)["SchemaVersionId"]).int))
         else:
@@ -68,7 +75,7 @@ class Registries(BaseHTTPRequestHandler):
         return int(path.rpartition("/")[2])
 
     def _glue(self, number: int) -> dict[str, Any]:
-        schema = self.server.answers[f"/schemas/ids/{number}"]["schema"]
+        schema = self.server.answers[f"/schemas/ids/{number}"]
         arn = "arn:aws:glue:eu-central-1:123456789012:schema/default-registry/customers"
         version = {
             "SchemaVersionId": str(UUID(int=number)),
@@ -76,12 +83,13 @@ class Registries(BaseHTTPRequestHandler):
             "VersionNumber": 1,
             "Status": "AVAILABLE",
         }
-        return {**version, "SchemaDefinition": schema, "DataFormat": "AVRO"}
+        return {**version, "SchemaDefinition": schema["schema"], "DataFormat": schema.get("schemaType", "AVRO")}
 
     def _answer(self, found: Any) -> None:
         self.server.asked.append((self.path, self.headers["Authorization"]))
         missing = found is None or found == {}
-        data = json.dumps({"error_code": 40403, "message": "not found"} if missing else found).encode()
+        answer = {"error_code": 40403, "message": "not found"} if missing else found
+        data = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         self.send_response(404 if missing else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
