@@ -31,7 +31,7 @@ def test_a_person_is_forgotten_after_a_preview(page: Page, broker: BlockingBroke
     page.get_by_role("button", name="Preview").click()
     form = page.locator("form.confirm")
     expect(page.locator("main")).to_contain_text("removed")
-    expect(page.locator("main")).not_to_contain_text("Would read the tombstone later")  # no group is behind
+    expect(page.locator("main")).not_to_contain_text("Would read the deletion mark later")  # no group is behind
     form.get_by_label("Reason").fill("GDPR Art. 17")
     form.get_by_label("Case number").fill("case-7")
     form.get_by_label("Do this with 2 records of this person").check()
@@ -73,6 +73,7 @@ def test_what_stays_is_said_before_and_after(page: Page, broker: BlockingBroker,
         "orders: 1 record stays, with value.name blanked, as long as the topic keeps records"
     )
     expect(preview).to_contain_text("invoices: 1 record stays, for 10 years after each was written (the last until ")
+    expect(preview).to_contain_text("removed; a deletion mark tells consumers")
     expect(preview).to_contain_text("users-1: readers/1")
     form.get_by_label("Reason").fill("GDPR Art. 17")
     form.get_by_label("Do this with 3 records of this person").check()
