@@ -19,7 +19,7 @@ from diamant.broker.errors import OperationError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""The interval at which the connection's life is extended while the next lines are being made."""
+"""The connection's life is extended by the time in which lines are made, at this interval at least."""
 MIN_BYTES_PER_SECOND = 256 * 1024
 
 Lines: TypeAlias = Sequence[Mapping[str, Any]]
@@ -55,11 +55,17 @@ async def _next(extend: Callable[[float], None], work: AsyncGenerator[Lines, Non
     async def read() -> Lines | None:
         return await anext(work, None)
 
-    reading = asyncio.ensure_future(read())
+    loop = asyncio.get_running_loop()
+    reading, since_s = asyncio.ensure_future(read()), loop.time()
     try:
-        while not (await asyncio.wait({reading}, timeout=LOOK_S))[0]:
-            extend(LOOK_S)
-        return reading.result()
+        while True:
+            await asyncio.wait({reading}, timeout=LOOK_S)
+            now_s = loop.time()
+            # Not only whole pauses: many lines that take less each would use up a reader's time otherwise.
+            extend(now_s - since_s)
+            since_s = now_s
+            if reading.done():
+                return reading.result()
     except asyncio.CancelledError:
         reading.cancel()
         await asyncio.wait({reading})
