@@ -276,7 +276,7 @@ class Broker(BrokerFacts, Operations):
         directory = new_fork_of(self.config.data_dir)
         env = RealEnv() if isinstance(self.env, RealEnv) else self.env
         fork = Broker(self._static_config.elsewhere(directory, **settings), env=env)
-        fork._fork = await on_loop(self.loop, make_fork(self.node, directory))
+        fork._fork = await on_loop(self.loop, make_fork(self.node, directory, self.running.remove_later))
         return fork
 
     async def start(self) -> None:

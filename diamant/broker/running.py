@@ -129,6 +129,15 @@ class RunningBroker:
                 logger.warning("%s", message)
         logger.info("stopped")
 
+    def remove_later(self, path: str) -> None:
+        """Have the housekeeping remove what a fork leaves; any thread. After the stop it is for the next start."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.node.loop.call_soon_threadsafe(self._remove_later, path)
+
+    def _remove_later(self, path: str) -> None:
+        self.node.directory.deletions.add([path])
+        self.node.scheduler.poke()
+
     async def _wait_for(self, work: Coroutine[Any, Any, object], what: str) -> None:
         """Wait for a part of the stop, but not for ever: a thread may wait for a disk or a pipe that never answers."""
         task = asyncio.create_task(work)
@@ -189,7 +198,7 @@ class RunningBroker:
             self.http.hand_over(self.services)
         await _prepare(self.services)
         await self.services.start()
-        self._removing = asyncio.create_task(files.discard(trash))
+        self._removing = asyncio.create_task(files.discard(node, trash))
         logger.info("reset to %s", copy)
 
     async def _wind_down(self) -> None:
@@ -395,7 +404,7 @@ def _tidy_up(directory: LogDirectory) -> None:
     from diamant.broker.snapshots.fork_directory import remove_left_forks
     from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 
-    remove_left_forks(env, directory.path)
+    remove_left_forks(env, directory.path, lambda path: directory.deletions.add([path]))
     if not env.is_dir(snapshots):
         return
     files = SnapshotFiles(env, directory.path)

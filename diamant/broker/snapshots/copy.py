@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 async def copy_directory(node: Node, target: str) -> Lock:
     """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
 
-    Returns the lock of the copy. NotPossible when the broker stops, OperationError on disk errors. Errors leave nothing behind.
+    Returns the lock of the copy. NotPossible when the broker stops, OperationError on disk errors. Errors leave nothing behind,
+    or what `remove_copy` leaves.
     """
     copy = DirectoryCopy(node.env, target)
     lock: Lock | None = None
@@ -40,13 +41,25 @@ async def copy_directory(node: Node, target: str) -> Lock:
             logger.info("%s: hard links from %s are not possible: the data is copied", target, node.directory.path)
             await asyncio.to_thread(copy.finish)
     except BaseException as error:
-        await asyncio.to_thread(copy.abandon)
+        copy.close()
+        is_gone = await remove_copy(node, target)
         if lock is not None:
             lock.release()
         if isinstance(error, OSError):
             raise OperationError(
                 f"{node.directory.path} cannot be copied to {error.filename or target}: {error.strerror or error}. "
-                "Nothing was left there"
+                f"{'Nothing was left there' if is_gone else 'What was left there is removed as soon as the disk permits'}"
             ) from error
         raise
     return lock
+
+
+async def remove_copy(node: Node, path: str) -> bool:
+    """Remove a copy, and return whether it is gone: what the disk does not let go, the housekeeping tries again to remove."""
+    queue = node.directory.deletions
+    left = await asyncio.to_thread(queue.remove, [path])
+    for error in left.values():
+        logger.warning("%s: a copy of the data stays for now: %s. The broker tries again", path, error)
+    queue.add(left)
+    node.scheduler.poke()
+    return not left

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 
 from diamant.broker.node.node import Node
@@ -22,11 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 class ForkDirectory:
-    """Owns the directory of a fork. `remove` is called at the latest when the object is garbage-collected."""
+    """Owns the directory of a fork. `remove` is called at the latest when the object is garbage-collected.
 
-    def __init__(self, env: Env, path: str, lock: Lock) -> None:
+    `remove_later(path)`, for any thread: gives the broker that was forked what the disk does not let go yet.
+    """
+
+    def __init__(self, env: Env, path: str, lock: Lock, remove_later: Callable[[str], None]) -> None:
         self.lock = lock
-        self.remove = weakref.finalize(self, _remove, env, path, os.getpid())
+        self.remove = weakref.finalize(self, _remove, env, path, remove_later, os.getpid())
         self._env, self._path = env, path
 
     def lock_again(self) -> None:
@@ -34,9 +38,9 @@ class ForkDirectory:
         self.lock = self._env.lock(f"{self._path}/{names.LOCK}")
 
 
-async def make_fork(node: Node, path: str) -> ForkDirectory:
-    """Copy a broker's directory to `path`, like `copy_directory`."""
-    return ForkDirectory(node.env, path, await copy_directory(node, path))
+async def make_fork(node: Node, path: str, remove_later: Callable[[str], None]) -> ForkDirectory:
+    """Copy a broker's directory to `path`, like `copy_directory`. `remove_later`: see `ForkDirectory`."""
+    return ForkDirectory(node.env, path, await copy_directory(node, path), remove_later)
 
 
 def new_fork_of(data_dir: str) -> str:
@@ -44,15 +48,23 @@ def new_fork_of(data_dir: str) -> str:
     return f"{os.path.realpath(data_dir)}.fork-{os.urandom(6).hex()}"
 
 
-def _remove(env: Env, path: str, process_id: int) -> None:
+def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id: int) -> None:
     """Remove a fork with its snapshots; in a process that was forked do nothing."""
     if os.getpid() != process_id:
         return
     for one in (path, snapshots_of(path)):
-        env.remove_tree(one)
+        try:
+            env.remove_tree(one)
+        except OSError as error:
+            logger.warning(
+                "%s: a copy of the data stays for now: %s. The broker that was forked tries again, at the latest when it starts",
+                one,
+                error,
+            )
+            remove_later(one)
 
 
-def remove_left_forks(env: Env, data_dir: str) -> None:
+def remove_left_forks(env: Env, data_dir: str, remove_later: Callable[[str], None]) -> None:
     """Remove the forks, and their forks, that a killed process left behind. Forks in use are locked and kept. Blocks."""
     data = os.path.realpath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
@@ -63,8 +75,6 @@ def remove_left_forks(env: Env, data_dir: str) -> None:
                 lock = env.lock(f"{path}/{names.LOCK}")
             except InUse:
                 continue
-            try:
-                _remove(env, path, os.getpid())
-                logger.info("%s: the fork of a killed process is removed", path)
-            finally:
-                lock.release()
+            logger.info("%s: the fork of a killed process is removed", path)
+            _remove(env, path, remove_later, os.getpid())
+            lock.release()

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.errors import NotFound, NotPossible, TooMany
-from diamant.broker.snapshots.copy import copy_directory
+from diamant.broker.snapshots.copy import copy_directory, remove_copy
 from diamant.storage import names
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import Env
@@ -106,9 +106,9 @@ class SnapshotFiles:
             snapshot_id, int(snapshot_id.partition("-")[0]), _size(self.env, f"{self.path}/{snapshot_id}")
         )
 
-    async def discard(self, path: str) -> None:
-        """Remove a path in this directory, and the directory if nothing else is in it. On the loop."""
-        await asyncio.to_thread(self.env.remove_tree, path)
+    async def discard(self, node: Node, path: str) -> None:
+        """Remove a path in this directory as `remove_copy` does, and the directory if nothing else is in it. On the loop."""
+        await remove_copy(node, path)
         self._leave()  # not in the thread: a snapshot might begin in between
 
     def _leave(self) -> None:
@@ -159,7 +159,7 @@ class Snapshots:
             await asyncio.to_thread(self.files.note_place)
             (await copy_directory(self._node, making)).release()
         except BaseException:
-            await self.files.discard(making)
+            await self.files.discard(self._node, making)
             raise
         self._node.env.rename(making, f"{self.files.path}/{snapshot_id}")
         return await asyncio.to_thread(self.files.describe, snapshot_id)
@@ -177,7 +177,7 @@ class Snapshots:
             )
         trash = self.files.new_trash()
         self._node.env.rename(path, trash)  # in one step, so that no reset finds part of it
-        await self.files.discard(trash)
+        await self.files.discard(self._node, trash)
 
     def find(self, snapshot_id: str) -> str:
         """Return the path of a snapshot. Raises NotFound."""

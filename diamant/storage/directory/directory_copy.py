@@ -36,7 +36,7 @@ _WRITTEN_ANEW = {
 
 
 class DirectoryCopy:
-    """An unfinished copy at `target`, which must not exist yet. `take`, then `finish`; `abandon` if anything fails."""
+    """An unfinished copy at `target`, which must not exist yet. `take`, then `finish`; after a failure `close`, and remove it."""
 
     def __init__(self, env: Env, target: str) -> None:
         self._env = env
@@ -87,13 +87,11 @@ class DirectoryCopy:
             finally:
                 file.close()
 
-    def abandon(self) -> None:
-        """Remove the copy; blocks."""
+    def close(self) -> None:
+        """Close the files that are not copied yet."""
         for file, _ in self._unlinked:
             file.close()
         self._unlinked.clear()
-        if self._env.exists(self.target):
-            self._env.remove_tree(self.target)
 
     def _take_log(self, log: Log, target: str) -> None:
         env = self._env

@@ -111,9 +111,11 @@ class LogDirectory:
         for log in self.logs.values():
             log.is_deleted = True
             log.hide(log.segments)
-        return LogDirectory(
+        successor = LogDirectory(
             self.env, self.path, self._lock, was_clean=True, producer_expiration_ms=self._producer_expiration_ms
         )
+        successor.deletions.add(self.deletions.outside(self.path))
+        return successor
 
     def load_logs(
         self, expected: dict[TopicPartition, PartitionSource], *, threads: int, deletions: Deletions = _NONE

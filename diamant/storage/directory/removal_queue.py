@@ -34,6 +34,10 @@ class RemovalQueue:
         prefix = f"{directory}/"
         return sorted(queued for queued in self._queue if queued[1].startswith(prefix))
 
+    def outside(self, directory: str) -> list[str]:
+        """Return the queued paths that are not in a directory: copies beside it."""
+        return [path for _, path in self._queue if not path.startswith(f"{directory}/")]
+
     def take_due(self) -> list[str]:
         """Remove and return the paths that are due, at most `MAX_AT_ONCE`. The caller passes them to `remove` and repeats."""
         now_ms = self._env.clock.now_ms()

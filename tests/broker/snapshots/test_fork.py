@@ -25,6 +25,8 @@ from tests.cleaner.evidence.scan.naive_scanner import records_of_key
 from tests.memory_env import MemoryEnv
 from tests.waiting import wait_until
 
+FORK = f"*.fork-{'[0-9a-f]' * 12}"
+
 
 async def test_a_fork_and_its_source_are_independent(tmp_path: Path) -> None:
     """Fork and source have the original data, and neither has the other's later changes. The copy is removed with its broker."""
@@ -89,6 +91,53 @@ async def test_a_disk_too_full_for_a_fork() -> None:
         assert env.list_dir("/") == ["data"]
         await produce(broker, b"continued")
         assert await values(broker) == [LARGE, b"tail", b"continued"]
+
+
+async def test_a_disk_that_does_not_let_go_of_a_fork(caplog: pytest.LogCaptureFixture) -> None:
+    """Its end succeeds and says so; the copy goes as soon as the disk permits, with its snapshots."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        async with await broker.fork() as fork:
+            await fork.snapshot()
+            env.fail("remove", FORK, errno.EMFILE, times=1)
+            env.fail("remove", f"{FORK}.snapshots", errno.EMFILE, times=1)
+        await wait_until(lambda: env.list_dir("/") == ["data"])
+    assert caplog.text.count("a copy of the data stays for now: [Errno 24] Too many open files") == 2
+
+
+async def test_a_disk_that_does_not_let_go_of_a_failed_copy() -> None:
+    """The error says that something is left, and the broker removes it; it has given its lock back."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        env.fail("create", f"{FORK}/t-0/*", errno.EMFILE, times=1)
+        env.fail("remove", FORK, errno.EMFILE, times=1)
+        with pytest.raises(OperationError, match="What was left there is removed as soon as the disk permits"):
+            await broker.fork()
+        await wait_until(lambda: env.list_dir("/") == ["data"])
+
+
+async def test_a_disk_that_does_not_let_go_of_a_snapshot() -> None:
+    """The deletion succeeds, and what is left goes as soon as the disk permits: it would keep erasures waiting."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        made = await broker.snapshot()
+        env.fail("remove", "*.trash", errno.EMFILE, times=1)
+        await broker.delete_snapshot(made.id)
+        await wait_until(lambda: broker.services.snapshots().files.there() == [])
+
+
+async def test_a_disk_that_does_not_let_go_of_the_fork_of_a_killed_process() -> None:
+    """The start goes on, and the copy goes as soon as the disk permits."""
+    env = MemoryEnv()
+    async with Broker(config(Path("/")), env=env):
+        pass
+    env.make_dirs("/data.fork-0123456789ab/t-0")
+    env.fail("remove", FORK, errno.EIO, times=1)
+    async with Broker(config(Path("/")), env=env):
+        await wait_until(lambda: env.list_dir("/") == ["data"])
 
 
 def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:

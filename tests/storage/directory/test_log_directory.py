@@ -75,6 +75,13 @@ def test_a_new_directory_keeps_its_name_in_a_loss_of_power(memory: MemoryEnv) ->
     assert memory.is_dir("/new/of/data")
 
 
+def test_a_reset_keeps_what_is_queued_beside_the_directory(memory: MemoryEnv) -> None:
+    """Copies of the data are removed all the same; names in the directory are other files by then."""
+    directory = LogDirectory.open(memory, "/data", producer_expiration_ms=DAY_MS)
+    directory.deletions.add(["/data.fork-0123456789ab", "/data/t-0/00000000000000000000.log.deleted"])
+    assert directory.give_up().deletions.take_due() == ["/data.fork-0123456789ab"]
+
+
 @pytest.mark.parametrize("index_bytes", [4, 12, 24, 96, 400])
 def test_a_smaller_index_is_recreated_after_a_crash(index_bytes: int) -> None:
     """With a lower `segment.index.bytes` recovery omits entries: all records are readable, and the next append rolls."""

@@ -272,6 +272,17 @@ def test_a_directory_can_be_locked_once(any_env: Env, root: str) -> None:
     any_env.lock(f"{root}/.lock").release()
 
 
+def test_a_lock_whose_file_cannot_be_removed_is_released(tmp_path: Path) -> None:
+    """The disk may refuse: the directory can be locked again all the same."""
+    path = tmp_path / ".lock"
+    lock = RealEnv().lock(str(path))
+    path.unlink()
+    path.mkdir()
+    lock.release()
+    path.rmdir()
+    RealEnv().lock(str(path)).release()
+
+
 def test_the_parent_of_a_bare_name_is_the_current_directory() -> None:
     """The parent of a path without a directory is the current directory."""
     assert parent("/a/b") == "/a"
