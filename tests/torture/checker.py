@@ -77,12 +77,12 @@ def _log_of(directory: Path) -> list[Record]:
 
 def check(data: Path, history: History) -> dict[Partition, list[Record]]:
     """Finding, unless everything that was answered is kept; the logs. The broker takes no requests, or is stopped."""
+    issued = certificates(data)  # first: a certificate says nothing of logs that were read before it was issued
     logs = partitions_of(data)
+    if lacking := missing(data, history):
+        raise Finding(f"partitions are missing: {lacking}")
     for name, topic in history.topics.items():
         there = {index for each, index in logs if each == name}
-        wanted = set(range(topic.partitions))
-        if topic.is_deleted is False and topic.is_created and not wanted <= there:
-            raise Finding(f"{name} has partitions {there} instead of {wanted}")
         if topic.is_deleted and there:
             raise Finding(f"{name} was deleted, and has partitions {there}")
     visible: dict[Partition, set[bytes]] = {}
@@ -103,8 +103,19 @@ def check(data: Path, history: History) -> dict[Partition, list[Record]]:
             raise Finding(f"{partition} is gone")
     for transaction in history.transactions:
         check_transaction(transaction, visible, history)
-    check_certificates(data, history, logs)
+    check_certificates(data, history, logs, issued)
     return logs
+
+
+def missing(data: Path, history: History) -> list[str]:
+    """Return the partitions of topics that were created which have no directory."""
+    wanted = [
+        f"{name}-{index}"
+        for name, topic in history.topics.items()
+        if topic.is_deleted is False and topic.is_created
+        for index in range(topic.partitions)
+    ]
+    return [name for name in wanted if not (data / name).is_dir()]
 
 
 def check_indexes(directory: Path, log: list[Record]) -> None:
@@ -259,10 +270,12 @@ def certificates(data: Path) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(data.glob("diamant-*-*.json"))]
 
 
-def check_certificates(data: Path, history: History, logs: dict[Partition, list[Record]]) -> None:
+def check_certificates(
+    data: Path, history: History, logs: dict[Partition, list[Record]], issued: list[dict[str, object]]
+) -> None:
     """No value of a key that is certified to be gone is in any file; no answered certificate is lost."""
     states: dict[str, set[str]] = defaultdict(set)
-    for certificate in certificates(data):
+    for certificate in issued:
         request = certificate["request"]
         assert isinstance(request, dict)
         states[request["reference"]].add(str(certificate["state"]))

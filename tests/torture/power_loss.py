@@ -17,7 +17,7 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import StorageError
 from tests.broker.wire import WireClient
 from tests.memory_env import Loss, MemoryEnv, Tree, tree_of
-from tests.torture.checker import check, check_certificates, check_names, waiting
+from tests.torture.checker import certificates, check, check_certificates, check_names, waiting
 from tests.torture.history import Finding, History, as_known_at
 from tests.torture.producing import Refused, read_offset, wait_for
 from tests.torture.program import World
@@ -91,7 +91,7 @@ def known_before(marks: Sequence[tuple[int, History]], call: int) -> History:
 
 async def check_opened(data: Path, properties: dict[str, str], known: History) -> None:
     """Open what a loss of power has left, and check it. Finding."""
-    check_certificates(data, known, {})
+    check_certificates(data, known, {}, certificates(data))
     try:
         async with (
             Broker(data_dir=data, listen=LISTEN, properties=properties) as broker,

@@ -21,7 +21,7 @@ from typing import Any
 from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
-from tests.torture.checker import check, check_names, waiting
+from tests.torture.checker import check, check_names, missing, waiting
 from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients, check_with_kafka
 from tests.torture.disturber import FILES, Disturbance
 from tests.torture.forking_broker import FORK
@@ -393,6 +393,7 @@ class World:
         try:
             async with WireClient(fork["address"].partition(",")[0]) as wire:
                 await IdempotentProducer(known, ("events-0", 0), "fork", keys=0).send(wire, self.rng, self.clock)
+            await self._rests(Path(fork["data"]), known)
             check(Path(fork["data"]), known)
         except Finding as error:
             if not self.broker.process.is_running:
@@ -603,7 +604,7 @@ class World:
     async def check(self) -> None:
         """Compare the files with the history, and what the broker says of groups and topics."""
         wire = await self.wire()
-        await self._wait_for(lambda: not waiting(self.data), "files wait for nothing")
+        await self._rests(self.data, self.history)
         check_clients(self.history, check(self.data, self.history))
         for name in self.history.planted:
             (self.data / name).unlink(missing_ok=True)
@@ -617,11 +618,19 @@ class World:
         if self.rng.random() < 0.2:
             await self.tls.check(wire)
 
+    async def _rests(self, data: Path, history: History) -> None:
+        """Wait until a broker has removed what it replaced, and created what the disk had refused."""
+        await self._wait_for(
+            lambda: (not waiting(data) and not missing(data, history)) or not self.broker.process.is_running,
+            "files wait for nothing, or partitions are missing",
+        )
+
     async def _wait_for(self, is_so: Callable[[], bool], otherwise: str) -> None:
         try:
             await wait_until(is_so)
         except TimeoutError:
-            raise Finding(f"{otherwise}: {waiting(self.data)}, {sorted(os.listdir(self.data.parent))}") from None
+            there = (waiting(self.data), missing(self.data, self.history), sorted(os.listdir(self.data.parent)))
+            raise Finding(f"{otherwise}: {there}") from None
 
     async def check_offsets_of_transactions(self, wire: WireClient) -> None:
         """The group of a transactional producer is where its last committed transaction left it."""
