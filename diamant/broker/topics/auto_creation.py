@@ -108,4 +108,4 @@ class AutoCreation:
 
 def _storage_error(name: str, error: Exception) -> KafkaError:
     logger.error("topic %s could not be created: %s", name, error)
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log failed")
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory failed, see the broker's log")

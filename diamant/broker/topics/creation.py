@@ -12,6 +12,7 @@ from diamant.broker.topics.partitions import create_logs, partition_records
 from diamant.broker.topics.topic import Topic
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import TOPIC_RESOURCE, ConfigRecord, PartitionRecord, TopicRecord
+from diamant.storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "") -> None:
     """Create topics that passed `check_new_topic` in the same turn of the loop. Returns when they are durable and
     usable. `reason` is logged.
+
+    Raises the first error of the disk. If it is of a partition, the topics exist all the same, and the partition follows.
     """
     if not new:
         return
@@ -26,17 +29,23 @@ async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "
     done = asyncio.get_running_loop().create_future()
     for topic in new:
         topics.in_creation[topic.name] = done
+    failures: list[OSError | StorageError] = []
     try:
         synced = asyncio.ensure_future(topics.sync())
         try:
             for topic in new:
-                await _open(topics, topic)
+                try:
+                    await _open(topics, topic)
+                except (OSError, StorageError) as error:
+                    failures.append(error)
         finally:
             await synced
     finally:
         for topic in new:
             del topics.in_creation[topic.name]
         done.set_result(None)
+    if failures:
+        raise failures[0]
     for topic in new:
         count = topic.partition_count
         logger.info("topic %s created, %d partition%s%s", topic.name, count, "s" * (count != 1), reason)

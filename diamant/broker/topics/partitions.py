@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from diamant.storage.kraft.image import TopicImage
 from diamant.storage.log.log import Log
 from diamant.storage.recovery.open_log import create_log
 from diamant.storage.segments.log_config import LogConfig
+
+logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 32
 """Partitions created in parallel, so that their fsyncs share commits of the file system's journal."""
@@ -41,39 +44,77 @@ def partition_records(
     return records
 
 
-async def create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
-    """Create empty partitions. Threads create the files and sync them, several at once; the rest runs on the loop."""
+async def create_logs(
+    topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: Sequence[int]
+) -> None:
+    """Create empty partitions. Threads create the files and sync them, several at once; the rest runs on the loop.
+
+    Raises the first error of the disk. The partitions that it concerns are not served until `create_again` has made them.
+    """
     if topics.makes_no_logs:
         raise StorageError(f"{topics.directory.path} is being reset to a snapshot: try again")
     making = asyncio.get_running_loop().create_future()
     topics.making.add(making)
     try:
         await _create_logs(topics, topic, image, config, partitions)
+    except (OSError, StorageError) as error:
+        if topics.image.topics.get(topic.name) is image:
+            for partition in partitions:
+                topics.directory.not_created(topic.name, partition, error)
+            topics.on_not_created()
+        raise
     finally:
         topics.making.discard(making)
         making.set_result(None)
 
 
-async def _create_logs(topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: range) -> None:
+async def create_again(topics: Topics) -> None:
+    """Create the partitions whose creation has failed. Raises the last error, after all were tried."""
+    failed: dict[str, list[int]] = {}
+    for failure in topics.directory.failures:
+        if failure.is_new:
+            failed.setdefault(failure.topic, []).append(failure.partition)
+    last: OSError | StorageError | None = None
+    for name, partitions in failed.items():
+        topic, image = topics.by_name.get(name), topics.image.topics.get(name)
+        if topic is None or image is None:
+            continue  # deleted in the meantime
+        try:
+            await create_logs(topics, topic, image, topics.log_config_of(name), partitions)
+            logger.info("topic %s: the partitions whose creation had failed are created", name)
+        except (OSError, StorageError) as error:
+            last = error
+        topics.generation += 1
+    if last is not None:
+        raise last
+
+
+async def _create_logs(
+    topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: Sequence[int]
+) -> None:
     directory = topics.directory
     made = [(topic.name, partition) for partition in partitions]
     directory.take_away_left(made)
     await asyncio.to_thread(directory.checkpoint_files.forget, made)
-    for start in range(partitions.start, partitions.stop, LOGS_AT_ONCE):
-        some = range(start, min(start + LOGS_AT_ONCE, partitions.stop))
+    failures: list[BaseException] = []
+    for start in range(0, len(partitions), LOGS_AT_ONCE):
+        some = partitions[start : start + LOGS_AT_ONCE]
         created = await asyncio.gather(
             *(asyncio.to_thread(_create_log, topics, topic, partition, config) for partition in some),
             return_exceptions=True,
         )
         for log in created:
             if isinstance(log, BaseException):
-                raise log
+                failures.append(log)
+                continue
             if topics.image.topics.get(topic.name) is not image:
                 return  # deleted in the meantime
             directory.adopt(log)
             topics.take(topic, log, image)
             if topics.on_created is not None:
                 topics.on_created(log)
+        if failures:
+            raise failures[0]
 
 
 def _create_log(topics: Topics, topic: Topic, partition: int, config: LogConfig) -> Log:

@@ -53,11 +53,12 @@ _NONE = Deletions()
 
 
 class LoadFailure(NamedTuple):
-    """A partition that could not be opened; the others are available."""
+    """A partition that could not be opened, or created (`is_new`); the others are available."""
 
     topic: str
     partition: int
     error: Exception
+    is_new: bool = False
 
 
 class LogDirectory:
@@ -271,7 +272,15 @@ class LogDirectory:
         log.on_files_removed = self.deletions.add
         log.on_flush_due = self.on_flush_due
         log.on_index_damaged = self.on_index_damaged
-        self.logs[log.topic, log.partition] = log
+        key = log.topic, log.partition
+        self.logs[key] = log
+        if self.failures:
+            self.failures = [failure for failure in self.failures if (failure.topic, failure.partition) != key]
+
+    def not_created(self, topic: str, partition: int, error: Exception) -> None:
+        """List a new partition in `failures`, until it is created or its topic deleted."""
+        if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
+            self.failures.append(LoadFailure(topic, partition, error, is_new=True))
 
     def delete_log(self, log: Log) -> None:
         """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""
