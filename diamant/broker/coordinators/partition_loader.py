@@ -86,7 +86,7 @@ class PartitionLoader(Generic[_Read]):
     @property
     def is_complete(self) -> bool:
         """Whether every partition is loaded."""
-        return not self._waiting and not self._failed
+        return not self._waiting and not any(map(self._has_failed, list(self._failed)))
 
     @property
     def waiting_count(self) -> int:
@@ -97,7 +97,7 @@ class PartitionLoader(Generic[_Read]):
         """Raise KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, which moves to the front;
         NOT_COORDINATOR for one that failed to load.
         """
-        if partition in self._failed:
+        if self._has_failed(partition):
             raise KafkaError(
                 ErrorCode.NOT_COORDINATOR, f"{self._name}-{partition} could not be loaded, see the broker's log"
             )
@@ -109,7 +109,7 @@ class PartitionLoader(Generic[_Read]):
         """Call `apply` once the partition is loaded: at once if it is, never if it cannot be loaded."""
         if partition in self._late:
             self._late[partition].append(apply)
-        elif partition not in self._failed:
+        elif not self._has_failed(partition):
             apply()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
@@ -124,7 +124,13 @@ class PartitionLoader(Generic[_Read]):
     def not_loaded(self) -> dict[int, str]:
         """Return the partitions whose contents are unknown now, ascending, with the reasons, which hold no record data."""
         found = {partition: "it is being loaded" for partition in self._waiting}
-        return dict(sorted((found | self._failed).items()))
+        failed = {partition: why for partition, why in list(self._failed.items()) if self._has_failed(partition)}
+        return dict(sorted((found | failed).items()))
+
+    def _has_failed(self, partition: int) -> bool:
+        if self._failed.get(partition) == NOT_OPENED and partition in self._logs:
+            del self._failed[partition]  # created since then: it is empty
+        return partition in self._failed
 
     def start(self) -> None:
         """Begin to load the partitions that are not loaded yet."""

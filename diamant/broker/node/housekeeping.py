@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.node.future_holds import FutureWarnings, future_holds
 from diamant.broker.node.scheduler import ScheduledTask
-from diamant.broker.topics.partitions import create_again
+from diamant.broker.topics.partitions import is_refused, try_again
 from diamant.cleaner.rules.retention import deletable_segments
 from diamant.cleaner.service.log_messages import RepeatedErrors
 from diamant.storage.config_key import LONG_MAX
@@ -60,8 +60,8 @@ class Housekeeping:
         every("metadata snapshot", METADATA_SNAPSHOT_CHECK_MS, self._snapshot_metadata)
         add(ScheduledTask("checkpoints", self._checkpoint_due_ms, self.write_checkpoints))
         add(ScheduledTask("removal of files", lambda: node.directory.deletions.next_due_ms, self._remove_files))
-        add(ScheduledTask("creation of partitions", self._creation_due_ms, partial(create_again, node.topics)))
-        node.topics.on_not_created = node.scheduler.poke
+        add(ScheduledTask("refused partitions", self._refused_due_ms, partial(try_again, node.topics)))
+        node.topics.on_refused = node.scheduler.poke
         add(ScheduledTask("flush.ms", self._timed_flush_due_ms, self._flush_timed))
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ class Housekeeping:
             self._try_again(lambda: directory.deletions.add(left))
             raise next(iter(left.values()))
 
-    def _creation_due_ms(self) -> int | None:
-        return 0 if any(failure.is_new for failure in self._node.directory.failures) else None
+    def _refused_due_ms(self) -> int | None:
+        return 0 if is_refused(self._node.directory) else None
 
     # -- producers, metadata, flushes ------------------------------------------------------------------------------------
 

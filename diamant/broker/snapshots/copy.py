@@ -55,7 +55,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
 
 
 async def remove_copy(node: Node, path: str) -> bool:
-    """Remove a copy, and return whether it is gone: what the disk does not let go, the housekeeping tries again to remove."""
+    """Remove a copy, and return whether it is gone: the housekeeping tries again if the disk refuses."""
     queue = node.directory.deletions
     left = await asyncio.to_thread(queue.remove, [path])
     for error in left.values():

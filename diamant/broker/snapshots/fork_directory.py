@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class ForkDirectory:
     """Owns the directory of a fork. `remove` is called at the latest when the object is garbage-collected.
 
-    `remove_later(path)`, for any thread: gives the broker that was forked what the disk does not let go yet.
+    `remove_later(path)`, for any thread: gives the broker that was forked a path that the disk refuses to remove.
     """
 
     def __init__(self, env: Env, path: str, lock: Lock, remove_later: Callable[[str], None]) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import RemoveTopicRecord
+from diamant.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +22,11 @@ async def delete_topics(topics: Topics, names: Collection[str]) -> None:
     """Delete topics that are in use. Returns when the deletion is durable. Wakes pending fetches, notifies listeners.
 
     StorageError, OSError: if the metadata log accepts no record, nothing has happened. After that the topics are deleted in
-    any case, though one of their directories may remain, which the next start sets aside.
+    any case, though one of their directories may remain, until the housekeeping can take it away or the next start does.
     """
+    for name in names:
+        for log in topics.by_name[name].logs.values():
+            _write_indexes(log)
     topics.metadata.append([RemoveTopicRecord(topic_id=topics.by_name[name].topic_id) for name in names])
     failure: OSError | None = None
     following: list[asyncio.Future[None]] = []
@@ -45,6 +50,14 @@ async def delete_topics(topics: Topics, names: Collection[str]) -> None:
         for future in following:
             await asyncio.shield(future)
     if failure is not None:
+        topics.on_refused()
         raise failure
     for name in names:
         logger.info("topic %s deleted", name)
+
+
+def _write_indexes(log: Log) -> None:
+    """Write what the indexes lack, before the metadata log has the deletion: a start sets aside what was changed since."""
+    for segment in log.segments:
+        with suppress(OSError):  # only Kafka would need whole indexes when it removes the directory
+            segment.flush_indexes()

@@ -10,6 +10,7 @@ from uuid import UUID
 from diamant.broker.topics.topic import Topic
 from diamant.broker.topics.topics import Topics
 from diamant.protocol.kraft.records import PartitionRecord
+from diamant.storage.directory.log_directory import LoadFailure, LogDirectory
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.image import TopicImage
 from diamant.storage.log.log import Log
@@ -49,7 +50,7 @@ async def create_logs(
 ) -> None:
     """Create empty partitions. Threads create the files and sync them, several at once; the rest runs on the loop.
 
-    Raises the first error of the disk. The partitions that it concerns are not served until `create_again` has made them.
+    Raises the first error of the disk. The partitions that it concerns are not served until `try_again` has made them.
     """
     if topics.makes_no_logs:
         raise StorageError(f"{topics.directory.path} is being reset to a snapshot: try again")
@@ -59,22 +60,35 @@ async def create_logs(
         await _create_logs(topics, topic, image, config, partitions)
     except (OSError, StorageError) as error:
         if topics.image.topics.get(topic.name) is image:
-            for partition in partitions:
-                topics.directory.not_created(topic.name, partition, error)
-            topics.on_not_created()
+            known = {*topic.logs, *(one.partition for one in topics.directory.failures if one.topic == topic.name)}
+            topics.directory.failures += [
+                LoadFailure(topic.name, partition, error, is_new=True)
+                for partition in partitions
+                if partition not in known
+            ]
+            topics.on_refused()
         raise
     finally:
         topics.making.discard(making)
         making.set_result(None)
 
 
-async def create_again(topics: Topics) -> None:
-    """Create the partitions whose creation has failed. Raises the last error, after all were tried."""
+def is_refused(directory: LogDirectory) -> bool:
+    """Whether the disk has refused to create or to take away a partition."""
+    return bool(directory.left) or any(failure.is_new for failure in directory.failures)
+
+
+async def try_again(topics: Topics) -> None:
+    """Create and take away partitions for which the disk has refused it. Raises the last error, after all were tried."""
+    last: OSError | StorageError | None = None
+    try:
+        topics.directory.take_away_left(topics.directory.left)
+    except OSError as error:
+        last = error
     failed: dict[str, list[int]] = {}
     for failure in topics.directory.failures:
         if failure.is_new:
             failed.setdefault(failure.topic, []).append(failure.partition)
-    last: OSError | StorageError | None = None
     for name, partitions in failed.items():
         topic, image = topics.by_name.get(name), topics.image.topics.get(name)
         if topic is None or image is None:
@@ -110,6 +124,7 @@ async def _create_logs(
             if topics.image.topics.get(topic.name) is not image:
                 return  # deleted in the meantime
             directory.adopt(log)
+            directory.failures = [one for one in directory.failures if one[:2] != (log.topic, log.partition)]
             topics.take(topic, log, image)
             if topics.on_created is not None:
                 topics.on_created(log)

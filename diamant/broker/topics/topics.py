@@ -59,8 +59,8 @@ class Topics:
         """True before the directory is reset to a snapshot."""
         self.timed_logs: set[Log] = set()  # those with flush.ms
         self.listeners: list[TopicListener] = []
-        self.on_not_created: Callable[[], object] = lambda: None
-        """Called when the creation of partitions has failed: they are in the directory's failures."""
+        self.on_refused: Callable[[], object] = lambda: None
+        """Called when the disk has refused to create or to take away partitions: `partitions.try_again` is due."""
         self.on_created: Callable[[Log], object] | None = None
         self.on_deletion: Callable[[Log], object] | None = None
         self.on_config_changed: Callable[[Log, LogConfig], object] | None = None

@@ -78,7 +78,7 @@ class LogDirectory:
         self._lock = lock
         self.deletions = RemovalQueue(env)
         self.checkpoint_files = CheckpointFiles(env, path)
-        self._left: set[TopicPartition] = set()
+        self.left: set[TopicPartition] = set()
         """Deleted partitions whose directories could not be renamed; new ones must not find them. Bound: one per directory."""
         self._has_lost_recovery_points = False
         """True if the recovery point checkpoint is missing or damaged."""
@@ -123,9 +123,9 @@ class LogDirectory:
     ) -> None:
         """Open every partition of the metadata; blocks.
 
-        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. But after a crash it ends what
-        that has interrupted: deletions and creations. Directories being deleted are queued again. A partition that cannot be
-        opened is listed in `failures`; the others become available.
+        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. But it ends the deletions that a
+        crash or the disk has interrupted, and after a crash creations. Directories being deleted are queued again. A partition
+        that cannot be opened is listed in `failures`; the others become available.
         """
         state = CheckpointState(
             self._read_recovery_points(),
@@ -186,8 +186,8 @@ class LogDirectory:
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
-        # Set aside, what a crash left would stay for ever, and no erasure of a topic of this name would be certified.
-        left = None if self.was_clean else _left_by_crash(self.env, directory, topic_id, deletions)
+        # Set aside it would stay for ever, and no erasure of a topic of this name would be certified.
+        left = _why_left(self.env, directory, topic_id, deletions, was_clean=self.was_clean)
         if left is not None:
             self._take_away(topic_partition, 0)
             self.messages.append(f"{directory}: removed: {left}")
@@ -272,15 +272,7 @@ class LogDirectory:
         log.on_files_removed = self.deletions.add
         log.on_flush_due = self.on_flush_due
         log.on_index_damaged = self.on_index_damaged
-        key = log.topic, log.partition
-        self.logs[key] = log
-        if self.failures:
-            self.failures = [failure for failure in self.failures if (failure.topic, failure.partition) != key]
-
-    def not_created(self, topic: str, partition: int, error: Exception) -> None:
-        """List a new partition in `failures`, until it is created or its topic deleted."""
-        if (topic, partition) not in self.logs and (topic, partition) not in self.unopened:
-            self.failures.append(LoadFailure(topic, partition, error, is_new=True))
+        self.logs[log.topic, log.partition] = log
 
     def delete_log(self, log: Log) -> None:
         """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""
@@ -288,10 +280,6 @@ class LogDirectory:
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
-            try:
-                segment.flush_indexes()
-            except OSError:
-                pass  # only Kafka would need whole indexes when it removes the directory; a full disk needs the room
             # Readers keep the file open. Nothing else may keep it on disk once it has no name.
             segment.release_file()
         self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
@@ -307,7 +295,7 @@ class LogDirectory:
         # Even if the directories stay: they must not be opened, and their checkpoint entries apply to no other partition.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
-        self._left.update(doomed)
+        self.left.update(doomed)
         self.take_away_left(doomed)
 
     def take_away_left(self, partitions: Iterable[TopicPartition]) -> None:
@@ -316,7 +304,7 @@ class LogDirectory:
         Tries all directories, then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
-        for partition in self._left.intersection(partitions):
+        for partition in self.left.intersection(partitions):
             try:
                 self._take_away(partition, 0)
             except OSError as error:
@@ -326,13 +314,13 @@ class LogDirectory:
 
     def _take_away(self, partition: TopicPartition, delay_ms: int) -> None:
         """Rename a directory to `-delete` and queue its removal; a missing one counts as removed."""
-        self._left.add(partition)
+        self.left.add(partition)
         topic, index = partition
         doomed = f"{self.path}/{names.delete_dir_name(topic, index)}"
         with suppress(FileNotFoundError):
             self.env.rename(f"{self.path}/{topic}-{index}", doomed)
             self.deletions.add([doomed], delay_ms)
-        self._left.discard(partition)
+        self.left.discard(partition)
 
     def checkpoint_state(self) -> CheckpointState:
         """Return the offsets to checkpoint, with the kept entries of unopened partitions. Loop thread."""
@@ -444,11 +432,11 @@ def _changed_ms(env: Env, directory: str) -> int:
     return max(map(env.changed_ms, [directory, *(f"{directory}/{name}" for name in env.list_dir(directory))]))
 
 
-def _left_by_crash(env: Env, directory: str, topic_id: UUID | None, deletions: Deletions) -> str | None:
-    """Return why a directory of no partition may be removed: a crash has left it; None if a person may have put it there."""
+def _why_left(env: Env, directory: str, topic_id: UUID | None, deletions: Deletions, *, was_clean: bool) -> str | None:
+    """Return why a directory of no partition may be removed: the broker has left it; None if a person may have put it there."""
     if topic_id in deletions.topic_ids and _changed_ms(env, directory) <= deletions.until_ms:
-        return f"a crash left it when its topic {topic_id} was deleted"
-    return "a crash left it, and it never had a record" if _is_unfinished(env, directory) else None
+        return f"it was left when its topic {topic_id} was deleted"
+    return "a crash left it, and it never had a record" if not was_clean and _is_unfinished(env, directory) else None
 
 
 def _why_unknown(source: PartitionSource | None, topic_id: UUID | None, deletions: Deletions) -> str:

@@ -109,7 +109,7 @@ class ExclusiveLock:
         with _changing:
             file, self._file = self._file, None
             if file is not None:
-                with suppress(OSError):  # a file that stays is locked by nobody
+                with suppress(OSError):  # the next lock takes the file that stays
                     os.unlink(file.name)
                 _here.pop(file.name, None)
                 fcntl.lockf(file.fd, fcntl.LOCK_UN)

@@ -93,7 +93,7 @@ async def test_a_disk_too_full_for_a_fork() -> None:
         assert await values(broker) == [LARGE, b"tail", b"continued"]
 
 
-async def test_a_disk_that_does_not_let_go_of_a_fork(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disk_that_does_not_release_a_fork(caplog: pytest.LogCaptureFixture) -> None:
     """Its end succeeds and says so; the copy goes as soon as the disk permits, with its snapshots."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env) as broker:
@@ -106,7 +106,7 @@ async def test_a_disk_that_does_not_let_go_of_a_fork(caplog: pytest.LogCaptureFi
     assert caplog.text.count("a copy of the data stays for now: [Errno 24] Too many open files") == 2
 
 
-async def test_a_disk_that_does_not_let_go_of_a_failed_copy() -> None:
+async def test_a_disk_that_does_not_release_a_failed_copy() -> None:
     """The error says that something is left, and the broker removes it; it has given its lock back."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env) as broker:
@@ -118,7 +118,7 @@ async def test_a_disk_that_does_not_let_go_of_a_failed_copy() -> None:
         await wait_until(lambda: env.list_dir("/") == ["data"])
 
 
-async def test_a_disk_that_does_not_let_go_of_a_snapshot() -> None:
+async def test_a_disk_that_does_not_release_a_snapshot() -> None:
     """The deletion succeeds, and what is left goes as soon as the disk permits: it would keep erasures waiting."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env) as broker:
@@ -129,7 +129,7 @@ async def test_a_disk_that_does_not_let_go_of_a_snapshot() -> None:
         await wait_until(lambda: broker.services.snapshots().files.there() == [])
 
 
-async def test_a_disk_that_does_not_let_go_of_the_fork_of_a_killed_process() -> None:
+async def test_a_disk_that_does_not_release_the_fork_of_a_killed_process() -> None:
     """The start goes on, and the copy goes as soon as the disk permits."""
     env = MemoryEnv()
     async with Broker(config(Path("/")), env=env):

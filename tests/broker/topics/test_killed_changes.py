@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,23 +12,32 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.storage import names
+from diamant.storage.env.clocks import SettableClock
 from tests import effort
 from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.memory_env import Loss, MemoryEnv
+from tests.waiting import wait_until
 
 DATA = "/data"
 
 
 async def cuts_of(*, deletes: bool) -> list[MemoryEnv]:
-    """Create a topic and delete it, with a copy of the disk before every change of one of the two."""
-    env = MemoryEnv()
+    """Create a topic and delete it, with a copy of the disk before every change of one of the two; each takes a millisecond."""
+    clock = SettableClock()
+    env = MemoryEnv(clock)
     cuts: list[MemoryEnv] = []
-    async with running(env, log_segment_delete_delay_ms=0) as (_, wire):
-        env.before_change = None if deletes else lambda: cuts.append(env.copy())
+
+    def cut() -> None:
+        cuts.append(env.copy())
+        clock.advance_ms(1)
+
+    async with running(env, log_segment_delete_delay_ms=0, log_index_interval_bytes=0) as (_, wire):
+        env.before_change = None if deletes else cut
         await wire.create("t", 2)
-        await wire.produce("t", [b"of t"])
-        env.before_change = (lambda: cuts.append(env.copy())) if deletes else None
+        for _number in range(3):
+            await wire.produce("t", [b"of t"])
+        env.before_change = cut if deletes else None
         await delete(wire)
         env.before_change = None
     return cuts
@@ -58,7 +68,7 @@ async def test_nothing_is_set_aside(deletes: bool, loss: Loss | None) -> None:
 @pytest.mark.parametrize(
     ("deletes", "reason"),
     [
-        (True, "/data/t-0: removed: a crash left it when its topic"),
+        (True, "/data/t-0: removed: it was left when its topic"),
         (False, "/data/t-0: removed: a crash left it, and it never"),
     ],
 )
@@ -72,16 +82,43 @@ async def test_a_line_says_what_was_removed(deletes: bool, reason: str, caplog: 
     assert reason in caplog.text
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+async def test_a_start_ends_a_deletion_that_the_disk_has_refused(is_clean: bool) -> None:
+    """A topic was deleted, and its directory could not be renamed as long as the broker ran: nothing of it stays."""
+    env = MemoryEnv()
+    async with running(env, log_segment_delete_delay_ms=0) as (_, wire):
+        await wire.create("t", 1)
+        fault = env.fail("rename", f"{DATA}/t-0", errno.EIO)
+        await delete(wire)
+        killed = env.copy()
+    fault.clear()
+    left = env if is_clean else killed
+    assert left.is_dir(f"{DATA}/t-0")
+    async with running(left, log_segment_delete_delay_ms=0):
+        await wait_until(lambda: not [name for name in left.list_dir(DATA) if name.startswith("t-0")])
+
+
+async def test_a_deletion_that_the_disk_has_refused_is_tried_again() -> None:
+    """The directory goes as soon as the disk permits, without a restart and without a new topic of that name."""
+    env = MemoryEnv()
+    async with running(env, log_segment_delete_delay_ms=0) as (_, wire):
+        await wire.create("t", 1)
+        env.fail("rename", f"{DATA}/t-0", errno.EIO, times=1)
+        await delete(wire)
+        await wait_until(lambda: not [name for name in env.list_dir(DATA) if name.startswith("t-0")])
+
+
 def copied(backup: Path, place: Path) -> None:
     """As `cp -a` does."""
     shutil.copytree(backup, place)
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("put", [copied, Path.rename], ids=["copied", "moved"])
 async def test_what_a_person_puts_back_is_set_aside(
-    put: Callable[[Path, Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    put: Callable[[Path, Path], object], is_clean: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The directory of a deleted topic, from a backup, with the times that its files had, after a crash: no record is lost."""
+    """The directory of a deleted topic, from a backup, with the times that its files had: no record is lost."""
     data, backup = tmp_path / "data", tmp_path / "backup"
     config = BrokerConfig(listen="127.0.0.1:0", data_dir=data, log_segment_delete_delay_ms=0)
     async with Broker(config) as broker, WireClient(broker.bootstrap_servers) as wire:
@@ -89,7 +126,8 @@ async def test_what_a_person_puts_back_is_set_aside(
         await wire.produce("t", [b"of t"])
         shutil.copytree(data / "t-0", backup)
         await delete(wire)
-    (data / names.CLEAN_SHUTDOWN).unlink()
+    if not is_clean:
+        (data / names.CLEAN_SHUTDOWN).unlink()
     put(backup, data / "t-0")
     (log,) = (data / "__cluster_metadata-0").glob("*.log")
     while (data / "t-0").stat().st_ctime_ns // 1_000_000 <= log.stat().st_mtime_ns // 1_000_000:
