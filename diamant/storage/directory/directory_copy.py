@@ -11,6 +11,7 @@ in case their names are removed.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -145,21 +146,32 @@ class DirectoryCopy:
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
     """Replace the contents of `path`, whose lock the caller holds, by a `DirectoryCopy`. After OSError the next start retries.
 
-    The present files are moved to `trash`, which the caller removes. Closed segments are hard-linked in their place, other files
-    copied. `mark` names the copy; the caller removes it once the directory is open. A start that finds it repeats the restore,
-    so a killed process leaves the old or the new state. A loss of power may leave parts of both.
+    The present files are moved to `trash`, which the caller removes, or are removed if that is on another file system. Closed
+    segments are hard-linked in their place, other files copied. `mark` names the copy; the caller removes it once the directory
+    is open. A start that finds it repeats the restore, so a killed process leaves the old or the new state. A loss of power may
+    leave parts of both.
     """
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)
     for name in env.list_dir(path):
         if name != names.LOCK:
-            env.rename(f"{path}/{name}", f"{trash}/{name}")
+            _move_away(env, f"{path}/{name}", f"{trash}/{name}")
     for name in env.list_dir(copy):
         source = f"{copy}/{name}"
         if env.is_dir(source):
             _restore_partition(env, source, f"{path}/{name}")
         elif name != names.CLEAN_SHUTDOWN:
             _copy(env, source, f"{path}/{name}")
+
+
+def _move_away(env: Env, path: str, trash: str) -> None:
+    try:
+        env.rename(path, trash)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # The data directory is a mount point, so nothing beside it is on its file system.
+        (env.remove_tree if env.is_dir(path) else env.remove)(path)
 
 
 def _restore_partition(env: Env, source: str, target: str) -> None:

@@ -152,6 +152,19 @@ async def test_without_hard_links(refusal: int) -> None:
         assert await values(broker) == [LARGE, b"tail"]
 
 
+async def test_a_data_directory_that_is_a_mount_point() -> None:
+    """A volume of its own, as in a container: nothing can be linked or moved to what lies beside it, and a reset works."""
+    env = MemoryEnv()
+    env.fail("link", "*", errno.EXDEV)
+    env.fail("rename", "/data.snapshots/*.trash/*", errno.EXDEV)
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        snapshot = await broker.snapshot()
+        await produce(broker, b"later")
+        await broker.reset(snapshot)
+        assert await values(broker) == [LARGE, b"tail"]
+
+
 @pytest.mark.parametrize("has_links", [True, False])
 async def test_a_disk_too_full_for_a_snapshot(has_links: bool) -> None:
     """The error names the file and nothing is left behind. With free space, the snapshot succeeds."""
