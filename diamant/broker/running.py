@@ -110,7 +110,7 @@ class RunningBroker:
                 kept.authority = self._tls.authority
         node.purgatory.close()
         await self._wait_for(services.stop(), "jobs and coordinators")
-        await services.server.close(STOP_TIMEOUT_S)
+        await self._wait_for(services.server.close(STOP_TIMEOUT_S), "connections")
         http, self.http = self.http, None
         if http is not None:
             await self._wait_for(http.close(), "HTTP requests")
@@ -139,14 +139,20 @@ class RunningBroker:
         self.node.scheduler.poke()
 
     async def _wait_for(self, work: Coroutine[Any, Any, object], what: str) -> None:
-        """Wait for a part of the stop, but not for ever: a thread may wait for a disk or a pipe that never answers."""
+        """Wait for a part of the stop, but not for ever: a thread may wait for a disk or a pipe that never answers.
+
+        After an error the stop continues with the other parts, and is not clean.
+        """
         task = asyncio.create_task(work)
         left_s = self._stuck_at_s - asyncio.get_running_loop().time()
         if not (await asyncio.wait({task}, timeout=max(MIN_WAIT_S, left_s)))[0]:
             self._left_behind.append(what)
             logger.error("the stop does not wait for %s any longer: a thread is stuck. The next start recovers", what)
             return
-        task.result()
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            self._left_behind.append(what)
+            logger.error("the stop of %s has failed: %s. The next start recovers", what, error, exc_info=error)
 
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
         """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
@@ -206,7 +212,12 @@ class RunningBroker:
         node, services = self.node, self.services
         node.topics.makes_no_logs = True
         node.purgatory.close()
-        await services.stop()
+        try:
+            await services.stop()
+        except Exception as error:  # what it has on disk is replaced
+            logger.error(
+                "a job or a coordinator has not stopped in order: %s. The reset continues", error, exc_info=error
+            )
         await node.scheduler.stop()
         await services.cleaning.stop()
         await node.stop()

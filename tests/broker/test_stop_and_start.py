@@ -146,6 +146,42 @@ def test_kept_state_ends_with_the_broker() -> None:
         other.bind(address)
 
 
+async def test_a_part_that_does_not_stop_keeps_no_other_running(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error is logged; the tasks of the others end, ports and directory are free, and the next start recovers."""
+
+    async def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    before = asyncio.all_tasks()
+    async with Broker(data_dir=tmp_path / "data", diamant_http_listen="127.0.0.1:0") as broker:
+        await broker.create_topic("t")
+        broker.services.history()
+        addresses = [broker.bootstrap_servers, str(broker.http_url)]
+        broker.services.creation.stop = fail  # type: ignore[method-assign]
+    assert "the stop of jobs and coordinators has failed: a bug. The next start recovers" in caplog.text
+    assert not any(map(is_open, addresses))
+    assert asyncio.all_tasks() == before
+    async with Broker(data_dir=tmp_path / "data") as broker:
+        assert not broker.node.directory.was_clean
+
+
+async def test_a_part_that_does_not_stop_does_not_end_a_reset(tmp_path: Path) -> None:
+    """The state that it works on is replaced in any case: the broker serves the snapshot."""
+
+    async def fail() -> None:
+        raise ZeroDivisionError("a bug")
+
+    async with Broker(data_dir=tmp_path / "data") as broker:
+        snapshot = await broker.snapshot()
+        await broker.create_topic("later")
+        broker.services.creation.stop = fail  # type: ignore[method-assign]
+        await broker.reset(snapshot)
+        assert "later" not in broker.node.topics.by_name
+        await broker.create_topic("t")
+
+
 def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     """The data stays, and the port, too."""
     with Broker(data_dir=tmp_path) as broker:

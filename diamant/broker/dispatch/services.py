@@ -181,20 +181,21 @@ class Services:
         self.node.scheduler.start()
 
     async def stop(self) -> None:
-        """End all work in progress. The state to keep is on disk."""
-        await self.creation.stop()
-        for queue in reversed(self.jobs):  # a person's request waits for the others
-            await queue.stop()
-        if self.compactions.made is not None:
-            self.compactions.made.stop()
-        for part in (self.background_counts.made, self.history.made):
-            if part is not None:
-                await part.stop()
-        if self.faults.made is not None:
-            self.faults.made.close()
-        for coordinator in (self.groups.made, self.transactions.made):
-            if coordinator is not None:
-                await coordinator.stop()
+        """End all work in progress, even if a part fails; raises its error then. The state to keep is on disk."""
+        async with contextlib.AsyncExitStack() as parts:  # the last one is stopped first
+            for part in (self.transactions.made, self.groups.made):
+                if part is not None:
+                    parts.push_async_callback(part.stop)
+            if self.faults.made is not None:
+                parts.callback(self.faults.made.close)
+            for work in (self.history.made, self.background_counts.made):
+                if work is not None:
+                    parts.push_async_callback(work.stop)
+            if self.compactions.made is not None:
+                parts.callback(self.compactions.made.stop)
+            for queue in self.jobs:  # a person's request waits for the others
+                parts.push_async_callback(queue.stop)
+            parts.push_async_callback(self.creation.stop)
 
     # -- parts -----------------------------------------------------------------------------------------------
 
