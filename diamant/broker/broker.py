@@ -18,6 +18,7 @@ import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
+from diamant.broker.cannot_start import as_cannot_start
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
@@ -297,13 +298,17 @@ class Broker(BrokerFacts, Operations):
             self._fork.lock.release()  # the fork locks it itself
         try:
             self._running = await start_broker(self._static_config, self.env, self.addresses, self._kept)
+            with as_cannot_start(str(self._static_config.data_dir)):
+                await self.services.resume_jobs()
         except BaseException:
+            if self._running is not None:
+                running, self._running = self._running, None
+                await running.stop(self._kept)
             if is_first:
                 self._give_up()
             elif self._fork is not None:
                 self._fork.lock_again()
             raise
-        await self.services.resume_jobs()
 
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.

@@ -1,7 +1,7 @@
 """`diamant start` whose broker forks when it gets SIGUSR1: `python -m tests.torture.forking_broker start …`.
 
-The file beside its data directory that `FORK` names then tells of the fork, as JSON: its address and its directory, or the error.
-SIGUSR2 ends the fork.
+The file beside its data directory that `FORK` names then gets a line of JSON: the fork's address and its directory, or the error.
+SIGUSR2 ends the fork. The file is open from the start, since there may be no descriptor left to tell of that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ class ForkingBroker(Broker):
         if ForkingBroker.is_first:
             ForkingBroker.is_first = False
             self._tasks: set[asyncio.Task[None]] = set()
-            # Given up to tell of a fork, since there may be no other descriptor left.
-            self._spare = os.open(os.devnull, os.O_RDONLY)
+            self._file = os.open(Path(self.config.data_dir).with_name(FORK), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             self._ends = asyncio.Event()
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGUSR1, lambda: self._tasks.add(loop.create_task(self._fork_once())))
@@ -47,18 +47,13 @@ class ForkingBroker(Broker):
                 self._tell(address=fork.bootstrap_servers, data=str(fork.config.data_dir))
                 await self._ends.wait()
             self._tell(ended=True)
-        except (OperationError, CannotStart, OSError) as error:
+        except (OperationError, CannotStart) as error:
             self._tell(error=f"{type(error).__name__}: {error}")
+        except Exception:
+            self._tell(bug=traceback.format_exc())
 
     def _tell(self, **fields: Any) -> None:
-        file = Path(self.config.data_dir).with_name(FORK)
-        new = file.with_suffix(".new")
-        os.close(self._spare)
-        try:
-            new.write_text(json.dumps(fields))
-        finally:
-            self._spare = os.open(os.devnull, os.O_RDONLY)
-        os.replace(new, file)
+        os.write(self._file, f"{json.dumps(fields)}\n".encode())
 
 
 if __name__ == "__main__":

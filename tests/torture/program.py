@@ -385,7 +385,7 @@ class World:
         """Have the broker fork: all that was answered is in the fork, and what it is sent is in no other."""
         self.clients.gather(self.history)
         mark, told = self.history.copy(), self.data.with_name(FORK)
-        told.unlink(missing_ok=True)
+        told.write_text("")
         self.broker.process.signal(signal.SIGUSR1)
         fork = await self._told(told)
         self.clients.gather(self.history)
@@ -400,17 +400,19 @@ class World:
                 raise ConnectionError("killed while its fork was checked") from error
             raise Finding(f"a fork: {error}") from error
         finally:
-            told.unlink(missing_ok=True)
+            told.write_text("")
             self.broker.process.signal(signal.SIGUSR2)
         await self._told(told)
 
     async def _told(self, file: Path) -> dict[str, str]:
         """Return what the broker writes to a file. Refused if it is an error."""
-        await wait_until(lambda: os.path.exists(file) or not self.broker.process.is_running)
-        try:
-            told: dict[str, str] = json.loads(await asyncio.to_thread(file.read_text))
-        except FileNotFoundError:
-            raise ConnectionError("killed while it forked") from None
+        await wait_until(lambda: file.read_text().endswith("\n") or not self.broker.process.is_running)
+        text = await asyncio.to_thread(file.read_text)
+        if not text.endswith("\n"):
+            raise ConnectionError("killed while it forked")
+        told: dict[str, str] = json.loads(text)
+        if "bug" in told:
+            raise Finding(f"a fork: {told['bug']}")
         if "error" in told:
             raise Refused(f"fork: {told['error']}")
         return told

@@ -6,12 +6,14 @@ import asyncio
 import errno
 import gc
 import os
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
 from diamant.broker.errors import OperationError
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of
@@ -138,6 +140,28 @@ async def test_a_disk_that_does_not_release_the_fork_of_a_killed_process() -> No
     env.fail("remove", FORK, errno.EIO, times=1)
     async with Broker(config(Path("/")), env=env):
         await wait_until(lambda: env.list_dir("/") == ["data"])
+
+
+class WithoutDescriptors(MemoryEnv):
+    """Does not list the directory of a fork for its unfinished erasures, which is the last step of a start."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """OSError if it is asked by `Services.resume_jobs`."""
+        if ".fork-" in path and sys._getframe(1).f_code.co_name == "resume_jobs":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return super().list_dir(path)
+
+
+async def test_a_fork_whose_start_fails_at_its_end() -> None:
+    """The error says that it cannot start, and nothing of it runs or stays."""
+    env = WithoutDescriptors()
+    async with Broker(config(Path("/")), env=env) as broker:
+        await fill(broker)
+        fork, before = await broker.fork(), asyncio.all_tasks()
+        with pytest.raises(CannotStart, match=r"data.fork-.*: Too many open files"):
+            await fork.start()
+        assert asyncio.all_tasks() <= before
+        assert env.list_dir("/") == ["data"]
 
 
 def test_a_fork_that_is_not_entered_leaves_nothing(tmp_path: Path) -> None:
