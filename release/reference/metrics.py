@@ -48,7 +48,8 @@ on, and `broker.http_url` has its address. These paths only read; with an author
 
 - `live`: the broker works. One thread does all work, so a response within a second or two proves it.
 - `ready`: the broker accepts requests of Kafka clients.
-- `partitions_offline`: partitions that could not be opened or cannot be written. The others are served, so the broker is ready.
+- `partitions_offline`: partitions that could not be opened or created (which is tried every second), or cannot be written.
+  The others are served, so the broker is ready.
 
 HTTP starts after the Kafka port. The first request loads its libraries, which takes some tenths of a second and about 17 MB. If
 the address is in use, the broker logs one line and runs without HTTP, so several brokers on one machine need no settings.
