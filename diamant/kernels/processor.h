@@ -80,9 +80,53 @@ static inline void store_big(uint8_t *at, uint64_t value, int size) {
 /* Prefetch an address into the processor's cache for writing. */
 static inline void prefetch(const void *at) { __builtin_prefetch(at, 1, 3); }
 
-/* True if `data` contains the bytes `wanted`. */
+typedef uint8_t sixteen_bytes __attribute__((vector_size(16)));
+#define PLACES 64
+
+/* True if `data` contains the bytes `wanted`. Places that have the first two and the last of them are rare: they are looked for 64 at a
+   time. */
 static inline int contains(const uint8_t *data, int64_t size, const uint8_t *wanted, int64_t wanted_size) {
-    return memmem(data, (size_t)size, wanted, (size_t)wanted_size) != NULL;
+    int64_t at = 0, span = wanted_size - 1;
+    sixteen_bytes first, second, last;
+    if (span > 0) {
+        memset(&first, wanted[0], 16);
+        memset(&second, wanted[1], 16);
+        memset(&last, wanted[span], 16);
+        for (; at + span + PLACES <= size; at += PLACES) {
+            sixteen_bytes equal = {0};
+            uint64_t found[2];
+            for (int64_t place = at; place < at + PLACES; place += 16) {
+                sixteen_bytes starts, seconds, ends;
+                memcpy(&starts, data + place, 16);
+                memcpy(&seconds, data + place + 1, 16);
+                memcpy(&ends, data + place + span, 16);
+                equal |= (sixteen_bytes)((starts == first) & (seconds == second) & (ends == last));
+            }
+            memcpy(found, &equal, 16);
+            if (!(found[0] | found[1])) continue;
+            for (int64_t place = at; place < at + PLACES; place++)
+                if (data[place] == wanted[0] && !memcmp(data + place, wanted, (size_t)wanted_size)) return 1;
+        }
+    }
+    return memmem(data + at, (size_t)(size - at), wanted, (size_t)wanted_size) != NULL;
+}
+
+static inline int is_octal(uint8_t byte) { return byte >= '0' && byte <= '7'; }
+
+/* True if `data` contains a backslash before a byte whose flag is set in `flags`, or before two octal digits. In UTF-16 a zero may
+   follow each byte. */
+static inline int has_escape(const uint8_t *data, int64_t size, const uint8_t *flags) {
+    const uint8_t *end = data + size, *at = data;
+    while ((at = memchr(at, '\\', (size_t)(end - at))) != NULL) {
+        const uint8_t *next = ++at;
+        next += next < end && !*next;
+        if (next == end) return flags[0];
+        if (flags[*next]) return 1;
+        if (!is_octal(*next++)) continue;
+        next += next < end && !*next;
+        if (next < end && is_octal(*next)) return 1;
+    }
+    return 0;
 }
 
 /* -- Four words at once ----------------------------------------------------------------------------------------------- */

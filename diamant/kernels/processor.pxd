@@ -19,6 +19,7 @@ cdef extern from "processor.h" nogil:
     void store_big(uint8_t* at, uint64_t value, int size) noexcept
     void prefetch(const void* at) noexcept
     bint contains(const uint8_t* data, int64_t size, const uint8_t* wanted, int64_t wanted_size) noexcept
+    bint has_escape(const uint8_t* data, int64_t size, const uint8_t* flags) noexcept
     enum: COMPARED_BYTES
     int64_t next_candidate(const uint8_t* data, int64_t place, int64_t end, const uint64_t* windows) noexcept
     void prepare_crc32c() noexcept

@@ -10,7 +10,9 @@ import cython
 from cython.cimports.diamant.kernels.constants import fields, finding, search
 from cython.cimports.diamant.kernels.processor import (
     COMPARED_BYTES,
+    contains,
     crc32c_of,
+    has_escape,
     load_big32,
     load_little64,
     next_candidate,
@@ -402,3 +404,17 @@ def next_header(
     if found.size == 0:
         place = -1
     return place, found.size, found.is_framed
+
+
+def has_text(data: bytes, texts: tuple, flags: bytes) -> cython.bint:
+    """Return whether bytes contain one of some texts, or a backslash before one of the bytes whose flags, of 256, are set.
+
+    A backslash before two octal digits counts, too; a zero may follow each byte, as in UTF-16.
+    """
+    start: input_bytes = data
+    size: int64_t = len(data)
+    text: bytes
+    for text in texts:
+        if contains(start, size, text, len(text)):
+            return True
+    return has_escape(start, size, flags)

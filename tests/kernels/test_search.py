@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diamant.cleaner.evidence.search.needles import VALUE, Needles, is_telling
+from diamant.cleaner.redaction.json_path import JsonPath
 from diamant.kernels.constants import fields
 from diamant.kernels.constants.search import CLEAN, LOOK_AGAIN, MULTIPLIER, SEARCH
-from diamant.kernels.search import count_windows, rarest_span, search_rows
+from diamant.kernels.search import count_windows, has_text, rarest_span, search_rows
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import HEADER_SIZE, Record
 from tests.effort import examples
@@ -140,3 +141,23 @@ def test_the_rarest_span_is_that_of_the_plain_twin(data: bytes, counts: list[int
     windows = [int.from_bytes(data[at : at + 8], "little") * MULTIPLIER % 2**64 >> 60 for at in range(len(data) - 7)]
     spans = [sum(counts[window] for window in windows[at : at + 4]) for at in range(len(windows) - 3)]
     assert rarest_span(data, np.array(counts, np.uint32), 60) == spans.index(min(spans))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.text("abc\\\0", max_size=150).map(str.encode),
+    st.lists(st.text("abc\\", max_size=5).map(str.encode), max_size=3).map(tuple),
+    st.sampled_from([0, 1, 60, 64, 130]),
+)
+def test_a_text_is_found_wherever_it_stands(data: bytes, texts: tuple[bytes, ...], before: int) -> None:
+    """A text is found across the blocks that are looked at together, up to the last byte."""
+    data = b"x" * before + data
+    assert has_text(data, texts, bytes(256)) == any(text in data for text in texts)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.text("a0789u\\\0", max_size=40).map(str.encode), st.sampled_from(["a", "7", "ua", "\\", "ü", "\n"]))
+def test_an_escape_is_found_as_by_its_expression(data: bytes, text: str) -> None:
+    """By its number, as itself or as a pair of backslashes, also in UTF-16; of other characters, any backslash."""
+    path = JsonPath((text,), text)
+    assert has_text(data, (), path._flags) == (path._escape.search(data) is not None)

@@ -33,8 +33,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from diamant.cleaner.values.framing import Frame, may_be_compressed
+from diamant.cleaner.values.framing import COMPRESSED_HEAD, Frame, may_be_compressed
 from diamant.cleaner.values.nodes import SYMBOL, Object, Undecodable, Unknown, equals_of, is_equal
+from diamant.kernels import ARE_COMPILED
 
 NO: Final = 0
 UNDECIDED: Final = 1
@@ -72,10 +73,18 @@ class JsonPath:
     _forms: tuple[tuple[bytes, ...], ...] = field(init=False, repr=False, compare=False)
     """For each text that must occur, its encoded forms without escapes."""
     _escape: re.Pattern[bytes] = field(init=False, repr=False, compare=False)
+    _signs: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+    """Without any of them and without an escape the literal is in no bytes; empty if it may be written in other ways."""
+    _flags: bytes = field(init=False, repr=False, compare=False)
+    """A one for each byte that makes an escape of a backslash."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
         object.__setattr__(self, "_escape", _escape_in(self._texts))
+        has_signs = isinstance(self.literal, str) and not _MAY_BE_CODED.fullmatch(self.literal)
+        object.__setattr__(self, "_signs", (*self._forms[0], COMPRESSED_HEAD) if has_signs and ARE_COMPILED else ())
+        after = (self._escape.search(bytes((ord("\\"), byte))) for byte in range(256))
+        object.__setattr__(self, "_flags", bytes(map(bool, after)))
 
     @property
     def _texts(self) -> tuple[str, ...]:
@@ -83,6 +92,11 @@ class JsonPath:
 
     def may_be_in(self, data: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
+        if self._signs:
+            from diamant.kernels.search import has_text
+
+            if not has_text(data, self._signs, self._flags):
+                return False
         return self._may_be_coded(data) or all(any(form in data for form in forms) for forms in self._forms)
 
     def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:

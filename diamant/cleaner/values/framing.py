@@ -29,8 +29,8 @@ SchemaName: TypeAlias = tuple[str, int | UUID]
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 """Limit of a value that is compressed in its frame."""
 
-_COMPRESSED_HEAD = b"\x03\x05"
-_COMPRESSED = re.compile(_COMPRESSED_HEAD + rb".{16}\x78", re.DOTALL)
+COMPRESSED_HEAD = b"\x03\x05"
+_COMPRESSED = re.compile(COMPRESSED_HEAD + rb".{16}\x78", re.DOTALL)
 """Occurs wherever a frame of AWS Glue has a compressed payload."""
 
 _HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
@@ -114,4 +114,4 @@ def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> by
 
 def may_be_compressed(data: bytes) -> bool:
     """Tell whether these bytes may hold a frame with a compressed payload. The first test is much quicker."""
-    return _COMPRESSED_HEAD in data and _COMPRESSED.search(data) is not None
+    return COMPRESSED_HEAD in data and _COMPRESSED.search(data) is not None
