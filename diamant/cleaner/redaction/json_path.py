@@ -74,7 +74,7 @@ class JsonPath:
     """For each text that must occur, its encoded forms without escapes."""
     _escape: re.Pattern[bytes] = field(init=False, repr=False, compare=False)
     _signs: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
-    """Without any of them and without an escape the literal is in no bytes; empty if it may be written in other ways."""
+    """Without any of them and without an escape the literal is in no bytes. The first is UTF-8; empty: there are other forms."""
     _flags: bytes = field(init=False, repr=False, compare=False)
     """A one for each byte that makes an escape of a backslash."""
 
@@ -82,7 +82,7 @@ class JsonPath:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
         object.__setattr__(self, "_escape", _escape_in(self._texts))
         has_signs = isinstance(self.literal, str) and not _MAY_BE_CODED.fullmatch(self.literal)
-        object.__setattr__(self, "_signs", (*self._forms[0], COMPRESSED_HEAD) if has_signs and ARE_COMPILED else ())
+        object.__setattr__(self, "_signs", (*self._forms[0], COMPRESSED_HEAD) if has_signs else ())
         after = (self._escape.search(bytes((ord("\\"), byte))) for byte in range(256))
         object.__setattr__(self, "_flags", bytes(map(bool, after)))
 
@@ -92,7 +92,7 @@ class JsonPath:
 
     def may_be_in(self, data: bytes) -> bool:
         """Tell whether a record in these bytes may be judged other than NO."""
-        if self._signs:
+        if self._signs and ARE_COMPILED:
             from diamant.kernels.search import has_text
 
             if not has_text(data, self._signs, self._flags):
@@ -117,10 +117,9 @@ class JsonPath:
 
     def _may_be_coded(self, data: bytes) -> bool:
         """Tell whether these bytes, by some schema, may hold the literal. The names of fields are in the schema."""
-        text = self.literal
-        if not isinstance(text, str) or _MAY_BE_CODED.fullmatch(text):
+        if not self._signs:
             return True
-        return text.encode() in data or self._is_escaped(data) or may_be_compressed(data)
+        return self._signs[0] in data or self._is_escaped(data) or may_be_compressed(data)
 
     def _is_escaped(self, data: bytes) -> bool:
         """Tell whether a text may be hidden by escapes. Most batches have a byte like a backslash among their lengths."""
