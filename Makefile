@@ -54,7 +54,12 @@ LOWEST_TESTS := $(addprefix tests/broker/,handlers/data/test_produce_fetch.py ht
 	erasure/keys/test_erasing.py erasure/certificates/test_verifying.py) \
 	tests/kernels/test_record_walk.py
 
-.PHONY: run test quick torture soak fuzz matrix sanitize lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
+# What another Python has to pass: it builds and loads the kernels.
+MAIN_STAMP := $(VENV)/.main-installed
+MAIN_TOOLS = $(LOWEST_TOOLS) $(shell grep '^numpy==' requirements-spark.txt)
+MAIN_TESTS := tests/kernels $(LOWEST_TESTS)
+
+.PHONY: run test quick torture soak fuzz matrix sanitize main lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -112,6 +117,9 @@ sanitize: $(DEV_STAMP) ## the tests of kernels, engines and scans, with bounds c
 # One after another: `.venv` is that of its Python, the others' are below it.
 matrix: $(DEV_STAMP) ## the suite on every Python at hand: whole on the oldest and newest, else the quick part (PYTHONS="python3.12 …")
 	$(BIN)/python -m tests.matrix $(PYTHONS)
+
+main: $(MAIN_STAMP) ## the broker's main path and the kernels (PYTHON=python3.12 VENV=.venv/3.12)
+	$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" $(MAIN_TESTS)
 
 lowest: $(LOWEST_STAMP) ## the broker's main path on the oldest versions of what it needs (LOWEST_TESTS=tests/cleaner: more)
 	$(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(LOWEST_TESTS)
@@ -215,10 +223,14 @@ $(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)
 	@touch $@
 
 # What is not used is not compiled: that would cost as much as all else.
-$(LOWEST_STAMP): requirements-lowest.txt requirements-dev.txt | $(VENV)/bin/python
+$(LOWEST_STAMP): requirements-lowest.txt requirements-dev.txt | $(RUN_STAMP)
 	$(BIN)/python -m venv --clear --without-pip $(LOWEST)
 	$(BIN)/python -m pip --python $(LOWEST)/bin/python --disable-pip-version-check install --quiet --no-compile \
 		-r requirements-lowest.txt $(LOWEST_TOOLS)
+	@touch $@
+
+$(MAIN_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
+	@$(call telling,installing,PIP_NO_COMPILE=1 $(PIP) $(MAIN_TOOLS))
 	@touch $@
 
 $(DIST_STAMP): requirements-dist.txt | $(VENV)/bin/python
