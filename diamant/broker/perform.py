@@ -37,10 +37,8 @@ async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
     from diamant.broker.operations.calls.parameters import request_of
 
     operation, services = OPERATIONS[name], broker.services
+    if asyncio.get_running_loop() is not broker.loop:
+        return await on_loop(broker.loop, perform(broker, name, given))
     request = request_of(operation.request_class(), given)
-
-    async def work() -> T:
-        found: T = await (await operation.work(services))(request, given.get("progress") or Progress())
-        return found
-
-    return await on_loop(broker.loop, work())
+    found: T = await (await operation.work(services))(request, given.get("progress") or Progress())
+    return found

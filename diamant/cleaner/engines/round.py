@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias
 
 from diamant.cleaner.engines.dirty_range import DirtyStart, KeyMap, add_segments, map_dirty_range
@@ -50,53 +51,26 @@ def _nothing() -> None:
     """Do nothing: there are no resources to release."""
 
 
+@dataclass(frozen=True, slots=True)
 class Round(Generic[WriterT]):
-    """A key map, a rewriter that uses it, and the work for both. Runs once; must be closed.
+    """The parts of a round. Used once, and closed."""
 
-    `new_rewriter` makes the rewriter once the map is complete. `add` and `rewrite` replace the sequential passes over segments
-    and groups. `leave_alone` marks the segments in the plan that the map shows to be untouched. `on_written` is called for each
-    output during its sync.
-    """
+    work: RoundWork
+    key_map: KeyMap
+    new_rewriter: Callable[[], Rewriter[WriterT]]
+    """Makes the rewriter once the map is complete."""
+    add: AddSegments = add_segments
+    rewrite: RewriteGroups | None = None
+    """Replaces the rewriting of one group after the other."""
+    leave_alone: Callable[[CleanPlan], CleanPlan] = _whole
+    """Marks the segments in the plan that the map shows to be untouched."""
+    on_written: OnOutput = no_output
+    """Called for each output during its sync."""
+    close: Callable[[], None] = _nothing
 
-    def __init__(
-        self,
-        work: RoundWork,
-        key_map: KeyMap,
-        new_rewriter: Callable[[], Rewriter[WriterT]],
-        *,
-        add: AddSegments = add_segments,
-        rewrite: RewriteGroups | None = None,
-        leave_alone: Callable[[CleanPlan], CleanPlan] = _whole,
-        on_written: OnOutput = no_output,
-        close: Callable[[], None] = _nothing,
-    ) -> None:
-        self.work = work
-        self.key_map = key_map
-        self._new_rewriter = new_rewriter
-        self.close = close
-        self._add = add
-        self._rewrite = rewrite or self._rewrite_each
-        self._leave_alone = leave_alone
-        self._on_written = on_written
-
-    def run(self, runner: str, on_output: OnOutput, sync_threads: int) -> CleanResult:
-        """Execute the plan, and return its result under the name `runner`. See `Engine`."""
-        work, stats = self.work, self.work.stats
-        stats.start_s = time.monotonic()
-        map_dirty_range(work, self.key_map, add=self._add)
-        stats.map_complete_s = time.monotonic()
-        plan = self._leave_alone(work.plan)
-        end_offset = self.key_map.end_offset + 1
-        outputs: list[OutputSegment] = []
-        with OutputSync(work.env, plan.directory, on_output, sync_threads, self._on_written) as sync:
-            for output in self._rewrite(group_segments(plan, segments_to_clean(plan, end_offset))):
-                sync.add(output)
-                outputs.append(output)
-        stats.end_s = time.monotonic()
-        return CleanResult(end_offset, tuple(outputs), stats, runner)
-
-    def _rewrite_each(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
-        rewriter = self._new_rewriter()
+    def rewrite_each(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[OutputSegment]:
+        """Yield the outputs of all groups, one group after the other."""
+        rewriter = self.new_rewriter()
         for group in groups:
             yield from rewrite_group(self.work, rewriter, group)
 
@@ -126,5 +100,18 @@ class Engine:
         source), and the errors of `check_done`. An error removes the files of outputs not yet handed over; earlier ones
         remain.
         """
-        with closing(self._new_round(RoundWork(env, plan, check_done, throttle, limits))) as round_:
-            return round_.run(self.runner, on_output, sync_threads)
+        outputs: list[OutputSegment] = []
+        with closing(self._new_round(RoundWork(env, plan, check_done, throttle, limits))) as parts:
+            work, stats = parts.work, parts.work.stats
+            stats.start_s = time.monotonic()
+            map_dirty_range(work, parts.key_map, add=parts.add)
+            stats.map_complete_s = time.monotonic()
+            plan = parts.leave_alone(plan)
+            end_offset = parts.key_map.end_offset + 1
+            groups = group_segments(plan, segments_to_clean(plan, end_offset))
+            with OutputSync(env, plan.directory, on_output, sync_threads, parts.on_written) as sync:
+                for output in (parts.rewrite or parts.rewrite_each)(groups):
+                    sync.add(output)
+                    outputs.append(output)
+            stats.end_s = time.monotonic()
+        return CleanResult(end_offset, tuple(outputs), stats, self.runner)

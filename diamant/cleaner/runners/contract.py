@@ -8,7 +8,7 @@ The disk space is checked when this machine runs a large round that was meant fo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -23,7 +23,7 @@ from diamant.storage.log.moves import Moves
 
 T = TypeVar("T")
 
-SwapOutput: TypeAlias = Callable[[OutputSegment], Awaitable[None]]
+SwapOutput: TypeAlias = Callable[[OutputSegment], Coroutine[Any, Any, None]]
 """Swaps an output for its sources. Any error it raises ends the round."""
 
 

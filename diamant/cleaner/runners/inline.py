@@ -45,12 +45,9 @@ class InlineRunner:
                 raise CleaningAborted(f"{plan.topic}-{plan.partition}: the round was stopped")
             check_done()
 
-        async def swap(output: OutputSegment) -> None:
-            await on_output(output)
-
         def give(output: OutputSegment) -> None:
             check()
-            asyncio.run_coroutine_threadsafe(swap(output), loop).result()
+            asyncio.run_coroutine_threadsafe(on_output(output), loop).result()
 
         def throttle(count: int) -> None:
             self.progress_bytes += count

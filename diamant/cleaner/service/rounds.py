@@ -22,7 +22,7 @@ from diamant.cleaner.rules.eligibility import CleanableRange
 from diamant.cleaner.rules.plan import CleanPlan, SegmentPlan
 from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan, plan_segment
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OnOutput, OutputSegment, no_output
-from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, check_room
+from diamant.cleaner.runners.contract import MemoryLimit, NoRoom, Runner, RunnerFailed, SwapOutput, check_room
 from diamant.cleaner.runners.exchange import SwapHolds, exchange
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service import kafka_log_lines, log_messages
@@ -109,7 +109,7 @@ class Rounds:
                 runner = await self._runner(slot, plan, requests)
                 async with self._inline_turns if isinstance(runner, InlineRunner) else nullcontext():
                     running = slot.running = RunningRound(plan, runner, self._env.clock.now_ms())
-                    result = await run_plan(
+                    swap = swap_into(
                         log,
                         plan,
                         runner,
@@ -119,6 +119,7 @@ class Rounds:
                         on_swapped_in=no_output if self._prompt is None else self._prompt.of(log).note_swapped_in,
                         until_free=self.swap_holds.released,
                     )
+                    result = await runner.run(plan, on_output=swap, check_done=check_done)
                 slot.note_ready(runner)
                 checkpoint = await self._end(log, plan, result)
                 if note_expired is not None:
@@ -221,7 +222,7 @@ async def never_held(_partition: TopicPartition) -> None:
     """Wait for nothing."""
 
 
-async def run_plan(
+def swap_into(
     log: Log,
     plan: CleanPlan,
     runner: Runner,
@@ -231,12 +232,11 @@ async def run_plan(
     on_freed: Callable[[int], object] = no_note,
     on_swapped_in: OnOutput = no_output,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
-) -> CleanResult:
-    """Execute `plan`, made from `log` in this turn of the loop, swap its outputs in, and return the result.
+) -> SwapOutput:
+    """Return the function that swaps the outputs of `plan`, made from `log` in this turn of the loop, in while `runner` runs it.
 
     For each output, `on_freed` gets its saving in bytes over its sources, and after the swap `on_swapped_in` the output. Each
-    swap first waits for `until_free`.
-    Raises the errors of `Runner.run`, and SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
+    swap first waits for `until_free`. Raises SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
@@ -247,7 +247,7 @@ async def run_plan(
         await exchange(log, output, source_sizes, runner, check_done=check_done, blocking=blocking)
         on_swapped_in(output)
 
-    return await runner.run(plan, on_output=swap, check_done=check_done)
+    return swap
 
 
 def holds(log: Log, plan: CleanPlan) -> bool:

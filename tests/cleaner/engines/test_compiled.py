@@ -8,10 +8,9 @@ from diamant.cleaner.engines.compiled_map import CompiledMap
 from diamant.cleaner.engines.compiled_rewriter import CompiledRewriter
 from diamant.cleaner.engines.dirty_range import map_dirty_range
 from diamant.cleaner.engines.group_rewrite import rewrite_group
-from diamant.cleaner.engines.round import Round
+from diamant.cleaner.engines.round import Engine, Round
 from diamant.cleaner.engines.survivors import MapSurvivors
 from diamant.cleaner.engines.work import RoundWork
-from diamant.cleaner.rules.result import no_output
 from diamant.cleaner.rules.transaction_tracker import TransactionTracker
 from diamant.cleaner.segments.payload_buffer import Unpacker
 from diamant.cleaner.segments.row_records import RowRecords
@@ -43,7 +42,8 @@ def test_batches_that_stay_whole_are_decompressed_once() -> None:
     work, records = RoundWork(env, plan), RowRecords(unpacker=unpacker)
     key_map = CompiledMap(work, records)
     rewriter = CompiledRewriter(work, records, MapSurvivors(plan, key_map))
-    assert Round(work, key_map, lambda: rewriter).run("here", no_output, 0).stats.messages_written == 120
+    clean = Engine("here", lambda _: Round(work, key_map, lambda: rewriter))
+    assert clean(env, plan).stats.messages_written == 120
     assert unpacker.count == 30
 
 

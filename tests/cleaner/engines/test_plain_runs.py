@@ -12,12 +12,11 @@ from diamant.cleaner.engines import plain_batches, plain_round
 from diamant.cleaner.engines.parsed_chunks import ParsedChunk, ParsedChunks, parse
 from diamant.cleaner.engines.plain_batches import PlainBatch
 from diamant.cleaner.engines.plain_round import PlainMap, PlainRewriter
-from diamant.cleaner.engines.round import Round
+from diamant.cleaner.engines.round import Engine, Round
 from diamant.cleaner.engines.work import RoundWork
 from diamant.cleaner.rules.engine_limits import EngineLimits
 from diamant.cleaner.rules.modes import MODES
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.result import no_output
 from diamant.cleaner.segments.chunk_batch import ChunkBatch
 from diamant.cleaner.segments.small_payloads import SmallPayloads, Unpack
 from diamant.protocol.batches import compression
@@ -124,8 +123,9 @@ def cleaned(env: MemoryEnv, plan: CleanPlan, chunks_type: type[ParsedChunks] = P
     chunks = chunks_type(work)
     chunks.payloads = CountingPayloads()
     key_map = PlainMap(work, chunks)
-    round_ = Round(work, key_map, partial(PlainRewriter, work, key_map, chunks))
-    return outcome(lambda *_: round_.run("here", no_output, 0), env, plan), chunks
+    parts = Round(work, key_map, partial(PlainRewriter, work, key_map, chunks))
+    clean = Engine("here", lambda _: parts)
+    return outcome(clean, env, plan), chunks
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -18,7 +18,7 @@ from diamant.cleaner.runners.contract import Runner, RunnerFailed, SwapOutput
 from diamant.cleaner.runners.exchange import SwapHolds
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.runners.process import WORKER_PROGRAM, ProcessRunner
-from diamant.cleaner.service.rounds import run_plan
+from diamant.cleaner.service.rounds import swap_into
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
@@ -123,7 +123,8 @@ async def runner(log: Log) -> AsyncIterator[Watched]:
 
 async def clean(log: Log, runner: Runner, blocking: ThreadPoolExecutor) -> CleanResult:
     """Run a round over the whole log, as the broker does."""
-    return await run_plan(log, plan_of(log), runner, check_done=never_done, blocking=blocking)
+    plan = plan_of(log)
+    return await runner.run(plan, on_output=swap_into(log, plan, runner, check_done=never_done, blocking=blocking))
 
 
 async def test_nothing_is_replaced_in_a_log_that_is_held(
@@ -138,8 +139,8 @@ async def test_nothing_is_replaced_in_a_log_that_is_held(
 
     with holds.held([(log.topic, log.partition), ("other", 0)]):
         plan = plan_of(log)
-        work = run_plan(log, plan, runner, check_done=never_done, blocking=blocking, until_free=until_free)
-        cleaning = asyncio.create_task(work)
+        swap = swap_into(log, plan, runner, check_done=never_done, blocking=blocking, until_free=until_free)
+        cleaning = asyncio.create_task(runner.run(plan, on_output=swap))
         await waits.wait()
         assert segment_files(log) == before
         assert leftovers(log) != []

@@ -12,7 +12,7 @@ import pytest
 from diamant.cleaner.rules.plan_of_log import CleanerSettings, make_plan
 from diamant.cleaner.rules.result import CleanResult
 from diamant.cleaner.runners.inline import InlineRunner
-from diamant.cleaner.service.rounds import look_at_segments, run_plan
+from diamant.cleaner.service.rounds import look_at_segments, swap_into
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import MAX_SCANNED_BYTES, SOURCES_PER_TURN
 from diamant.storage.segments.segment import Segment
@@ -42,9 +42,10 @@ def blocking() -> Iterator[ThreadPoolExecutor]:
 
 
 async def run(log: CleanerLog, blocking: ThreadPoolExecutor) -> CleanResult:
-    runner = InlineRunner(log.env)
+    runner, plan = InlineRunner(log.env), log.plan(first_dirty=0)
     try:
-        return await run_plan(log.log, log.plan(first_dirty=0), runner, check_done=lambda: None, blocking=blocking)
+        swap = swap_into(log.log, plan, runner, check_done=lambda: None, blocking=blocking)
+        return await runner.run(plan, on_output=swap)
     finally:
         await runner.close()
 

@@ -9,7 +9,7 @@ import pytest
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.runners.inline import InlineRunner
 from diamant.cleaner.service.cleaner_slot import RunningRound
-from diamant.cleaner.service.rounds import run_plan
+from diamant.cleaner.service.rounds import swap_into
 from diamant.progress import pace
 from tests.cleaner.cleaner_log import START_MS, CleanerLog
 from tests.cleaner.held_runner import HeldRunner
@@ -50,14 +50,12 @@ async def test_a_round_that_is_over_has_done_all_of_its_log(mode: str, values: i
     assert round_.status().progress[1:3] == (0, before)
     seen = []
     with ThreadPoolExecutor(2) as blocking:
-        await run_plan(
-            log.log,
-            plan,
-            runner,
-            check_done=lambda: seen.append(round_.status().progress.done),
-            blocking=blocking,
-            on_freed=round_.free,
-        )
+
+        def check() -> None:
+            seen.append(round_.status().progress.done)
+
+        swap = swap_into(log.log, plan, runner, check_done=check, blocking=blocking, on_freed=round_.free)
+        await runner.run(plan, on_output=swap, check_done=check)
     await runner.close()
     assert round_.status().progress.done == before
     assert seen == sorted(seen)
