@@ -22,7 +22,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     "Topics, records and groups of any Kafka cluster": {
         "topic": LazyCommand("diamant.broker.command_groups:topic", "List, create, describe, alter and delete topics."),
         "produce": LazyCommand(
-            "diamant.broker.commands.cluster.produce:produce", "Write lines to a topic of any Kafka cluster."
+            "diamant.broker.commands.cluster.produce_lines:produce", "Write lines to a topic of any Kafka cluster."
         ),
         "consume": LazyCommand(
             "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."

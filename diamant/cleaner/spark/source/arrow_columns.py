@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diamant.cleaner.spark.source.columns import CORRUPT_COLUMN, KEY_JSON, VALUE_JSON, arrow_schema, wants
 from diamant.cleaner.spark.source.partition_logs import log_id
+from diamant.cleaner.spark.source.source_columns import CORRUPT_COLUMN, KEY_JSON, VALUE_JSON, arrow_schema, wants
 from diamant.cleaner.values.schemas import KEY, VALUE, FramedParts, Schemas, Values, json_text
 from diamant.kernels.columns import walk_records
 from diamant.kernels.constants import columns, fields

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from diamant.cleaner.spark.environment.loaded_code import freeze_loaded
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.environment.shipped_code import Versions, check_versions
-from diamant.cleaner.spark.source.columns import KEY_JSON, VALUE_JSON, columns_of, ddl
 from diamant.cleaner.spark.source.filter_bounds import FilterBounds, bounds_of
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.partition_logs import find_partitions, log_directories
 from diamant.cleaner.spark.source.read_plan import ReadTask, plan_tasks
 from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
+from diamant.cleaner.spark.source.source_columns import KEY_JSON, VALUE_JSON, columns_of, ddl
 
 if TYPE_CHECKING:
     import pyarrow

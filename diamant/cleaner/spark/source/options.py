@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
-from diamant.cleaner.spark.source.columns import check_columns, default_columns
 from diamant.cleaner.spark.source.shipped_schemas import ShippedSchemas
+from diamant.cleaner.spark.source.source_columns import check_columns, default_columns
 from diamant.cleaner.values.registry import registry_address
 from diamant.cleaner.values.schema_places import SchemaPlaces
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from diamant.cleaner.spark.environment.spark_errors import SparkMisuse
-from diamant.cleaner.spark.source.columns import default_columns
 from diamant.cleaner.spark.source.data_source import KafkaLogReader
 from diamant.cleaner.spark.source.options import SourceOptions
+from diamant.cleaner.spark.source.source_columns import default_columns
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.env.env import RealEnv

@@ -14,10 +14,10 @@ from pyspark.sql.datasource import GreaterThan
 from diamant.cleaner.segments.tolerant_reader import PartitionFiles
 from diamant.cleaner.spark.environment.spark_errors import SegmentChanged, SparkError
 from diamant.cleaner.spark.source import stable_offset
-from diamant.cleaner.spark.source.columns import COLUMNS
 from diamant.cleaner.spark.source.options import SourceOptions
 from diamant.cleaner.spark.source.range_reader import Counters
 from diamant.cleaner.spark.source.read_task import read_task
+from diamant.cleaner.spark.source.source_columns import COLUMNS
 from diamant.cleaner.spark.source.stable_offset import Decided
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.compression import CODEC_NAMES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from diamant.cleaner.spark.source.columns import COLUMNS, CORRUPT, DECODED
 from diamant.cleaner.spark.source.options import HELP
+from diamant.cleaner.spark.source.source_columns import COLUMNS, CORRUPT, DECODED
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "how-to" / "spark.md").read_text()
 
