@@ -33,7 +33,7 @@ INT32 = Struct(">i")
 INT64 = Struct(">q")
 
 
-def read_uvarint(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
+def read_uvarint(buffer: memoryview | bytes | bytearray, position: int) -> tuple[int, int]:
     """Read an unsigned varint of at most 32 bits; return it, and the position behind it."""
     value = buffer[position]
     position += 1

@@ -14,7 +14,6 @@ Source: the schemas of Kafka 4.3's group coordinator (GroupCoordinatorRecordSerd
 # No postponed annotations here: the wire types are read from the classes' annotations as they stand.
 
 from struct import Struct
-from struct import error as StructError
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -410,7 +409,6 @@ _TYPES = {
 }
 _NUMBERS = {record_type.key.record_class: number for number, record_type in _TYPES.items()}
 _OF_VALUE = {record_type.value_class: record_type for record_type in _TYPES.values()}
-_UNREADABLE = (IndexError, StructError, UnicodeDecodeError, wire.MalformedRecord)
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
@@ -421,7 +419,7 @@ def parse_key(key: bytes) -> GroupRecordKey | None:
         if record_type is None:
             return None
         return read_struct(record_type.key, key, 2)[0]  # type: ignore[no-any-return]
-    except _UNREADABLE as error:
+    except wire.UNREADABLE as error:
         raise CorruptBatch(0, f"the key of a group record, of {len(key)} bytes, cannot be read: {error}") from None
 
 
@@ -436,7 +434,7 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
         if not 0 <= version <= record_type.max_version:
             raise wire.MalformedRecord(f"its version is {version}, expected 0 to {record_type.max_version}")
         parsed, _ = read_struct(_layout(record_type, version), value, 2)
-    except _UNREADABLE as error:
+    except wire.UNREADABLE as error:
         reason = f"the value of a {type(key).__name__}, of {len(value)} bytes, cannot be read: {error}"
         raise CorruptBatch(0, reason) from None
     if isinstance(parsed, GroupMetadataValue) and version == 0:

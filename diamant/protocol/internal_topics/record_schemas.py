@@ -22,6 +22,7 @@ from diamant.protocol.typed_records.frozen_record import FrozenRecord, fields
 from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, nullable_struct_of, read_struct
 from diamant.protocol.typed_records.wire_types import (
     INT32,
+    UNREADABLE,
     Binary,
     Id,
     Int8,
@@ -82,7 +83,7 @@ def decode(types: Mapping[int, RecordSchema], key: bytes | None, value: bytes | 
             decoded["value"] = {"version": str(version), "data": data}
     except (IndexError, StructError):
         return CANNOT_BE_DECODED, {"reason": f"{part}: it ends too early", **decoded}
-    except (UnicodeDecodeError, MalformedRecord) as error:
+    except (UnicodeDecodeError, MalformedRecord, ProtocolError) as error:
         return CANNOT_BE_DECODED, {"reason": f"{part}: {error}", **decoded}
     return record_type.name, decoded
 
@@ -106,7 +107,7 @@ def _of_consumer(record_class: type, data: bytes) -> object:
     try:
         version = min(protocol_version(data), HIGHEST_VERSION)
         return read_struct(layout(record_class, version, False), data, INT16.size)[0]
-    except (IndexError, StructError, UnicodeDecodeError, MalformedRecord, ProtocolError):
+    except UNREADABLE:
         return data
 
 

@@ -9,17 +9,15 @@ Source: ShareSnapshotValue, ShareUpdateValue, ShareCoordinatorRecordSerde of Kaf
 
 # No postponed annotations here: the wire types are read from the classes' annotations as they stand.
 
-from struct import error as StructError
 from typing import Annotated, NamedTuple
 
 from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16
 from diamant.protocol.typed_records.layout import Tag, array_of, layout, read_struct, write_struct
-from diamant.protocol.typed_records.wire_types import Id, Int8, Int16, Int32, Int64, MalformedRecord, Text
+from diamant.protocol.typed_records.wire_types import UNREADABLE, Id, Int8, Int16, Int32, Int64, MalformedRecord, Text
 
 SNAPSHOT, UPDATE = 0, 1
 _VERSION = 0
-_UNREADABLE = (IndexError, StructError, UnicodeDecodeError, MalformedRecord)
 
 
 class SharePartitionKey(NamedTuple):
@@ -88,7 +86,7 @@ def parse_share_key(key: bytes) -> SharePartitionKey | None:
     try:
         (number,) = INT16.unpack_from(key)
         return read_struct(_KEY, key, INT16.size)[0] if number in _VALUES else None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise CorruptBatch(
             0, f"the key of a share partition's record, of {len(key)} bytes, cannot be read: {error}"
         ) from None
@@ -102,7 +100,7 @@ def parse_share_value(key: bytes, value: bytes) -> ShareSnapshotValue | ShareUpd
         if version != _VERSION:
             raise MalformedRecord(f"its version is {version}, expected {_VERSION}")
         return read_struct(_VALUES[number], value, INT16.size)[0]  # type: ignore[no-any-return]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = f"the value of a share partition's record, of {len(value)} bytes, cannot be read: {error}"
         raise CorruptBatch(0, reason) from None
 

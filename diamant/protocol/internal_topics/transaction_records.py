@@ -9,13 +9,21 @@ Source: TransactionLog, TransactionLogKey.json, TransactionLogValue.json.
 
 # No postponed annotations here: the wire types are read from the classes' annotations as they stand.
 
-from struct import error as StructError
 from typing import Annotated, NamedTuple
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import INT16
 from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, read_struct, write_struct
-from diamant.protocol.typed_records.wire_types import Int8, Int16, Int32, Int32s, Int64, MalformedRecord, Text
+from diamant.protocol.typed_records.wire_types import (
+    UNREADABLE,
+    Int8,
+    Int16,
+    Int32,
+    Int32s,
+    Int64,
+    MalformedRecord,
+    Text,
+)
 
 KEY_VERSION = 0
 NO_PRODUCER_ID = -1
@@ -56,7 +64,6 @@ class TransactionValue(NamedTuple):
 
 
 _KEY = layout(TransactionKey, KEY_VERSION, False)
-_UNREADABLE = (IndexError, StructError, UnicodeDecodeError, MalformedRecord)
 
 
 def encode_key(transactional_id: str) -> bytes:
@@ -73,7 +80,7 @@ def parse_key(key: bytes) -> str | None:
         if version != KEY_VERSION:
             return None
         parsed, position = read_struct(_KEY, key, 2)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"key of {len(key)} bytes: {error}") from error
     if position != len(key):
         raise ProtocolError(f"key of {len(key)} bytes: expected one transactional id")
@@ -94,5 +101,5 @@ def parse_value(data: bytes) -> TransactionValue:
         if version < 0:
             raise MalformedRecord(f"its version is {version}")
         return read_struct(layout(TransactionValue, min(version, 1), version > 0), data, 2)[0]  # type: ignore[no-any-return]
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"value of {len(data)} bytes: {error}") from error

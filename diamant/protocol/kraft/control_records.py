@@ -21,6 +21,7 @@ import struct
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.errors import ProtocolError
 from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.layout import Since, array_of, layout, read_struct, struct_of, write_struct
 
@@ -152,7 +153,7 @@ def decode_control_record(key: bytes, value: bytes) -> ControlRecord:
         _, kind = _KEY.unpack_from(key)
         (version,) = _VERSION.unpack_from(value)
         return _decode(kind, version, value)
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, struct.error, UnicodeDecodeError, ProtocolError) as error:
         raise wire.MalformedRecord(
             f"control record with a key of {len(key)} and a value of {len(value)} bytes: {error}"
         ) from None

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.errors import ProtocolError
 from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.frozen_record import FrozenRecord
 from diamant.protocol.typed_records.layout import RecordLayout, Since, Tag, array_of, layout, read_struct, write_struct
@@ -460,6 +461,8 @@ def decode_record(value: bytes) -> MetadataRecord:
         ) from None
     except UnicodeDecodeError as error:
         raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: text is not UTF-8: {error}") from error
+    except ProtocolError as error:
+        raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: {error}") from error
     if position != len(value):
         raise wire.MalformedRecord(f"{form.record_class.__name__} v{version}: {len(value) - position} bytes left over")
     return record  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, get_args
 
+from diamant.protocol.primitives import read_uvarint
 from diamant.protocol.typed_records.frozen_record import NO_DEFAULT, Field, fields, made_of
 from diamant.protocol.typed_records.wire_types import (
     MalformedRecord,
@@ -23,7 +24,6 @@ from diamant.protocol.typed_records.wire_types import (
     WireType,
     Writer,
     array_type,
-    read_uvarint,
     write_uvarint,
 )
 
@@ -154,7 +154,7 @@ def _wire_type(record_class: type, field: Field, version: int, is_flexible: bool
 def read_struct(layout: RecordLayout, buffer: bytes, position: int) -> tuple[Any, int]:
     """Read a struct at a position; return it and the position after it.
 
-    Raises IndexError or struct.error at a premature end, UnicodeDecodeError, MalformedRecord.
+    Raises the errors in `wire_types.UNREADABLE`: IndexError and struct.error at a premature end.
     """
     values = layout.values.copy()
     for key, _, read, _ in layout.plain:

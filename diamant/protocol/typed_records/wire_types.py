@@ -14,6 +14,9 @@ from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from diamant.protocol.errors import ProtocolError
+from diamant.protocol.primitives import read_uvarint
+
 MAX_ELEMENTS = 1_000_000
 """Limit of elements in one array. A record has at most 8 MiB, so no valid one has more."""
 
@@ -25,6 +28,9 @@ class MalformedRecord(Exception):
 class UnsupportedRecord(Exception):
     """A record of an unknown type or version: a newer Kafka wrote it, and a guess would lose data."""
 
+
+UNREADABLE = (IndexError, struct.error, UnicodeDecodeError, MalformedRecord, ProtocolError)
+"""The errors of a reader: the bytes end too early, a text is not UTF-8, or they violate the layout."""
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Takes a buffer and a position; returns the value and the position after it."""
@@ -42,22 +48,6 @@ class WireType(NamedTuple):
     def form(self, *, is_flexible: bool) -> "WireType":
         """Return the type in its flexible or classic form."""
         return self if is_flexible or self.classic is None else WireType(*self.classic)
-
-
-def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 5 bytes; MalformedRecord if it is longer, IndexError if it is cut off."""
-    value = buffer[position]
-    position += 1
-    if value < 0x80:
-        return value, position
-    value &= 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buffer[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    raise MalformedRecord(f"varint before byte {position} has more than 5 bytes")
 
 
 def write_uvarint(out: bytearray, value: int) -> None:

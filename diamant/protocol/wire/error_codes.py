@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TypeAlias
 
 from diamant.protocol.primitives import INT16, INT32, read_uvarint
+from diamant.protocol.wire.guard import FIXED_SIZES
 from diamant.protocol.wire.schema_fields import SchemaField, is_flexible_struct, message_class, schema_fields
 
 MAX_CODES = 1000
@@ -22,19 +23,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 _Walk: TypeAlias = Callable[[Buffer, int, list[int]], int]
 """Walks over a field at a position, adds its error codes (including 0) to the list, returns the position after it."""
 
-_SIZES = {
-    "int8": 1,
-    "bool": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "int64": 8,
-    "float64": 8,
-    "uuid": 16,
-    "timedelta_i32": 4,
-    "timedelta_i64": 8,
-    "datetime_i64": 8,
-}
+_SIZES = {name: size for name, size in FIXED_SIZES.items() if name != "error_code"} | {"timedelta_i64": 8}
 _CODE_SIZE = 2
 
 
@@ -207,17 +196,10 @@ def _count(body: Buffer, position: int, is_flexible: bool) -> tuple[int, int]:
         count = body[position]
         if 0 < count < 0x80:
             return count - 1, position + 1
-        count, position = _uvarint(body, position)
+        count, position = read_uvarint(body, position)
         return max(count - 1, 0), position
     (count,) = INT32.unpack_from(body, position)
     return max(count, 0), position + 4
-
-
-def _uvarint(body: Buffer, position: int) -> tuple[int, int]:
-    value = body[position]
-    if value < 0x80:
-        return value, position + 1
-    return read_uvarint(memoryview(body), position)
 
 
 def _skip(size: int) -> _Walk:
@@ -253,16 +235,16 @@ def _compact(body: Buffer, position: int, codes: list[int]) -> int:
     length = body[position]
     if 0 < length < 0x80:
         return position + length
-    length, position = _uvarint(body, position)
+    length, position = read_uvarint(body, position)
     return position + max(length - 1, 0)
 
 
 def _tags(body: Buffer, position: int, codes: list[int]) -> int:
     if body[position] == 0:
         return position + 1
-    count, position = _uvarint(body, position)
+    count, position = read_uvarint(body, position)
     for _ in range(count):
-        _, position = _uvarint(body, position)
-        size, position = _uvarint(body, position)
+        _, position = read_uvarint(body, position)
+        size, position = read_uvarint(body, position)
         position += size
     return position

@@ -241,7 +241,7 @@ def test_unknown_tags_are_skipped() -> None:
         ("011100000000010000000000000008" + "02" + "0001ff" + "0001ff", "tag 0 after tag 0"),
         ("010e00" + "ffff03", "array of 65534 elements"),
         ("010e00" + "00", "null at byte 3, expected an array"),
-        ("010200" + "ffffffffff01", "has more than 5 bytes"),
+        ("010200" + "ffffffffff01", "does not end within 32 bits"),
         ("", "expected frame version 1"),
         ("00140000", "expected frame version 1"),
         ("02140000", "expected frame version 1"),
