@@ -75,3 +75,11 @@ def size(count: object) -> str:
             break
         value, unit = value / 1_000, greater
     return f"{value:.1f} {unit}" if value < 100 else f"{value:,.0f} {unit}"
+
+
+def size_text(count: int) -> str:
+    """Return bytes in binary units: `512 B`, `1.5 KiB`, `-20.0 MiB`."""
+    if abs(count) < 1024:
+        return f"{count} B"
+    power = min(5, (abs(count).bit_length() - 1) // 10)
+    return f"{count / 1024**power:,.1f} {'KMGTP'[power - 1]}iB"

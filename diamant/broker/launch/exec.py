@@ -17,9 +17,8 @@ import click
 
 from diamant.broker.broker import SMALL, BlockingBroker, Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.commands.terminal.failures import fail, tell
+from diamant.broker.commands.terminal.failures import duration, fail, tell
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.commands.terminal.remote import duration
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.errors import EXIT_FAILED, BadArgument, code_of_kafka_error
 from diamant.broker.launch import exec_options

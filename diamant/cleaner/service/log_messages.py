@@ -15,8 +15,7 @@ from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import REASONS, CleanResult, CleanStats
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.errors import StorageError
-
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+from diamant.words import size_text
 
 
 def round_summary(plan: CleanPlan, result: CleanResult) -> str:
@@ -27,13 +26,13 @@ def round_summary(plan: CleanPlan, result: CleanResult) -> str:
     clean_s = total_s - index_s
     lines = [
         f"{_name(plan)}: cleaned by {result.runner}, dirty section [{plan.first_dirty_offset}, {result.end_offset})",
-        f"{_size(stats.bytes_read)} of log in {_seconds(total_s)}{_rate(stats.bytes_read, total_s)}",
-        f"indexed {_size(stats.map_bytes_read)} in {_seconds(index_s)}{_rate(stats.map_bytes_read, index_s)}"
+        f"{size_text(stats.bytes_read)} of log in {_seconds(total_s)}{_rate(stats.bytes_read, total_s)}",
+        f"indexed {size_text(stats.map_bytes_read)} in {_seconds(index_s)}{_rate(stats.map_bytes_read, index_s)}"
         f"{_share(index_s, total_s)}, buffer utilization {_percent(stats.map_utilization)}",
-        f"cleaned {_size(stats.bytes_read)} in {_seconds(clean_s)}{_rate(stats.bytes_read, clean_s)}"
+        f"cleaned {size_text(stats.bytes_read)} in {_seconds(clean_s)}{_rate(stats.bytes_read, clean_s)}"
         f"{_share(clean_s, total_s)}",
-        f"start: {_size(stats.bytes_read)}, {_messages(stats.messages_read)}",
-        f"end: {_size(stats.bytes_written)}, {_messages(stats.messages_written)}, {_segments(result)}",
+        f"start: {size_text(stats.bytes_read)}, {_messages(stats.messages_read)}",
+        f"end: {size_text(stats.bytes_written)}, {_messages(stats.messages_written)}, {_segments(result)}",
         *_reduction(stats),
         *_removed(stats),
     ]
@@ -100,19 +99,12 @@ def _removed(stats: CleanStats) -> list[str]:
 
 
 def _one_reason(reason: str, counts: Mapping[str, int], sizes: Mapping[str, int]) -> str:
-    return f"{reason.replace('_', ' ')} {counts.get(reason, 0):,} ({_size(sizes.get(reason, 0))})"
+    return f"{reason.replace('_', ' ')} {counts.get(reason, 0):,} ({size_text(sizes.get(reason, 0))})"
 
 
 def _segments(result: CleanResult) -> str:
     sources = sum(len(output.source_base_offsets) for output in result.outputs)
     return f"{sources:,} segments into {len(result.outputs):,}"
-
-
-def _size(count: int) -> str:
-    if abs(count) < 1024:
-        return f"{count} B"
-    exponent = min((abs(count).bit_length() - 1) // 10, len(_UNITS))
-    return f"{count / 1024**exponent:,.1f} {_UNITS[exponent - 1]}"
 
 
 def _seconds(seconds: float) -> str:
@@ -124,7 +116,7 @@ _CLOCK_S = 1e-9
 
 
 def _rate(count: int, seconds: float) -> str:
-    return f" ({_size(round(count / seconds))}/s)" if count > 0 and seconds > _CLOCK_S else ""
+    return f" ({size_text(round(count / seconds))}/s)" if count > 0 and seconds > _CLOCK_S else ""
 
 
 def _share(part_s: float, total_s: float) -> str:

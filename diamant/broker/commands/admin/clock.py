@@ -9,9 +9,10 @@ import click
 
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
+from diamant.broker.commands.terminal.failures import duration
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.lazy import LazyGroup
-from diamant.broker.commands.terminal.remote import asking, duration
+from diamant.broker.commands.terminal.remote import asking
 from diamant.duration import duration_text, parse_time_ms
 
 _SESSIONS = click.option(

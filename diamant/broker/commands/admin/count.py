@@ -9,11 +9,11 @@ import click
 
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
-from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.strip_text import draw, of_fields
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.record_kinds import RARE, SHOWN
+from diamant.words import size_text
 
 
 @operation_command("count")

@@ -8,10 +8,11 @@ from typing import Any
 
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console
-from diamant.broker.commands.terminal.files import counted, time_text, visible
+from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.words import counted
 
 
 @operation_command("ghosts")

@@ -11,12 +11,13 @@ import click
 from diamant.broker.commands.admin.clock import clock_text
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
-from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.progress_text import progress_text, round_text
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import Cell, StyledCell, TableColumn, print_table
 from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text
+from diamant.words import counted
 
 MAX_ROWS = 50
 _COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")

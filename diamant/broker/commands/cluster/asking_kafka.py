@@ -14,9 +14,8 @@ from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE, CA_VARIABLE, SYS
 from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP, configured
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
-from diamant.broker.commands.terminal.failures import ADDRESS_HINT, LOGIN_HINT, fail
+from diamant.broker.commands.terminal.failures import ADDRESS_HINT, LOGIN_HINT, duration, fail
 from diamant.broker.errors import BadArgument, code_of_kafka_error
-from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:
@@ -59,13 +58,6 @@ def _tls(ca: str) -> ssl.SSLContext:
     return trusting(None if ca == SYSTEM_CA else ca)
 
 
-def _timeout(text: str | int) -> int:
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def on_cluster(command: F) -> F:
     """Add `--bootstrap-server`, `--timeout`, `--user` and `--ca` to a command, and pass it `client` as its first argument."""
 
@@ -80,7 +72,7 @@ def on_cluster(command: F) -> F:
     @click.option(
         "--timeout",
         "timeout_ms",
-        type=_timeout,
+        type=duration,
         default="30s",
         show_default=True,
         metavar="DURATION",

@@ -13,10 +13,10 @@ import click
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
-from diamant.broker.commands.terminal.failures import fail, note
+from diamant.broker.commands.terminal.failures import duration, fail, note
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.progress_text import LiveProgress, progress_text
-from diamant.broker.commands.terminal.remote import OutputFile, duration
+from diamant.broker.commands.terminal.remote import OutputFile
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text

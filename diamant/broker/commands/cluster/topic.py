@@ -14,6 +14,7 @@ from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.protocol.errors import ErrorCode
+from diamant.words import counted
 
 CREATE_TOPICS, DELETE_TOPICS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 19, 20, 32, 37, 44
 LAST_DELETE_BY_NAME = 5
@@ -77,7 +78,7 @@ def create(
         "replicas": (found.get("replication_factor", -1), replicas),
     }
     made = {what: count if count > 0 else asked for what, (count, asked) in told.items()}
-    words = [_counted(count, what) for what, count in made.items() if count is not None]
+    words = [counted(count, what.removesuffix("s")) for what, count in made.items() if count is not None]
     words += [f"{one}={value}" for one, value in set_to.items()]
     text = f"{name}: created{', ' * bool(words)}{', '.join(words)}"
     answer.tell({"topic": name, **made, "configs": set_to}, text, outcome="created")
@@ -122,7 +123,7 @@ def describe(client: KafkaClient, name: str, as_json: bool) -> None:
         ]
         click.echo(json.dumps({"topic": name, "partitions": partitions, "configs": configs}))
         return
-    click.echo(f"{name}: {_counted(len(topic.partitions), 'partitions')}")
+    click.echo(f"{name}: {counted(len(topic.partitions), 'partition')}")
     for config, value in sorted(configs.items()):
         click.echo(f"  {config}={value}")
     for one in topic.partitions:
@@ -167,7 +168,7 @@ def alter(
             _check(name, client.controller().ask(CREATE_PARTITIONS, {**growth, **fields})["results"][0])
     words = [f"{one}={value}" for one, value in set_to.items()]
     words += [f"{one} unset" for one in unset] + [f"{one} was not set" for one in not_set]
-    words += [] if partitions is None else [_counted(partitions, "partitions")]
+    words += [] if partitions is None else [counted(partitions, "partition")]
     grown = {} if partitions is None else {"partitions": partitions}
     answer.tell(
         {"topic": name, **grown, "configs": set_to, "unset": unset, "not_set": not_set},
@@ -226,10 +227,6 @@ def _configs(settings: Sequence[str]) -> Mapping[str, str]:
             raise ValueError(f"--config {setting!r}: expected NAME=VALUE")
         found[name.strip()] = value
     return found
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what.removesuffix('s') if count == 1 else what}"
 
 
 def _timeout_ms(client: KafkaClient) -> int:

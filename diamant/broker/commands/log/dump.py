@@ -12,14 +12,7 @@ from uuid import UUID
 import click
 
 from diamant.broker.commands.settings.schema_options import note_problems, schema_options
-from diamant.broker.commands.terminal.files import (
-    bytes_json,
-    bytes_text,
-    counted,
-    one_line_errors,
-    problem_fields,
-    time_text,
-)
+from diamant.broker.commands.terminal.files import bytes_json, bytes_text, one_line_errors, problem_fields, time_text
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.cleaner.offline.dump import BatchItem, EntryItem, Item, RecordItem, SegmentItem, dump_directory, dump_file
 from diamant.cleaner.segments.tolerant_reader import Advance, Problem, open_log_directory
@@ -30,6 +23,7 @@ from diamant.json_types import JsonObject
 from diamant.storage.env.env import RealEnv
 from diamant.storage.names import partition_dir_name
 from diamant.storage.uuid_text import uuid_to_text
+from diamant.words import counted
 
 
 @click.command()

@@ -19,7 +19,7 @@ from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.failures import fail, note
-from diamant.broker.commands.terminal.files import counted, one_line_errors, show_problem
+from diamant.broker.commands.terminal.files import one_line_errors, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.errors import EXIT_DONE, EXIT_FAILED
@@ -35,6 +35,7 @@ from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.errors import StorageError
+from diamant.words import counted
 
 
 @click.command()

@@ -21,14 +21,7 @@ from diamant.broker.commands.settings.mode_option import ChosenMode, chosen_mode
 from diamant.broker.commands.settings.topic_settings import TopicConfigs, topic_configs_of, with_topic_configs
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import fail
-from diamant.broker.commands.terminal.files import (
-    counted,
-    one_line_errors,
-    problem_fields,
-    show_problem,
-    size_text,
-    time_text,
-)
+from diamant.broker.commands.terminal.files import one_line_errors, problem_fields, show_problem, time_text
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.config.broker_table import BROKER_CONFIGS
@@ -56,6 +49,7 @@ from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.env.env import Env, RealEnv
 from diamant.storage.errors import StorageError
+from diamant.words import counted, size_text
 
 
 @dataclass(frozen=True, slots=True)

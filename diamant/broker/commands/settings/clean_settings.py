@@ -16,7 +16,6 @@ from diamant.broker.commands.settings.topic_settings import (
     with_topic_configs,
 )
 from diamant.broker.commands.terminal.failures import report, tell
-from diamant.broker.commands.terminal.files import counted
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
@@ -29,6 +28,7 @@ from diamant.storage.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.segments.log_config import LogConfig
+from diamant.words import counted
 
 DEDUPE_BUFFER = "log.cleaner.dedupe.buffer.size"
 

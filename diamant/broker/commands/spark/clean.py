@@ -18,13 +18,14 @@ from diamant.broker.commands.settings.spark_options import conf_option, master_o
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.failures import fail, tell
-from diamant.broker.commands.terminal.files import counted, one_line_errors, size_text
+from diamant.broker.commands.terminal.files import one_line_errors
 from diamant.cleaner.offline.clean_on_spark import PartitionSettings
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SettableClock, SystemClock
 from diamant.storage.env.env import RealEnv
+from diamant.words import counted, size_text
 
 if TYPE_CHECKING:
     from diamant.cleaner.offline.clean_on_spark import PartitionOutcome

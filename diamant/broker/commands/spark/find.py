@@ -9,8 +9,9 @@ import click
 
 from diamant.broker.commands.spark.running import cell_json, give, running, spark_options
 from diamant.broker.commands.terminal.failures import fail, note
-from diamant.broker.commands.terminal.files import bytes_text, counted
+from diamant.broker.commands.terminal.files import bytes_text
 from diamant.broker.commands.terminal.key_options import key_options
+from diamant.words import counted
 
 
 @click.command()

@@ -17,9 +17,10 @@ import click
 
 from diamant.broker.commands.settings.spark_options import conf_option, master_option, parse_conf
 from diamant.broker.commands.terminal.failures import wants_json
-from diamant.broker.commands.terminal.files import bytes_json, one_line_errors, size_text
+from diamant.broker.commands.terminal.files import bytes_json, one_line_errors
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.storage.errors import WrongInput
+from diamant.words import size_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

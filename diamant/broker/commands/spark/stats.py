@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from diamant.broker.commands.spark.running import give, give_rows, running, spark_options
-from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.cleaner.rules.record_kinds import COUNTS, RARE, shown
+from diamant.words import size_text
 
 
 @click.command()

@@ -7,8 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from diamant.broker.commands.terminal.console import Console, escape, plain, wrap
-from diamant.broker.commands.terminal.files import counted, time_text
+from diamant.broker.commands.terminal.files import time_text
 from diamant.duration import duration_text
+from diamant.words import counted
 
 MAX_ROWS = 100
 

@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.errors import (
-    kind_of,
-)
+from diamant.broker.errors import kind_of
+from diamant.duration import parse_duration_ms
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
 """The next step if no broker answers."""
@@ -29,6 +28,14 @@ DOWN_HINT = (
 """The next step if another broker of the process, or its HTTP port, may answer."""
 
 _JSON_GIVEN = "diamant.json"
+
+
+def duration(text: str | int) -> int:
+    """Parse a duration such as `8d`, in ms: the `type` of an option."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def note_arguments(ctx: click.Context, arguments: list[str]) -> None:

@@ -42,19 +42,6 @@ def problem_fields(problem: Problem) -> dict[str, object]:
 # -- numbers, bytes and times ---------------------------------------------------------------------------------------------------
 
 
-def counted(count: int, what: str, plural: str | None = None) -> str:
-    """Return a count with its noun: `1 segment`, `2 segments`. `plural` is for nouns whose plural is not an added s."""
-    return f"{count:,} {what if count == 1 else plural or f'{what}s'}"
-
-
-def size_text(size: int) -> str:
-    """Return a size in bytes as text: 512 B, 1.5 KiB, 20.0 MiB."""
-    if size < 1024:
-        return f"{size} B"
-    power = min(4, (size.bit_length() - 1) // 10)
-    return f"{size / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
-
-
 def visible(text: str) -> str:
     """Make foreign text safe for a terminal: every character that is not printable becomes an escape."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

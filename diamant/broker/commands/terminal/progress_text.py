@@ -21,7 +21,7 @@ _CLEAR = "\r\x1b[K"
 
 def progress_text(progress: Mapping[str, Any]) -> str:
     """Return a job's progress: its stage and, once known, the share done, the rate and the time left."""
-    from diamant.broker.commands.terminal.files import size_text
+    from diamant.words import size_text
 
     stage, done, total, unit = (progress[name] for name in ("stage", "done", "total", "unit"))
     if not done:
@@ -73,7 +73,7 @@ class LiveProgress:
         now = self._clock()
         if not self._is_shown or now < self._next:
             return
-        from diamant.broker.commands.terminal.files import size_text
+        from diamant.words import size_text
 
         elapsed_s = now - self._began
         parts = [size_text(done_bytes), f"{size_text(round(done_bytes / elapsed_s))}/s"]

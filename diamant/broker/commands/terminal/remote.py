@@ -41,14 +41,15 @@ from diamant.broker.commands.terminal.failures import (
     ADDRESS_HINT,
     DOWN_HINT,
     LOGIN_HINT,
+    duration,
     fail,
     note,
     report,
     wants_json,
 )
-from diamant.broker.commands.terminal.files import counted, time_text, visible
+from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.progress_text import progress_text
-from diamant.duration import parse_duration_ms
+from diamant.words import counted
 
 DEFAULT_TIMEOUT = "10m"
 
@@ -114,14 +115,6 @@ def _end(message: str, code: str, hints: Mapping[str, str], **fields: Any) -> No
     if not wants_json():
         message += "".join(f"\n  {what}: {command}" for what, command in hints.items())
     fail(message, code, hints=hints, **fields)
-
-
-def duration(text: str | int) -> int:
-    """Parse a duration such as `8d`, in ms: the `type` of an option."""
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def asking(command: F) -> F:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diamant.broker.client.admin import AdminError
 from diamant.broker.commands.terminal.console import Console, escape
-from diamant.broker.commands.terminal.files import size_text
 from diamant.broker.operations.figures.strip_values import LABELS, DrawnSegment, pieces, shares
+from diamant.words import size_text
 
 if TYPE_CHECKING:
     from diamant.broker.commands.terminal.asked import Asked

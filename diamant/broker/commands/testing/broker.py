@@ -10,8 +10,9 @@ import click
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.console import Console
+from diamant.broker.commands.terminal.failures import duration
 from diamant.broker.commands.terminal.lazy import LazyGroup
-from diamant.broker.commands.terminal.remote import asking, duration
+from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.duration import duration_text
 

@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.commands.terminal.files import bytes_json, bytes_text, size_text, time_text
+from diamant.broker.commands.terminal.files import bytes_json, bytes_text, time_text
 from diamant.protocol.batches.header import Header, Record
 from diamant.storage.checkpoints.checkpoints import write_offset_checkpoint
 from diamant.storage.env.env import RealEnv
+from diamant.words import size_text
 from tests.broker.commands.log.metadata import write_metadata
 from tests.builder import TIMESTAMP, make_batch
 from tests.cleaner.log_history import History
@@ -446,5 +447,5 @@ def test_times_and_sizes_as_text() -> None:
     assert time_text(-1) == time_text(None) == "-"
     assert time_text(1 << 62) == str(1 << 62)
     assert [size_text(size) for size in (0, 1023, 1024, 1536, 5 << 20, 3 << 30, 7 << 50)] == [
-        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB", "7168.0 TiB"
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB", "7.0 PiB"
     ]  # fmt: skip
