@@ -24,7 +24,15 @@ from diamant.broker.errors import EXIT_FAILED, BadArgument, code_of_kafka_error
 from diamant.broker.launch import exec_options
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
-from diamant.broker.launch.launch_settings import ArgumentError, make_config, one_line, raise_file_limit
+from diamant.broker.launch.launch_settings import (
+    ArgumentError,
+    acls_option,
+    file_option,
+    make_config,
+    one_line,
+    raise_file_limit,
+    settings_option,
+)
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
@@ -114,14 +122,8 @@ class _LastLines(logging.Handler):
     type=click.Path(file_okay=False),
     help="Keep the data here. Default: a temporary directory.",
 )
-@click.option(
-    "--config",
-    "-c",
-    "file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file in Kafka's format.",
-)
-@click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="Set a configuration. Repeatable.")
+@file_option
+@settings_option
 @click.option(
     "--user",
     "logins",
@@ -129,13 +131,7 @@ class _LastLines(logging.Handler):
     metavar="NAME:PASSWORD-FILE",
     help="Add a user for SCRAM and PLAIN. Clients must then log in. Repeatable.",
 )
-@click.option(
-    "--acl",
-    "acls",
-    multiple=True,
-    metavar="ACL",
-    help='Add an ACL, for example "User:alice READ topic users". Everything that no ACL allows is then denied. Repeatable.',
-)
+@acls_option
 @click.option("--tls", is_flag=True, help="Use TLS, with a certificate of a throw-away CA.")
 @click.option(
     "--any-compaction",

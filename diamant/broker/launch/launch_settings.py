@@ -8,6 +8,8 @@ import os
 import resource
 from collections.abc import Sequence
 
+import click
+
 from diamant.broker.client.login import read_login
 from diamant.broker.config.broker_config import BrokerConfig, read_properties
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
@@ -15,6 +17,29 @@ from diamant.broker.config.listeners import listener_text
 from diamant.broker.errors import BadArgument
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
+
+file_option = click.option(
+    "--config",
+    "-c",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A server.properties file in Kafka's format.",
+)
+settings_option = click.option(
+    "--set",
+    "-s",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a configuration; may be repeated. Overrides the file.",
+)
+acls_option = click.option(
+    "--acl",
+    "acls",
+    multiple=True,
+    metavar="ACL",
+    help='Add an ACL, such as "User:alice READ topic users"; may be repeated. Everything that no ACL allows is then denied.',
+)
 
 
 class ArgumentError(ConfigError):

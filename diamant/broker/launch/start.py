@@ -25,10 +25,13 @@ from diamant.broker.config.listeners import META_ADDRESSES
 from diamant.broker.errors import EXIT_INTERRUPTED
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
+    acls_option,
+    file_option,
     keep_returning_memory,
     make_config,
     one_line,
     raise_file_limit,
+    settings_option,
 )
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
@@ -53,21 +56,8 @@ LOOK_S = 0.5
 
 
 @click.command()
-@click.option(
-    "--config",
-    "-c",
-    "file",
-    type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties file in Kafka's format.",
-)
-@click.option(
-    "--set",
-    "-s",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a configuration; may be repeated. Overrides the file; --listen and --data override it.",
-)
+@file_option
+@settings_option
 @click.option(
     "--listen",
     "-l",
@@ -83,13 +73,7 @@ LOOK_S = 0.5
     metavar="NAME:PASSWORD-FILE",
     help="Add a user for SCRAM and PLAIN; may be repeated. Addresses of --listen without a name then require a login.",
 )
-@click.option(
-    "--acl",
-    "acls",
-    multiple=True,
-    metavar="ACL",
-    help='Add an ACL, such as "User:alice READ topic users"; may be repeated. Everything that no ACL allows is then denied.',
-)
+@acls_option
 @click.option("--data", "-d", "data_dir", type=click.Path(file_okay=False), help="Data directory. Default: ./data.")
 @click.option(
     "--brokers",
