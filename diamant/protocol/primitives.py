@@ -104,7 +104,7 @@ def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int,
 
 
 def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a non-nullable compact array, and check that it can fit."""
+    """Read the element count of a non-nullable compact array, check that it can fit; return it, and the position behind it."""
     count = buffer[position]
     if count < 0x80:
         position += 1

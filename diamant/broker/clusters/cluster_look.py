@@ -149,7 +149,7 @@ def all_configs(
 
 
 def in_requests(subjects: Iterable[T]) -> Iterator[list[T]]:
-    """Divide topics or partitions among requests, so that none of them or of their responses is large."""
+    """Yield the topics or partitions of each request, so few that neither it nor its response is large."""
     left = iter(subjects)
     while some := list(islice(left, MOST_IN_A_REQUEST)):
         yield some

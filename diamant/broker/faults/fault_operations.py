@@ -16,18 +16,18 @@ from diamant.progress import Progress
 
 
 async def add(faults: Lazy[Faults], request: FaultRequest, _: Progress) -> Mapping[str, Any]:
-    """Install a fault. Raises FaultError."""
+    """Install a fault, and return it with its id. Raises FaultError."""
     return faults().add_spec(FaultSpec.of(request)).as_json()
 
 
 async def list_faults(faults: Lazy[Faults], _request: NoArguments, _: Progress) -> Mapping[str, Any]:
-    """List all faults."""
+    """Return all faults, with their counts, and how many there may be."""
     found = [fault.as_json() for fault in faults.made.list()] if faults.made is not None else []
     return {"faults": found, "max_faults": MAX_FAULTS}
 
 
 async def clear(faults: Lazy[Faults], _request: NoArguments, _: Progress) -> Mapping[str, Any]:
-    """Remove all faults."""
+    """Remove all faults, and return how many there were."""
     return {"removed": faults.made.clear() if faults.made is not None else 0}
 
 
@@ -50,7 +50,7 @@ async def remove(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> 
 
 
 async def release(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> Mapping[str, Any]:
-    """Release the requests held by a fault. Raises NotFound."""
+    """Release the requests held by a fault, and return how many there were. Raises NotFound."""
     return {"released": _fault(faults, request.id).release()}
 
 

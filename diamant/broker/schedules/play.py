@@ -89,7 +89,7 @@ class SchedulePlay:
         node.topics.on_created = on_created
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Divide a batch with more records than the schedule allows, and roll the segment if it is due."""
+        """Yield the parts of a batch with more records than the schedule allows; roll the segment before each if it is due."""
         is_concerned = self._is_concerned(log)
         if is_concerned and checked.header.is_transactional:
             self._transactional.add(log.topic)

@@ -353,7 +353,7 @@ class Segment:
         return next((batch for batch in self.scan_from(offset) if batch[1].last_offset >= offset), None)
 
     def scan_from(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Scan from a batch near `offset`; all earlier batches have lower offsets. Reports wrong index entries."""
+        """Yield position and header from a batch near `offset` on; earlier ones are lower. Reports wrong index entries."""
         return scan_from_offset(self.file, self.size, self.offset_index, offset, tell=self._log_misfit)
 
     def _log_misfit(self, offset: int, position: int) -> None:

@@ -141,7 +141,7 @@ class Appending:
             self._results.append(ProduceTopicResult(name, topic_id, topic_results))
 
     async def append_heavy(self) -> Body | None:
-        """Check the heavy batches in a thread, one after the other, and append each; then answer."""
+        """Check the heavy batches in a thread, one after the other, append each, and return the response; None with acks=0."""
         loop = asyncio.get_running_loop()
         for results, position, name, topic_id, index, records in self.heavy:
             log: Log | None = None

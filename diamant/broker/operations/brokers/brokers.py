@@ -127,7 +127,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
-        """Take a broker out of the cluster. It still answers: that it leads nothing. Raises NotFound, NotPossible."""
+        """Take a broker out of the cluster; return what moved. It still answers: that it leads nothing. NotFound, NotPossible."""
         async with self._turn:
             self._in_sync_ms.pop(request.broker, None)
             changes = await in_turns(set_down(self._table, request.broker))
@@ -157,7 +157,7 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
-        """Delay each request to a broker, by a fault. Raises NotFound, NotPossible if there are too many faults."""
+        """Delay each request to a broker, by a fault, and return the broker. NotFound, NotPossible with too many faults."""
         self._table.check_known(request.broker)
         if (known := self._slow.pop(request.broker, None)) is not None:
             known[1].remove()
