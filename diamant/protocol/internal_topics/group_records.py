@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`: committed offsets and groups, as Kafka's group coordinator writes them.
 
 A key is the record's type as an int16, then its fields (integers big-endian, strings int16 length + UTF-8). A value is an int16
-version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`), `_TYPES` the versions.
+version and its fields; null is a tombstone. The classes declare the fields (`typed_records/layout.py`), `TYPES` the versions.
 
 Key type 0 is only read. `parse_key` returns None for types of streams groups (`other_group_keys`) and later additions.
 
@@ -21,6 +21,7 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16, INT32, INT64, encode_compact_string, encode_string
 from diamant.protocol.typed_records import wire_types as wire
 from diamant.protocol.typed_records.layout import (
+    KafkaName,
     RecordLayout,
     Since,
     Tag,
@@ -38,7 +39,7 @@ NO_LEADER_EPOCH = -1
 class OffsetCommitKey(NamedTuple):
     """Types 0 and 1: a group's committed offset for a partition."""
 
-    group_id: wire.Text
+    group_id: Annotated[wire.Text, KafkaName("group")]
     topic: wire.Text
     partition: wire.Int32
 
@@ -46,7 +47,7 @@ class OffsetCommitKey(NamedTuple):
 class GroupMetadataKey(NamedTuple):
     """Type 2: a classic group with its members."""
 
-    group_id: wire.Text
+    group_id: Annotated[wire.Text, KafkaName("group")]
 
 
 class ConsumerGroupMetadataKey(NamedTuple):
@@ -182,8 +183,8 @@ class GroupMetadataMember(NamedTuple):
     group_instance_id: Annotated[wire.NullableText, Since(3, default=None)]
     client_id: wire.Text
     client_host: wire.Text
-    rebalance_timeout_ms: Annotated[wire.Int32, Since(1, default=-1)]
-    session_timeout_ms: wire.Int32
+    rebalance_timeout_ms: Annotated[wire.Int32, Since(1, default=-1), KafkaName("rebalanceTimeout")]
+    session_timeout_ms: Annotated[wire.Int32, KafkaName("sessionTimeout")]
     subscription: wire.Binary
     assignment: wire.Binary
 
@@ -226,9 +227,9 @@ class TopicMetadata(NamedTuple):
     """A consumer group's metadata of one topic."""
 
     topic_id: wire.Id
-    name: wire.Text
-    partition_count: wire.Int32
-    racks: Annotated[tuple[PartitionRacks, ...], array_of(PartitionRacks)] = ()
+    name: Annotated[wire.Text, KafkaName("topicName")]
+    partition_count: Annotated[wire.Int32, KafkaName("numPartitions")]
+    racks: Annotated[tuple[PartitionRacks, ...], array_of(PartitionRacks), KafkaName("partitionMetadata")] = ()
 
 
 class ConsumerGroupPartitionMetadataValue(NamedTuple):
@@ -376,7 +377,7 @@ GroupRecordValue: TypeAlias = (
 )
 
 
-class _RecordType(NamedTuple):
+class GroupRecordType(NamedTuple):
     """A type of record: classes of key and value, and the value's newest, written and first flexible versions."""
 
     key: RecordLayout
@@ -386,36 +387,40 @@ class _RecordType(NamedTuple):
     first_flexible: int = 0
 
 
-_TYPES = {
-    1: _RecordType(layout(OffsetCommitKey, 0, False), OffsetCommitValue, 4, 4, 4),
-    2: _RecordType(layout(GroupMetadataKey, 0, False), GroupMetadataValue, 4, 3, 4),
-    3: _RecordType(layout(ConsumerGroupMetadataKey, 0, False), ConsumerGroupMetadataValue),
-    4: _RecordType(layout(ConsumerGroupPartitionMetadataKey, 0, False), ConsumerGroupPartitionMetadataValue),
-    5: _RecordType(layout(ConsumerGroupMemberMetadataKey, 0, False), ConsumerGroupMemberMetadataValue),
-    6: _RecordType(
+TYPES = {
+    1: GroupRecordType(layout(OffsetCommitKey, 0, False), OffsetCommitValue, 4, 4, 4),
+    2: GroupRecordType(layout(GroupMetadataKey, 0, False), GroupMetadataValue, 4, 3, 4),
+    3: GroupRecordType(layout(ConsumerGroupMetadataKey, 0, False), ConsumerGroupMetadataValue),
+    4: GroupRecordType(layout(ConsumerGroupPartitionMetadataKey, 0, False), ConsumerGroupPartitionMetadataValue),
+    5: GroupRecordType(layout(ConsumerGroupMemberMetadataKey, 0, False), ConsumerGroupMemberMetadataValue),
+    6: GroupRecordType(
         layout(ConsumerGroupTargetAssignmentMetadataKey, 0, False), ConsumerGroupTargetAssignmentMetadataValue
     ),
-    7: _RecordType(layout(ConsumerGroupTargetAssignmentMemberKey, 0, False), ConsumerGroupTargetAssignmentMemberValue),
-    8: _RecordType(
+    7: GroupRecordType(
+        layout(ConsumerGroupTargetAssignmentMemberKey, 0, False), ConsumerGroupTargetAssignmentMemberValue
+    ),
+    8: GroupRecordType(
         layout(ConsumerGroupCurrentMemberAssignmentKey, 0, False), ConsumerGroupCurrentMemberAssignmentValue
     ),
-    10: _RecordType(layout(ShareGroupMemberMetadataKey, 0, False), ShareGroupMemberMetadataValue),
-    11: _RecordType(layout(ShareGroupMetadataKey, 0, False), ShareGroupMetadataValue),
-    12: _RecordType(layout(ShareGroupTargetAssignmentMetadataKey, 0, False), ShareGroupTargetAssignmentMetadataValue),
-    13: _RecordType(layout(ShareGroupTargetAssignmentMemberKey, 0, False), ShareGroupTargetAssignmentMemberValue),
-    14: _RecordType(layout(ShareGroupCurrentMemberAssignmentKey, 0, False), ShareGroupCurrentMemberAssignmentValue),
-    15: _RecordType(layout(ShareGroupStatePartitionMetadataKey, 0, False), ShareGroupStatePartitionMetadataValue),
-    16: _RecordType(layout(ConsumerGroupRegularExpressionKey, 0, False), ConsumerGroupRegularExpressionValue),
+    10: GroupRecordType(layout(ShareGroupMemberMetadataKey, 0, False), ShareGroupMemberMetadataValue),
+    11: GroupRecordType(layout(ShareGroupMetadataKey, 0, False), ShareGroupMetadataValue),
+    12: GroupRecordType(
+        layout(ShareGroupTargetAssignmentMetadataKey, 0, False), ShareGroupTargetAssignmentMetadataValue
+    ),
+    13: GroupRecordType(layout(ShareGroupTargetAssignmentMemberKey, 0, False), ShareGroupTargetAssignmentMemberValue),
+    14: GroupRecordType(layout(ShareGroupCurrentMemberAssignmentKey, 0, False), ShareGroupCurrentMemberAssignmentValue),
+    15: GroupRecordType(layout(ShareGroupStatePartitionMetadataKey, 0, False), ShareGroupStatePartitionMetadataValue),
+    16: GroupRecordType(layout(ConsumerGroupRegularExpressionKey, 0, False), ConsumerGroupRegularExpressionValue),
 }
-_NUMBERS = {record_type.key.record_class: number for number, record_type in _TYPES.items()}
-_OF_VALUE = {record_type.value_class: record_type for record_type in _TYPES.values()}
+_NUMBERS = {record_type.key.record_class: number for number, record_type in TYPES.items()}
+_OF_VALUE = {record_type.value_class: record_type for record_type in TYPES.values()}
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
     """Parse a record's key, None for types other than the above. Raises CorruptBatch if it is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
-        record_type = _TYPES.get(number or 1)
+        record_type = TYPES.get(number or 1)
         if record_type is None:
             return None
         return read_struct(record_type.key, key, 2)[0]  # type: ignore[no-any-return]
@@ -428,7 +433,7 @@ def parse_value(key: GroupRecordKey, value: bytes) -> Any:
 
     Raises CorruptBatch if it is malformed or of an unknown version. Bytes after the known fields are ignored.
     """
-    record_type = _TYPES[_NUMBERS[type(key)]]
+    record_type = TYPES[_NUMBERS[type(key)]]
     try:
         (version,) = INT16.unpack_from(value)
         if not 0 <= version <= record_type.max_version:
@@ -452,7 +457,7 @@ def parse_offset_commit_value(value: bytes) -> OffsetCommitValue:
 _ANY_OFFSET = OffsetCommitKey("", "", 0)
 
 
-def _layout(record_type: _RecordType, version: int) -> RecordLayout:
+def _layout(record_type: GroupRecordType, version: int) -> RecordLayout:
     return layout(record_type.value_class, version, version >= record_type.first_flexible)
 
 
@@ -468,7 +473,7 @@ def encode_key(key: GroupRecordKey) -> bytes:
     """Return the key of a record."""
     number = _NUMBERS[type(key)]
     out = bytearray(INT16.pack(number))
-    write_struct(_TYPES[number].key, out, key)
+    write_struct(TYPES[number].key, out, key)
     return bytes(out)
 
 

@@ -1,7 +1,8 @@
 """Every record of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, decoded as Kafka's tools print it.
 
-A key is its type as an int16, then its fields; a value is an int16 version and its fields (see `typed_records`). Names, order
-and versions of the fields are Kafka's. The broker itself uses `group_records` and `transaction_records`.
+A key is its type as an int16, then its fields; a value is an int16 version and its fields (see `typed_records`). Names and
+versions of the fields are Kafka's. What the broker uses itself is declared in `group_records`, `transaction_records` and
+`share_records`; the rest, the records of streams groups and a type that Kafka no longer writes, is declared here.
 
     decode(GROUP_RECORDS, key, value)      ("GROUP_METADATA", {"key": {"type": "2", "data": {...}}, "value": None})
 
@@ -11,20 +12,41 @@ Source: the schemas and CoordinatorRecordJsonConverters of Kafka 4.4's group, tr
 # No postponed annotations here: the wire types are read from the annotations as they stand.
 
 import base64
+import re
 from collections.abc import Mapping
 from struct import error as StructError
 from typing import Annotated, Any, NamedTuple, get_args
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import HIGHEST_VERSION, PROTOCOL_TYPE, protocol_version
+from diamant.protocol.internal_topics.group_records import (
+    TYPES,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMetadataValue,
+    OffsetCommitKey,
+)
+from diamant.protocol.internal_topics.share_records import (
+    SNAPSHOT,
+    UPDATE,
+    SharePartitionKey,
+    ShareSnapshotValue,
+    ShareUpdateValue,
+)
+from diamant.protocol.internal_topics.transaction_records import TransactionKey, TransactionValue
 from diamant.protocol.primitives import INT16
-from diamant.protocol.typed_records.frozen_record import FrozenRecord, fields
-from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, nullable_struct_of, read_struct
+from diamant.protocol.typed_records.frozen_record import Field, FrozenRecord, fields
+from diamant.protocol.typed_records.layout import (
+    KafkaName,
+    Since,
+    Tag,
+    array_of,
+    layout,
+    nullable_struct_of,
+    read_struct,
+)
 from diamant.protocol.typed_records.wire_types import (
     INT32,
     UNREADABLE,
-    Binary,
-    Id,
     Int8,
     Int16,
     Int32,
@@ -42,11 +64,11 @@ from diamant.protocol.typed_records.wire_types import (
 CANNOT_BE_DECODED = "cannot be decoded"
 
 _LEFT_OUT = object()
-"""Value of a field that its version lacks, or whose tag is missing. Kafka's tools leave such a field out."""
+"""Value of a tagged field of a record whose tag is missing."""
 
 
 class RecordSchema(NamedTuple):
-    """A type of record: name, fields of key and value, and the value's newest and first flexible versions."""
+    """A type of record: name, classes of key and value, and the value's newest and first flexible versions."""
 
     name: str
     key: type
@@ -89,35 +111,56 @@ def decode(types: Mapping[int, RecordSchema], key: bytes | None, value: bytes | 
 
 
 def _data(record_class: type, version: int, is_flexible: bool, buffer: bytes) -> object:
-    record = read_struct(layout(record_class, version, is_flexible), buffer, INT16.size)[0]
-    if record_class is _CLASSIC_GROUP and record.protocolType == PROTOCOL_TYPE:
+    form = layout(record_class, version, is_flexible)
+    values = form.values.copy()
+    for _, key, *_ in form.tagged:
+        values[key] = _LEFT_OUT
+    record = read_struct(form._replace(values=values), buffer, INT16.size)[0]
+    if isinstance(record, GroupMetadataValue) and record.protocol_type == PROTOCOL_TYPE:
         members = (
-            member.changed(
+            member._replace(
                 subscription=_of_consumer(_SUBSCRIPTION, member.subscription),
                 assignment=_of_consumer(_ASSIGNMENT, member.assignment),
             )
             for member in record.members
         )
-        record = record.changed(members=tuple(members))
-    return _for_json(record)
+        record = record._replace(members=tuple(members))
+    return _for_json(record, version, is_flexible)
 
 
-def _of_consumer(record_class: type, data: bytes) -> object:
-    """Return a consumer's subscription or assignment, read as the newest version that there is; `data` if it is malformed."""
+def _of_consumer(record_class: type, data: bytes) -> Any:
+    """Return a consumer's subscription or assignment for JSON, read as the newest version that there is; `data` if malformed."""
     try:
         version = min(protocol_version(data), HIGHEST_VERSION)
-        return read_struct(layout(record_class, version, False), data, INT16.size)[0]
+        return _for_json(read_struct(layout(record_class, version, False), data, INT16.size)[0], version, False)
     except UNREADABLE:
         return data
 
 
-def _for_json(value: object) -> object:
-    if isinstance(value, FrozenRecord):
-        named = ((field.name, getattr(value, field.name)) for field in fields(type(value)))
-        return {name: _for_json(field) for name, field in named if field is not _LEFT_OUT}
-    if isinstance(value, tuple):
-        return [_for_json(element) for element in value]
-    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
+def _for_json(value: Any, version: int, is_flexible: bool) -> object:
+    """Return a value of a record as Kafka's tools print it: without the fields that the version lacks, and unset tagged ones."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if not isinstance(value, FrozenRecord) and not hasattr(value, "_fields"):
+        return [_for_json(one, version, is_flexible) for one in value] if isinstance(value, tuple) else value
+    form = layout(type(value), version, is_flexible)
+    left_out = {name for name, _ in form.absent}
+    left_out |= {
+        name
+        for tag, _, name, _, default in form.tagged
+        if (found := getattr(value, name)) is _LEFT_OUT or (found == default and not tag.is_always_written)
+    }
+    return {
+        _kafka_name(field): _for_json(getattr(value, field.name), version, is_flexible)
+        for field in fields(type(value))
+        if field.name not in left_out
+    }
+
+
+def _kafka_name(field: Field) -> str:
+    named = next((part.name for part in get_args(field.annotation) if isinstance(part, KafkaName)), None)
+    first, *others = field.name.split("_")
+    return named or first + "".join(map(str.capitalize, others))
 
 
 # ---- fields ----------------------------------------------------------------------------------------------------------
@@ -131,12 +174,12 @@ def _array(element: type, *, is_nullable: bool = False) -> Any:
     return Annotated[Any, array_of(element, is_nullable=is_nullable)]
 
 
-def _since(version: int, annotation: Any, last: int = 0x7FFF) -> Any:
-    return Annotated[Any, get_args(annotation)[1], Since(version, last, _LEFT_OUT)]
+def _since(version: int, annotation: Any) -> Any:
+    return Annotated[Any, get_args(annotation)[1], Since(version, default=None)]
 
 
-def _tagged(number: int, annotation: Any, since: int = 0) -> Any:
-    return Annotated[Any, get_args(annotation)[1], Since(since, default=_LEFT_OUT), Tag(number)]
+def _tagged(number: int, annotation: Any, default: Any = None) -> Any:
+    return Annotated[Any, get_args(annotation)[1], Since(0, default=default), Tag(number)]
 
 
 _Int16s = Annotated[Any, array_type(get_args(Int16)[1])]
@@ -144,41 +187,14 @@ _NullableInt32s = Annotated[Any, array_type(INT32, is_nullable=True)]
 
 _GROUP = _struct(groupId=Text)
 _MEMBER = _struct(groupId=Text, memberId=Text)
-_OFFSET = _struct(group=Text, topic=Text, partition=Int32)
-_SHARE_PARTITION = _struct(groupId=Text, topicId=Id, partition=Int32)
 
-_PARTITIONS = _struct(topicId=Id, partitions=Int32s)
-_PARTITIONS_WITH_EPOCHS = _struct(topicId=Id, partitions=Int32s, assignmentEpochs=_tagged(0, _NullableInt32s))
-_NAMED_PARTITIONS = _struct(topicId=Id, topicName=Text, partitions=Int32s)
 _TASKS = _array(_struct(subtopologyId=Text, partitions=Int32s))
 _TASKS_WITH_EPOCHS = _array(
     _struct(subtopologyId=Text, partitions=Int32s, assignmentEpochs=_tagged(0, _NullableInt32s))
 )
 _PAIRS = _struct(key=Text, value=Text)
 _TOPICS = _array(_struct(name=Text, partitions=Int32, replicationFactor=Int16, topicConfigs=_array(_PAIRS)))
-_STATE_BATCHES = _array(_struct(firstOffset=Int64, lastOffset=Int64, deliveryState=Int8, deliveryCount=Int16))
-_TARGET_EPOCH = _struct(assignmentEpoch=Int32, assignmentTimestamp=_tagged(0, Int64))
-_TARGET = _struct(topicPartitions=_array(_PARTITIONS))
 
-_CLASSIC_GROUP = _struct(
-    protocolType=Text,
-    generation=Int32,
-    protocol=NullableText,
-    leader=NullableText,
-    currentStateTimestamp=_since(2, Int64),
-    members=_array(
-        _struct(
-            memberId=Text,
-            groupInstanceId=_since(3, NullableText),
-            clientId=Text,
-            clientHost=Text,
-            rebalanceTimeout=_since(1, Int32),
-            sessionTimeout=Int32,
-            subscription=Binary,
-            assignment=Binary,
-        )
-    ),
-)
 _OF_TOPICS = _array(_struct(topic=Text, partitions=Int32s))
 _SUBSCRIPTION = _struct(
     topics=Texts,
@@ -191,109 +207,24 @@ _ASSIGNMENT = _struct(assignedPartitions=_OF_TOPICS, userData=NullableBinary)
 
 # ---- types -----------------------------------------------------------------------------------------------------------
 
+
+def _declared(key: type, value: type, max_version: int = 0, first_flexible: int = 0) -> RecordSchema:
+    """Return a type that the broker uses; Kafka's name of it is in the class of its key."""
+    words = re.sub("(?=[A-Z])", "_", key.__name__.removesuffix("Key"))
+    return RecordSchema(words[1:].upper(), key, value, max_version, first_flexible)
+
+
 GROUP_RECORDS: Mapping[int, RecordSchema] = {
     0: RecordSchema(
-        "LEGACY_OFFSET_COMMIT", _OFFSET, _struct(offset=Int64, metadata=Text, commitTimestamp=Int64), first_flexible=1
+        "LEGACY_OFFSET_COMMIT",
+        OffsetCommitKey,
+        _struct(offset=Int64, metadata=Text, commitTimestamp=Int64),
+        first_flexible=1,
     ),
-    1: RecordSchema(
-        "OFFSET_COMMIT",
-        _OFFSET,
-        _struct(
-            offset=Int64,
-            leaderEpoch=_since(3, Int32),
-            metadata=Text,
-            commitTimestamp=Int64,
-            expireTimestamp=_since(1, Int64, last=1),
-            topicId=_tagged(0, Id, since=4),
-        ),
-        max_version=4,
-        first_flexible=4,
-    ),
-    2: RecordSchema(
-        "GROUP_METADATA",
-        _struct(group=Text),
-        _CLASSIC_GROUP,
-        max_version=4,
-        first_flexible=4,
-    ),
-    3: RecordSchema("CONSUMER_GROUP_METADATA", _GROUP, _struct(epoch=Int32, metadataHash=_tagged(0, Int64))),
-    4: RecordSchema(
-        "CONSUMER_GROUP_PARTITION_METADATA",
-        _GROUP,
-        _struct(
-            topics=_array(
-                _struct(
-                    topicId=Id,
-                    topicName=Text,
-                    numPartitions=Int32,
-                    partitionMetadata=_array(_struct(partition=Int32, racks=Texts)),
-                )
-            )
-        ),
-    ),
-    5: RecordSchema(
-        "CONSUMER_GROUP_MEMBER_METADATA",
-        _MEMBER,
-        _struct(
-            instanceId=NullableText,
-            rackId=NullableText,
-            clientId=Text,
-            clientHost=Text,
-            subscribedTopicNames=Texts,
-            subscribedTopicRegex=NullableText,
-            rebalanceTimeoutMs=Int32,
-            serverAssignor=NullableText,
-            classicMemberMetadata=_tagged(
-                0,
-                Annotated[
-                    Any,
-                    nullable_struct_of(
-                        _struct(sessionTimeoutMs=Int32, supportedProtocols=_array(_struct(name=Text, metadata=Binary)))
-                    ),
-                ],
-            ),
-        ),
-    ),
-    6: RecordSchema("CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA", _GROUP, _TARGET_EPOCH),
-    7: RecordSchema("CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER", _MEMBER, _TARGET),
-    8: RecordSchema(
-        "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-        _MEMBER,
-        _struct(
-            memberEpoch=Int32,
-            previousMemberEpoch=Int32,
-            state=Int8,
-            assignedPartitions=_array(_PARTITIONS_WITH_EPOCHS),
-            partitionsPendingRevocation=_array(_PARTITIONS_WITH_EPOCHS),
-        ),
-    ),
-    10: RecordSchema(
-        "SHARE_GROUP_MEMBER_METADATA",
-        _MEMBER,
-        _struct(rackId=NullableText, clientId=Text, clientHost=Text, subscribedTopicNames=Texts),
-    ),
-    11: RecordSchema("SHARE_GROUP_METADATA", _GROUP, _struct(epoch=Int32, metadataHash=Int64)),
-    12: RecordSchema("SHARE_GROUP_TARGET_ASSIGNMENT_METADATA", _GROUP, _TARGET_EPOCH),
-    13: RecordSchema("SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER", _MEMBER, _TARGET),
-    14: RecordSchema(
-        "SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT",
-        _MEMBER,
-        _struct(memberEpoch=Int32, previousMemberEpoch=Int32, state=Int8, assignedPartitions=_array(_PARTITIONS)),
-    ),
-    15: RecordSchema(
-        "SHARE_GROUP_STATE_PARTITION_METADATA",
-        _GROUP,
-        _struct(
-            initializingTopics=_array(_NAMED_PARTITIONS),
-            initializedTopics=_array(_NAMED_PARTITIONS),
-            deletingTopics=_array(_struct(topicId=Id, topicName=Text)),
-        ),
-    ),
-    16: RecordSchema(
-        "CONSUMER_GROUP_REGULAR_EXPRESSION",
-        _struct(groupId=Text, regularExpression=Text),
-        _struct(topics=Texts, version=Int64, timestamp=Int64),
-    ),
+    **{
+        number: _declared(one.key.record_class, one.value_class, one.max_version, one.first_flexible)
+        for number, one in TYPES.items()
+    },
     17: RecordSchema(
         "STREAMS_GROUP_METADATA",
         _GROUP,
@@ -301,7 +232,7 @@ GROUP_RECORDS: Mapping[int, RecordSchema] = {
             epoch=Int32,
             metadataHash=Int64,
             validatedTopologyEpoch=_tagged(0, Int32),
-            lastAssignmentConfigs=_tagged(1, _array(_PAIRS, is_nullable=True)),
+            lastAssignmentConfigs=_tagged(1, _array(_PAIRS, is_nullable=True), default=()),
             storedDescriptionTopologyEpoch=_tagged(2, Int32),
             failedDescriptionTopologyEpoch=_tagged(3, Int32),
         ),
@@ -321,7 +252,7 @@ GROUP_RECORDS: Mapping[int, RecordSchema] = {
             clientTags=_array(_PAIRS),
         ),
     ),
-    20: RecordSchema("STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA", _GROUP, _TARGET_EPOCH),
+    20: RecordSchema("STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA", _GROUP, ConsumerGroupTargetAssignmentMetadataValue),
     21: RecordSchema(
         "STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER",
         _MEMBER,
@@ -365,51 +296,10 @@ GROUP_RECORDS: Mapping[int, RecordSchema] = {
 }
 
 TRANSACTION_RECORDS: Mapping[int, RecordSchema] = {
-    0: RecordSchema(
-        "TRANSACTION_LOG",
-        _struct(transactionalId=Text),
-        _struct(
-            producerId=Int64,
-            previousProducerId=_tagged(0, Int64, since=1),
-            nextProducerId=_tagged(1, Int64, since=1),
-            producerEpoch=Int16,
-            nextProducerEpoch=_tagged(3, Int16, since=1),
-            transactionTimeoutMs=Int32,
-            transactionStatus=Int8,
-            transactionPartitions=_array(_struct(topic=Text, partitionIds=Int32s), is_nullable=True),
-            transactionLastUpdateTimestampMs=Int64,
-            transactionStartTimestampMs=Int64,
-            clientTransactionVersion=_tagged(2, Int16, since=1),
-        ),
-        max_version=1,
-        first_flexible=1,
-    ),
+    0: RecordSchema("TRANSACTION_LOG", TransactionKey, TransactionValue, max_version=1, first_flexible=1)
 }
 
 SHARE_STATE_RECORDS: Mapping[int, RecordSchema] = {
-    0: RecordSchema(
-        "SHARE_SNAPSHOT",
-        _SHARE_PARTITION,
-        _struct(
-            snapshotEpoch=Int32,
-            stateEpoch=Int32,
-            leaderEpoch=Int32,
-            startOffset=Int64,
-            deliveryCompleteCount=_tagged(0, Int32),
-            createTimestamp=Int64,
-            writeTimestamp=Int64,
-            stateBatches=_STATE_BATCHES,
-        ),
-    ),
-    1: RecordSchema(
-        "SHARE_UPDATE",
-        _SHARE_PARTITION,
-        _struct(
-            snapshotEpoch=Int32,
-            leaderEpoch=Int32,
-            startOffset=Int64,
-            deliveryCompleteCount=_tagged(0, Int32),
-            stateBatches=_STATE_BATCHES,
-        ),
-    ),
+    SNAPSHOT: RecordSchema("SHARE_SNAPSHOT", SharePartitionKey, ShareSnapshotValue),
+    UPDATE: RecordSchema("SHARE_UPDATE", SharePartitionKey, ShareUpdateValue),
 }

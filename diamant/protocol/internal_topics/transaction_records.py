@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import INT16
-from diamant.protocol.typed_records.layout import Since, Tag, array_of, layout, read_struct, write_struct
+from diamant.protocol.typed_records.layout import KafkaName, Since, Tag, array_of, layout, read_struct, write_struct
 from diamant.protocol.typed_records.wire_types import (
     UNREADABLE,
     Int8,
@@ -40,7 +40,7 @@ class TransactionPartitions(NamedTuple):
     """Partitions of one topic that are part of a transaction."""
 
     topic: Text
-    partitions: Int32s
+    partitions: Annotated[Int32s, KafkaName("partitionIds")]
 
 
 class TransactionValue(NamedTuple):
@@ -52,14 +52,18 @@ class TransactionValue(NamedTuple):
 
     producer_id: Int64
     producer_epoch: Int16
-    timeout_ms: Int32
-    status: Int8
-    partitions: Annotated[tuple[TransactionPartitions, ...] | None, array_of(TransactionPartitions, is_nullable=True)]
-    last_update_ms: Int64
-    start_ms: Int64
+    timeout_ms: Annotated[Int32, KafkaName("transactionTimeoutMs")]
+    status: Annotated[Int8, KafkaName("transactionStatus")]
+    partitions: Annotated[
+        tuple[TransactionPartitions, ...] | None,
+        array_of(TransactionPartitions, is_nullable=True),
+        KafkaName("transactionPartitions"),
+    ]
+    last_update_ms: Annotated[Int64, KafkaName("transactionLastUpdateTimestampMs")]
+    start_ms: Annotated[Int64, KafkaName("transactionStartTimestampMs")]
     previous_producer_id: Annotated[Int64, Since(1), Tag(0)] = NO_PRODUCER_ID
     next_producer_id: Annotated[Int64, Since(1), Tag(1)] = NO_PRODUCER_ID
-    client_version: Annotated[Int16, Since(1), Tag(2)] = 0
+    client_version: Annotated[Int16, Since(1), Tag(2), KafkaName("clientTransactionVersion")] = 0
     next_producer_epoch: Annotated[Int16, Since(1), Tag(3)] = NO_PRODUCER_EPOCH
 
 

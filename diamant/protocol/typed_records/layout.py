@@ -48,6 +48,12 @@ class Tag(NamedTuple):
     is_always_written: bool = False
 
 
+class KafkaName(NamedTuple):
+    """A field's name in Kafka's schema, if it differs from ours in more than its form."""
+
+    name: str
+
+
 class _OfVersion(NamedTuple):
     """A type that contains structs, so its bytes depend on the version."""
 
