@@ -44,6 +44,7 @@ from diamant.cleaner.rules.modes import KAFKA, followed_version
 from diamant.cleaner.rules.record_kinds import NAMES, shown, used
 from diamant.cleaner.rules.record_kinds import counted as kind_text
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
+from diamant.duration import duration_text
 from diamant.json_types import JsonObject
 from diamant.storage.config_key import ConfigError
 from diamant.storage.env.clocks import SystemClock
@@ -479,21 +480,7 @@ def _event_text(event: Event) -> str:
 
 
 def after_text(time_ms: int | None, now_ms: int) -> str:
-    """Return a time relative to `now_ms`: `now`, `+90 ms`, `+2 h 05 min`, `-3 d 04 h`; `-` for never."""
+    """Return a time relative to `now_ms`: `now`, `+90ms`, `+2h 5m`, `-3d 4h`; `-` for never."""
     if time_ms is None:
         return "-"
-    if time_ms == now_ms:
-        return "now"
-    sign = "+" if time_ms > now_ms else "-"
-    duration_ms = abs(time_ms - now_ms)
-    if duration_ms < 1000:
-        return f"{sign}{duration_ms} ms"
-    seconds = duration_ms // 1000
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
-    if not minutes:
-        return f"{sign}{seconds} s"
-    if not hours:
-        return f"{sign}{minutes} min {seconds % 60:02d} s"
-    if not days:
-        return f"{sign}{hours} h {minutes % 60:02d} min"
-    return f"{sign}{days:,} d {hours % 24:02d} h"
+    return f"{'+' * (time_ms > now_ms)}{duration_text(time_ms - now_ms)}" if time_ms != now_ms else "now"
