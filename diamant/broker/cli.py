@@ -20,7 +20,10 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "start": LazyCommand("diamant.broker.launch.start:start", "Start a broker and run it until Ctrl-C or SIGTERM."),
     },
     "Topics, records and groups of any Kafka cluster": {
-        "topic": LazyCommand("diamant.broker.command_groups:topic", "List, create, describe, alter and delete topics."),
+        "topic": LazyCommand(
+            "diamant.broker.command_groups:TOPIC_COMMANDS",
+            "List, create, describe, alter and delete topics.",
+        ),
         "produce": LazyCommand(
             "diamant.broker.commands.cluster.produce_lines:produce", "Write lines to a topic of any Kafka cluster."
         ),
@@ -28,7 +31,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
             "diamant.broker.commands.cluster.consume:consume", "Print the records of a topic of any Kafka cluster."
         ),
         "group": LazyCommand(
-            "diamant.broker.command_groups:group",
+            "diamant.broker.command_groups:GROUP_COMMANDS",
             "List, describe, reset and delete consumer groups.",
         ),
         "audit": LazyCommand(
@@ -38,10 +41,13 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
     },
     "Users and permissions of any Kafka cluster": {
         "user": LazyCommand(
-            "diamant.broker.command_groups:user",
+            "diamant.broker.command_groups:USER_COMMANDS",
             "Add, list and remove SCRAM users of any Kafka cluster.",
         ),
-        "acl": LazyCommand("diamant.broker.command_groups:acl", "Add, list and remove ACLs of any Kafka cluster."),
+        "acl": LazyCommand(
+            "diamant.broker.command_groups:ACL_COMMANDS",
+            "Add, list and remove ACLs of any Kafka cluster.",
+        ),
     },
     "Look into a topic": {},
     "Compact": {},
@@ -75,7 +81,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
     },
     "Read and clean files without a broker": {
-        "log": LazyCommand("diamant.broker.command_groups:log", "Read and clean log files without a broker."),
+        "log": LazyCommand("diamant.broker.command_groups:LOG_COMMANDS", "Read and clean log files without a broker."),
         "spark": LazyCommand("diamant.broker.command_groups:spark", "Read and clean logs of any size on Apache Spark."),
     },
 }

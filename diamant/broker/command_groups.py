@@ -63,31 +63,6 @@ SPARK_COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=TOPIC_COMMANDS)
-def topic() -> None:
-    """List, create, describe, alter and delete topics of any Kafka cluster."""
-
-
-@click.group(cls=LazyGroup, lazy=GROUP_COMMANDS)
-def group() -> None:
-    """List, describe, reset and delete consumer groups of any Kafka cluster."""
-
-
-@click.group(cls=LazyGroup, lazy=USER_COMMANDS)
-def user() -> None:
-    """Add, list and remove SCRAM users of any Kafka cluster."""
-
-
-@click.group(cls=LazyGroup, lazy=ACL_COMMANDS)
-def acl() -> None:
-    """Add, list and remove ACLs of any Kafka cluster with an authorizer."""
-
-
-@click.group(cls=LazyGroup, lazy=LOG_COMMANDS)
-def log() -> None:
-    """Read and clean log files without a broker."""
-
-
 @click.group(cls=LazyGroup, lazy=SPARK_COMMANDS)
 def spark() -> None:
     """Read and clean log directories on Apache Spark, without a broker.

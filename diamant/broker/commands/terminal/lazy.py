@@ -17,7 +17,7 @@ _NO_ARGUMENTS: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIs
 
 
 class LazyCommand(NamedTuple):
-    """The location of a command (`module:function`), and its line in the group's help."""
+    """The location of a command (`module:function`, or `module:COMMANDS` of a group), and its line in the group's help."""
 
     target: str
     help: str
@@ -28,11 +28,13 @@ class LazyCommand(NamedTuple):
         """Return whether the module exists, without importing it."""
         return find_spec(self.target.partition(":")[0]) is not None
 
-    def load(self) -> click.Command:
-        """Import the command."""
+    def load(self, name: str) -> click.Command:
+        """Import the command `name`."""
         module, _, function = self.target.partition(":")
         home = import_module(module)
         command = getattr(home, function) if function else home.printing(self.operation)
+        if isinstance(command, dict):
+            command = LazyGroup(name, help=self.help, lazy=command)
         assert isinstance(command, click.Command), f"{self.target} is not a command"
         return command
 
@@ -92,7 +94,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command with that name, importing it if necessary; None if there is none."""
         found = self.lazy.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if found is None else found.load()
+        return super().get_command(ctx, cmd_name) if found is None else found.load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
