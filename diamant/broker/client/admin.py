@@ -31,7 +31,7 @@ from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
 from diamant.broker.errors import BadArgument, code_of_kafka_error
 from diamant.broker.record_json import key_fields, parse_key
 from diamant.duration import Duration, parse_duration_ms, seconds_of
-from diamant.json_types import Fields, JsonObject, Key, OnProgress
+from diamant.json_types import Fields, JsonObject, OnProgress
 from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.primitives import encode_string, read_array_length, read_string
 from diamant.storage.input_file import read_input
@@ -271,8 +271,6 @@ class Admin(RemoteOperations):
         finally:
             connection.close()
 
-    # -- verbs -----------------------------------------------------------------------------------------------------------
-
 
 class AdminClock:
     """The clock of a broker started with `--clock manual`. Other brokers refuse all calls except `get`."""
@@ -348,22 +346,10 @@ def _request(route: str, given: Fields) -> tuple[str, str, JsonObject]:
     return method, path, fields
 
 
-def _given(**fields: Any) -> JsonObject:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def _to_json(value: object) -> object:
     if isinstance(value, bytes | bytearray | memoryview):
-        return _key(bytes(value))
+        return {"base64": base64.b64encode(value).decode("ascii")}
     return list(value) if isinstance(value, tuple | set | frozenset) else value
-
-
-def _key(key: Key | None) -> dict[str, str] | None:
-    if key is None:
-        return None
-    if isinstance(key, bytes):
-        return {"base64": base64.b64encode(key).decode("ascii")}
-    return {"text": key} if isinstance(key, str) else dict(key)
 
 
 def _query_texts(query: Mapping[str, Any]) -> JsonObject:
