@@ -16,6 +16,7 @@ from functools import partial
 from typing import TypeAlias
 
 from diamant.cleaner.offline.index_check import (
+    check_indexes,
     check_length,
     check_offset_index,
     check_time_index,
@@ -195,45 +196,17 @@ def _guarded(path: str, items: Iterator[Item]) -> Iterator[Item]:
 
 
 def _dump_segment(env: Env, segment: SegmentFile, *, with_records: bool, advance: Advance | None) -> Iterator[Item]:
-    stem = segment.path.removesuffix(names.LOG_SUFFIX)
-    base_offset = segment.base_offset
-    problems: list[Problem] = []
-    index: dict[int, int] | None = None
-    time_entries = txn_entries = None
-    path = stem + names.INDEX_SUFFIX
-    try:
-        if env.exists(path):
-            _add(problems, check_length(env, path, offset_index.ENTRY_SIZE))
-            entries = list(read_offset_index(env, path, base_offset))
-            _add(problems, check_offset_index(path, entries, base_offset, segment.size))
-            index = {position: offset for offset, position in entries}
-        path = stem + names.TIME_INDEX_SUFFIX
-        if env.exists(path):
-            _add(problems, check_length(env, path, time_index.ENTRY_SIZE))
-            entries = list(read_time_index(env, path, base_offset))
-            _add(problems, check_time_index(path, entries, base_offset))
-            time_entries = len(entries)
-        path = stem + names.TXN_INDEX_SUFFIX
-        if env.exists(path):
-            _add(problems, check_length(env, path, txn_index.ENTRY_SIZE))
-            txn_entries = len(read_txn_index(env, path))
-    except OSError as error:
-        problems.append(Problem(path, None, f"cannot be read: {error.strerror or error}"))
-    index_entries = None if index is None else len(index)
-    yield SegmentItem(segment.path, base_offset, segment.size, index_entries, time_entries, txn_entries)
-    yield from problems
-    index = index or {}
+    indexes = check_indexes(env, segment)
+    counts = (None if one is None else len(one) for one in (indexes.offsets, indexes.times, indexes.aborted))
+    yield SegmentItem(segment.path, segment.base_offset, segment.size, *counts)
+    yield from indexes.problems
+    index = {position: offset for offset, position in indexes.offsets or ()}
     yield from _dump_batches(env, segment, index, with_records=with_records, advance=advance)
     for position, offset in sorted(index.items()):
         if position < segment.size:
             reason = f"the index places offset {offset} at {position} of the segment, where no batch begins"
-            yield Problem(stem + names.INDEX_SUFFIX, None, reason)
+            yield Problem(segment.path.removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX, None, reason)
             break
-
-
-def _add(problems: list[Problem], problem: Problem | None) -> None:
-    if problem is not None:
-        problems.append(problem)
 
 
 def _dump_batches(

@@ -7,9 +7,11 @@ Zeros after the last entry, with which Kafka preallocates an index, are not entr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from struct import Struct
 
-from diamant.cleaner.segments.tolerant_reader import Problem
+from diamant.cleaner.segments.tolerant_reader import Problem, SegmentFile
+from diamant.storage import names
 from diamant.storage.env.env import MAX_LOG_FILE, Env
 from diamant.storage.segments import offset_index, time_index, txn_index
 from diamant.storage.segments.index_file import stored_entries
@@ -17,6 +19,47 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
+_ENTRY_SIZES = {
+    names.INDEX_SUFFIX: offset_index.ENTRY_SIZE,
+    names.TIME_INDEX_SUFFIX: time_index.ENTRY_SIZE,
+    names.TXN_INDEX_SUFFIX: txn_index.ENTRY_SIZE,
+}
+
+
+@dataclass(slots=True)
+class CheckedIndexes:
+    """The indexes of a segment. None stands for a file that is missing or cannot be read."""
+
+    offsets: list[tuple[int, int]] | None = None
+    times: list[tuple[int, int]] | None = None
+    aborted: list[AbortedTxn] | None = None
+    missing: list[str] = field(default_factory=list)
+    """Paths of the files that do not exist."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def check_indexes(env: Env, segment: SegmentFile) -> CheckedIndexes:
+    """Read and check the indexes of a segment. The first that cannot be read ends this, as one of the problems."""
+    found, base_offset, path = CheckedIndexes(), segment.base_offset, ""
+    try:
+        for suffix, entry_size in _ENTRY_SIZES.items():
+            path = segment.path.removesuffix(names.LOG_SUFFIX) + suffix
+            if not env.exists(path):
+                found.missing.append(path)
+                continue
+            faults = [check_length(env, path, entry_size)]
+            if suffix == names.INDEX_SUFFIX:
+                found.offsets = list(read_offset_index(env, path, base_offset))
+                faults.append(check_offset_index(path, found.offsets, base_offset, segment.size))
+            elif suffix == names.TIME_INDEX_SUFFIX:
+                found.times = list(read_time_index(env, path, base_offset))
+                faults.append(check_time_index(path, found.times, base_offset))
+            else:
+                found.aborted = read_txn_index(env, path)
+            found.problems += [fault for fault in faults if fault is not None]
+    except OSError as error:
+        found.problems.append(Problem(path, None, f"cannot be read: {error.strerror or error}"))
+    return found
 
 
 def read_offset_index(env: Env, path: str, base_offset: int) -> Iterator[tuple[int, int]]:

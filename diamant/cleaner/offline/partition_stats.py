@@ -12,14 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from diamant.cleaner.offline.index_check import (
-    check_length,
-    check_offset_index,
-    check_time_index,
-    read_offset_index,
-    read_time_index,
-    read_txn_index,
-)
+from diamant.cleaner.offline.index_check import check_indexes
 from diamant.cleaner.queries.dirty_ratio import dirty_ratio
 from diamant.cleaner.queries.key_counts import DEFAULT_MAX_BYTES, KeyCensus
 from diamant.cleaner.queries.record_counter import RecordCounter
@@ -40,7 +33,6 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.replay import load_metadata
-from diamant.storage.segments import offset_index, time_index, txn_index
 
 MAX_PROBLEMS = 100
 """Problems kept per partition; further ones are only counted."""
@@ -207,29 +199,13 @@ def _check_indexes(
         if not env.exists(segment.path.removesuffix(names.LOG_SUFFIX) + names.INDEX_SUFFIX)
     ]
     for segment in partition.segments:
-        stem = segment.path.removesuffix(names.LOG_SUFFIX)
-        base_offset = segment.base_offset
-        try:
-            path = stem + names.INDEX_SUFFIX
-            if env.exists(path):
-                _report(count, check_length(env, path, offset_index.ENTRY_SIZE))
-                entries = read_offset_index(env, path, base_offset)
-                _report(count, check_offset_index(path, entries, base_offset, segment.size))
-            elif segment.size:
+        indexes = check_indexes(env, segment)
+        for problem in indexes.problems:
+            count.report(problem)
+        for path in indexes.missing if segment.size else ():
+            if not path.endswith(names.TXN_INDEX_SUFFIX):
                 _report_missing(count, path, was_orderly=was_orderly)
-            path = stem + names.TIME_INDEX_SUFFIX
-            if env.exists(path):
-                _report(count, check_length(env, path, time_index.ENTRY_SIZE))
-                entries = read_time_index(env, path, base_offset)
-                _report(count, check_time_index(path, entries, base_offset))
-            elif segment.size:
-                _report_missing(count, path, was_orderly=was_orderly)
-            path = stem + names.TXN_INDEX_SUFFIX
-            if env.exists(path):
-                _report(count, check_length(env, path, txn_index.ENTRY_SIZE))
-                marker_offsets.update(aborted.last_offset for aborted in read_txn_index(env, path))
-        except OSError as error:
-            count.report(Problem(path, None, f"cannot be read: {error.strerror or error}"))
+        marker_offsets.update(aborted.last_offset for aborted in indexes.aborted or ())
     for aborted in () if batches.transactions is None else batches.transactions.aborted_with_records:
         base_offset = max(one.base_offset for one in partition.segments if one.base_offset <= aborted.last_offset)
         if aborted.last_offset not in marker_offsets and base_offset not in rebuilt:
@@ -245,11 +221,6 @@ def _report_missing(count: _Pass, path: str, *, was_orderly: bool) -> None:
         count.report(Problem(path, None, "is missing; the next start rebuilds it"))
     else:
         count.missing_indexes += 1
-
-
-def _report(count: _Pass, problem: Problem | None) -> None:
-    if problem is not None:
-        count.report(problem)
 
 
 def _partition_stats(
