@@ -14,7 +14,13 @@ from typing import NamedTuple
 from figure import Figure
 from made_log import START_MS, Batches, Written, copy_of, overwritten_keys, write_log
 
-from diamant.cleaner.offline.offline_clean import Engine, clean_partition, compiled_engine, process_engine
+from diamant.cleaner.offline.offline_clean import (
+    Engine,
+    PartitionSettings,
+    clean_partition,
+    compiled_engine,
+    process_engine,
+)
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
@@ -71,9 +77,11 @@ def clean(directory: Path, written: Written, engine: Engine, mode: str = "kafka"
     report = clean_partition(
         RealEnv(SettableClock(NOW_MS)),
         str(directory),
-        LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=4 * SEGMENT_BYTES),
-        CleanerSettings(mode=mode, hash_key=bytes(16)),
-        producer_expiration_ms=86_400_000,
+        PartitionSettings(
+            LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=4 * SEGMENT_BYTES),
+            CleanerSettings(mode=mode, hash_key=bytes(16)),
+            86_400_000,
+        ),
         force=True,
         engine=clocked,
     )

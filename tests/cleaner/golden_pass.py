@@ -117,9 +117,7 @@ def run(
     report = clean_partition(
         env,
         f"{root}/cases-0",
-        settings.config,
-        settings.cleaner,
-        producer_expiration_ms=settings.producer_expiration_ms,
+        settings,
         first_dirty_offset=step.get("first_dirty"),
         force="force" in flags,
         with_retention="retention" in flags,

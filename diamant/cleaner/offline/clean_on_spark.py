@@ -14,30 +14,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, compiled_engine
+from diamant.cleaner.offline.offline_clean import (
+    Engine,
+    OfflineReport,
+    PartitionSettings,
+    clean_partition,
+    compiled_engine,
+)
 from diamant.cleaner.rules.plan import CleanPlan
-from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput
 from diamant.storage import names
 from diamant.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from diamant.storage.env.env import Env
-    from diamant.storage.segments.log_config import LogConfig
 
 SMALL_BYTES = 16 * 1024 * 1024
 """Size below which a local engine finishes before Spark has started its workers."""
 MAX_AT_ONCE = 32
 """Limit of partitions that are cleaned at the same time, however many cores there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSettings:
-    """The settings for a partition."""
-
-    config: LogConfig
-    cleaner: CleanerSettings
-    producer_expiration_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,7 @@ def clean_directory(
             report = clean_partition(
                 env,
                 directory,
-                settings.config,
-                settings.cleaner,
-                producer_expiration_ms=settings.producer_expiration_ms,
+                settings,
                 force=force,
                 is_clean=is_clean,
                 engine=chosen,

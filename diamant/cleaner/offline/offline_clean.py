@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.cleaner.engines import plain_round
 from diamant.cleaner.engines.output_sync import SYNC_THREADS
@@ -52,6 +52,14 @@ Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 
 _CHECKPOINTS = threading.Lock()
 """Held from the reading of a checkpoint file to its writing: threads that clean partitions of one directory share it."""
+
+
+class PartitionSettings(NamedTuple):
+    """The settings for a partition."""
+
+    config: LogConfig
+    cleaner: CleanerSettings
+    producer_expiration_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +180,8 @@ ENGINES: Mapping[str, Engine] = {
 def clean_partition(
     env: Env,
     directory: str,
-    config: LogConfig,
-    settings: CleanerSettings,
+    settings: PartitionSettings,
     *,
-    producer_expiration_ms: int,
     first_dirty_offset: int | None = None,
     force: bool = False,
     with_retention: bool = False,
@@ -194,13 +200,13 @@ def clean_partition(
     key = (topic, partition)
     log_directory = parent(directory)
     bytes_before, messages = _log_bytes(env, directory), list[str]()
-    log = _opened(env, directory, key, config, producer_expiration_ms, is_clean, messages)
+    log = _opened(env, directory, key, settings.config, settings.producer_expiration_ms, is_clean, messages)
     try:
         checkpoint = first_dirty_offset
         if checkpoint is None:
             checkpoint = _read_offsets(env, log_directory, names.CLEANER_CHECKPOINT).get(key)
         now_ms = env.clock.now_ms()
-        ages = ages_in(settings.mode)
+        ages = ages_in(settings.cleaner.mode)
         found = cleanable_range(log, checkpoint, now_ms, ages=ages)
         if found.is_checkpoint_reset:
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, found.first_dirty_offset)
@@ -209,7 +215,7 @@ def clean_partition(
         why_nothing = None if found.cleanable_bytes else _why_nothing(log, found, now_ms, ages)
         result = None
         if found.cleanable_bytes > 0 and (is_due or force):
-            result = _clean(env, log, found, now_ms, settings, engine)
+            result = _clean(env, log, found, now_ms, settings.cleaner, engine)
             _write_offset(env, log_directory, names.CLEANER_CHECKPOINT, key, result.end_offset)
         segment_count = len(log.segments)
         if with_retention:

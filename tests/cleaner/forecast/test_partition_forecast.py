@@ -32,7 +32,7 @@ from diamant.cleaner.forecast.forecast import (
 )
 from diamant.cleaner.forecast.overlay_states import OverlayStates
 from diamant.cleaner.forecast.partition_forecast import forecast
-from diamant.cleaner.offline.offline_clean import clean_partition
+from diamant.cleaner.offline.offline_clean import PartitionSettings, clean_partition
 from diamant.cleaner.offline.partition_stats import read_stats
 from diamant.cleaner.rules.eligibility import BY_LAG, BY_RATIO
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
@@ -146,9 +146,7 @@ def really_clean(env: MemoryEnv, tried: Scenario, now_ms: int) -> int:
         report = clean_partition(
             env,
             PARTITION,
-            tried.config,
-            tried.cleaner,
-            producer_expiration_ms=tried.producer_expiration_ms,
+            PartitionSettings(tried.config, tried.cleaner, tried.producer_expiration_ms),
             with_retention=True,
         )
         if not report.is_cleaned and not report.deleted_segments:

@@ -6,8 +6,8 @@ from threading import Event
 
 import pytest
 
-from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, PartitionSettings, clean_directory
-from diamant.cleaner.offline.offline_clean import inline_engine
+from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, clean_directory
+from diamant.cleaner.offline.offline_clean import PartitionSettings, inline_engine
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import CleanResult, OnOutput

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from diamant.cleaner.offline.offline_clean import Engine, OfflineReport, clean_partition, inline_engine
+from diamant.cleaner.offline.offline_clean import (
+    Engine,
+    OfflineReport,
+    PartitionSettings,
+    clean_partition,
+    inline_engine,
+)
 from diamant.cleaner.rules.modes import KAFKA, MODES
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.rules.result import OutputOverflow
@@ -34,9 +40,7 @@ def clean(log: CleanerLog, *, mode: str = KAFKA, max_keys: int = 1000, **fields:
     report = clean_partition(
         log.env,
         DIRECTORY,
-        log.config,
-        CleanerSettings(mode=mode, map_max_entries=max_keys),
-        producer_expiration_ms=DAY_MS,
+        PartitionSettings(log.config, CleanerSettings(mode=mode, map_max_entries=max_keys), DAY_MS),
         **fields,
     )
     log.log.log_start_offset = read_offset_checkpoint(log.env, LOG_START).get(KEY, 0)
@@ -150,7 +154,7 @@ def test_a_directory_without_a_log_is_refused() -> None:
     log = CleanerLog()
     log.env.make_dirs("/data/other-0")
     with pytest.raises(StorageError, match=r"no \.log file"):
-        clean_partition(log.env, "/data/other-0", log.config, CleanerSettings(), producer_expiration_ms=DAY_MS)
+        clean_partition(log.env, "/data/other-0", PartitionSettings(log.config, CleanerSettings(), DAY_MS))
     assert log.env.list_dir("/data/other-0") == []
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.cleaner.offline.offline_clean import OfflineReport, clean_partition
+from diamant.cleaner.offline.offline_clean import OfflineReport, PartitionSettings, clean_partition
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader
@@ -219,7 +219,7 @@ def before(compacted: Log, tmp_path: Path) -> Path:
 def clean(log: Log, **fields: bool) -> OfflineReport:
     """Run a cleaning round on the files."""
     env = RealEnv(log.env.clock) if isinstance(log.env, RealEnv) else log.env
-    return clean_partition(env, log.path, log.config, CleanerSettings(), producer_expiration_ms=1, **fields)
+    return clean_partition(env, log.path, PartitionSettings(log.config, CleanerSettings(), 1), **fields)
 
 
 def take(log: Log, before: Path, *bases: int) -> None:

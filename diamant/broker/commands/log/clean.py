@@ -17,7 +17,6 @@ from typing import NamedTuple
 import click
 
 from diamant.broker.commands.settings.clean_settings import (
-    Settings,
     all_settings,
     describe,
     parse_settings,
@@ -40,6 +39,7 @@ from diamant.cleaner.offline.offline_clean import (
     ENGINES,
     Engine,
     OfflineReport,
+    PartitionSettings,
     clean_partition,
     preview_partition,
     spark_engine_of,
@@ -201,14 +201,12 @@ class _Cleaning(NamedTuple):
         if any(one.error is not None for one in outcomes):
             sys.exit(EXIT_FAILED)
 
-    def _run(self, directory: str, using: Settings) -> OfflineReport:
+    def _run(self, directory: str, using: PartitionSettings) -> OfflineReport:
         def clean(place: str) -> OfflineReport:
             return clean_partition(
                 self.env,
                 place,
-                using.config,
-                using.cleaner,
-                producer_expiration_ms=using.producer_expiration_ms,
+                using,
                 first_dirty_offset=self.first_dirty,
                 force=self.force,
                 with_retention=self.with_retention,

@@ -25,6 +25,7 @@ from diamant.cleaner.rules.record_kinds import COUNTS, shown, used
 from diamant.cleaner.segments.tolerant_reader import OpenLogDirectory, PartitionFiles, Problem, open_log_directory
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.storage.env.env import Env, RealEnv
+from diamant.words import counted, size_text
 
 STRIP_BYTES = 64 * files.MIB
 """The total size up to which partitions are drawn segment by segment, which reads them once more."""
@@ -158,7 +159,7 @@ def _print_tables(
         [
             f"{one.topic}-{one.partition}",
             f"{one.segments:,}",
-            files.size_text(one.bytes),
+            size_text(one.bytes),
             *(f"{getattr(one.kinds, name):,}" for name in counts),
             "-" if one.dirty_ratio is None else f"{one.dirty_ratio:.2f}",
             "-" if one.first_dirty_offset is None else f"{one.first_dirty_offset:,}",
@@ -169,7 +170,7 @@ def _print_tables(
     print_table([TableColumn("partition", is_text=True), *map(TableColumn, heads)], rows)
     draw(Console(), strips)
     if folded:
-        click.echo(f"and {files.counted(folded, 'empty partition')} of internal topics (--all lists them)")
+        click.echo(f"and {counted(folded, 'empty partition')} of internal topics (--all lists them)")
     if missing_indexes:
         are_missing = "1 index is missing; the next start rebuilds it"
         if missing_indexes > 1:
@@ -192,7 +193,7 @@ def _print_tables(
 
 def _print_top_keys(topic: TopicStats) -> None:
     click.echo(f"\n{topic.topic}: keys with the most bytes over all their records, before compression")
-    rows = [(f"{one.records:,}", files.size_text(one.bytes)) for one in topic.top_keys]
+    rows = [(f"{one.records:,}", size_text(one.bytes)) for one in topic.top_keys]
     widths = [max(map(len, cells)) for cells in zip(("records", "size"), *rows, strict=True)]
     # The terminal wraps a long key, so that it can be copied whole and does not widen the other lines.
     click.echo(f"{'records':>{widths[0]}}  {'size':>{widths[1]}}  key")
@@ -200,6 +201,4 @@ def _print_top_keys(topic: TopicStats) -> None:
         rest = "..." if one.is_cut else ""
         click.echo(f"{records:>{widths[0]}}  {size:>{widths[1]}}  {files.bytes_text(one.key)}{rest}")
     if topic.top_keys_missed_bytes:
-        click.echo(
-            f"too many keys for exact totals: each may have up to {files.size_text(topic.top_keys_missed_bytes)} more"
-        )
+        click.echo(f"too many keys for exact totals: each may have up to {size_text(topic.top_keys_missed_bytes)} more")

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
@@ -21,13 +21,12 @@ from diamant.broker.config.broker_table import BROKER_CONFIGS
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.topic_values import log_config
 from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, total_removed
-from diamant.cleaner.offline.offline_clean import OfflineReport
+from diamant.cleaner.offline.offline_clean import OfflineReport, PartitionSettings
 from diamant.cleaner.rules.plan import KAFKA_MAP_ENTRY_BYTES
 from diamant.cleaner.rules.plan_of_log import CleanerSettings, kafka_map_entries
 from diamant.storage.config_key import DOUBLE_MAX, ConfigError, parse_value
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
-from diamant.storage.segments.log_config import LogConfig
 from diamant.words import counted
 
 DEDUPE_BUFFER = "log.cleaner.dedupe.buffer.size"
@@ -70,14 +69,6 @@ BROKER_SETTINGS = (
 MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
 
 
-class Settings(NamedTuple):
-    """The settings from --set and --mode."""
-
-    config: LogConfig
-    cleaner: CleanerSettings
-    producer_expiration_ms: int
-
-
 def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
     """Return the topic's configuration from the log directory's metadata, if it is there, followed by `settings`.
 
@@ -94,7 +85,7 @@ def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[st
     return with_topic_configs(None if configs is None else configs.get(topic), settings)
 
 
-def parse_settings(settings: Sequence[str], mode: str) -> Settings:
+def parse_settings(settings: Sequence[str], mode: str) -> PartitionSettings:
     """Parse the `--set` options. Raises ConfigError for an unknown name or a value that does not parse."""
     topic: dict[str, str] = {"cleanup.policy": "compact"}
     broker: dict[str, Any] = {name: BROKER_CONFIGS[name].default for name in BROKER_SETTINGS}
@@ -136,7 +127,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> Settings:
         threads=threads,
         hash_key=os.urandom(16),
     )
-    return Settings(log_config(topic, BrokerConfig()), cleaner, broker[PRODUCER_EXPIRATION])
+    return PartitionSettings(log_config(topic, BrokerConfig()), cleaner, broker[PRODUCER_EXPIRATION])
 
 
 def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = True) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-from diamant.broker.commands.settings.clean_settings import Settings, parse_settings
+from diamant.broker.commands.settings.clean_settings import parse_settings
 from diamant.broker.commands.settings.topic_settings import (
     CLEANUP_POLICY,
     names_set,
     read_topic_configs,
     with_topic_configs,
 )
+from diamant.cleaner.offline.offline_clean import PartitionSettings
 from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
@@ -40,7 +41,7 @@ class DirectorySettings:
                 "cleanup.policy=compact"
             )
 
-    def of(self, topic: str) -> Settings | None:
+    def of(self, topic: str) -> PartitionSettings | None:
         """Return the settings of a topic; None if it is not wanted."""
         if self._topics and topic not in self._topics:
             return None

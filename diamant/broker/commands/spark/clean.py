@@ -19,7 +19,7 @@ from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.spark.running import running
 from diamant.broker.commands.terminal.failures import fail, tell
 from diamant.broker.commands.terminal.files import one_line_errors
-from diamant.cleaner.offline.clean_on_spark import PartitionSettings
+from diamant.cleaner.offline.offline_clean import PartitionSettings
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.storage.checkpoints.checkpoints import read_clean_shutdown
 from diamant.storage.config_key import ConfigError
@@ -129,9 +129,7 @@ def _outcomes_if_interrupted(outcomes: Sequence[PartitionOutcome]) -> Iterator[N
 
 def _of_compacted(known: DirectorySettings, topic: str) -> PartitionSettings | None:
     found = known.of(topic)
-    if found is None or not found.config.is_compacted:
-        return None
-    return PartitionSettings(found.config, found.cleaner, found.producer_expiration_ms)
+    return None if found is None or not found.config.is_compacted else found
 
 
 def _done_by(jobs: Sequence[JobProgress]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from diamant.cleaner.offline.clean_on_spark import PartitionSettings, clean_directory, partitions_by_size, total_removed
-from diamant.cleaner.offline.offline_clean import Engine
+from diamant.cleaner.offline.clean_on_spark import clean_directory, partitions_by_size, total_removed
+from diamant.cleaner.offline.offline_clean import Engine, PartitionSettings
 from diamant.cleaner.rules.plan_of_log import CleanerSettings
 from diamant.cleaner.spark.clean.in_session import session_engine
 from diamant.cleaner.spark.environment.spark_errors import SparkError
