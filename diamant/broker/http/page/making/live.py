@@ -14,7 +14,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from diamant.broker.errors import NotAllowed, OperationError
-from diamant.broker.http.page.making.rendering import HEADERS, refused
+from diamant.broker.http.page.making.rendering import HEADERS, fragment, refused
 from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
@@ -70,6 +70,18 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
             return await _not_live(call, f"No longer live: {error}.")
 
     return Route("GET", path, answer, "Changes of a view.", takes_any_query=True, refuse=refused, permission=permission)
+
+
+def live_context(name: str, context: Callable[[Call], Mapping[str, object]], permission: RoutePermission) -> Route:
+    """Return the row of a stream of one part, made of `context` by the template `<name>_live.html.j2`."""
+
+    async def live(call: Call) -> web.StreamResponse:
+        async def parts() -> dict[str, str]:
+            return {name: fragment(f"{name}_live.html.j2", context(call))}
+
+        return await stream(call, parts)
+
+    return live_view(f"/live/{name}", live, permission)
 
 
 async def _begin(call: Call, text: str) -> web.StreamResponse:

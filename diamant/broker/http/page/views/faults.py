@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from diamant.broker.faults.fault import Fault
-from diamant.broker.http.page.making.live import live_view, stream
-from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.page.making.live import live_context
+from diamant.broker.http.page.making.rendering import ShownCall, page, shown_call, view
 from diamant.broker.http.serving.authorization import FAULTS
 from diamant.broker.http.serving.route import Call
 from diamant.protocol.errors import ErrorCode
@@ -66,13 +66,4 @@ async def show(call: Call) -> web.StreamResponse:
     return page("faults.html.j2", context, title="Faults", view="Faults")
 
 
-async def live(call: Call) -> web.StreamResponse:
-    """Send the faults when they change."""
-
-    async def parts() -> dict[str, str]:
-        return {"faults": fragment("faults_live.html.j2", _context(call))}
-
-    return await stream(call, parts)
-
-
-ROUTES = (view("/faults", show, "Faults.", FAULTS), live_view("/live/faults", live, FAULTS))
+ROUTES = (view("/faults", show, "Faults.", FAULTS), live_context("faults", _context, FAULTS))

@@ -15,8 +15,8 @@ from diamant.broker.groups.membership.description import owners
 from diamant.broker.groups.share.share_partition import UNKNOWN_OFFSET
 from diamant.broker.groups.store.group import Group
 from diamant.broker.groups.store.offsets import committed_offset_of
-from diamant.broker.http.page.making.live import live_view, stream
-from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.page.making.live import live_context
+from diamant.broker.http.page.making.rendering import ShownCall, page, shown_call, view
 from diamant.broker.http.serving.authorization import GROUP, STATUS
 from diamant.broker.http.serving.route import Call
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
@@ -253,15 +253,6 @@ async def show(call: Call) -> web.StreamResponse:
     return page("groups.html.j2", _context(call), title="Groups", view="Groups")
 
 
-async def live(call: Call) -> web.StreamResponse:
-    """Send the list when it changes."""
-
-    async def parts() -> dict[str, str]:
-        return {"groups": fragment("groups_live.html.j2", _context(call))}
-
-    return await stream(call, parts)
-
-
 def _group(call: Call) -> tuple[GroupCoordinator, Group]:
     name = call.path["group"]
     groups = _coordinator(call)
@@ -321,7 +312,7 @@ async def tombstones(call: Call) -> web.StreamResponse:
 
 ROUTES = (
     view("/groups", show, "The list of groups.", STATUS),
-    live_view("/live/groups", live, STATUS),
+    live_context("groups", _context, STATUS),
     view("/groups/{group}", show_group, "A group.", GROUP),
     view("/groups/{group}/tombstones", tombstones, "Tombstones that a group has not read.", GROUP),
 )

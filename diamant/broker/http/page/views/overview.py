@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.http.page.making.live import live_view, stream
-from diamant.broker.http.page.making.rendering import ShownCall, fragment, page, shown_call, view
+from diamant.broker.http.page.making.live import live_context
+from diamant.broker.http.page.making.rendering import ShownCall, page, shown_call, view
 from diamant.broker.http.page.views.faults import fault_text
 from diamant.broker.http.serving.authorization import STATUS
 from diamant.broker.http.serving.route import Call
@@ -67,13 +67,4 @@ async def show(call: Call) -> web.StreamResponse:
     return page("overview.html.j2", context, title="Overview", view="Overview")
 
 
-async def live(call: Call) -> web.StreamResponse:
-    """Send the overview when it changes."""
-
-    async def parts() -> dict[str, str]:
-        return {"overview": fragment("overview_live.html.j2", _context(call))}
-
-    return await stream(call, parts)
-
-
-ROUTES = (view("/", show, "The overview.", STATUS), live_view("/live/overview", live, STATUS))
+ROUTES = (view("/", show, "The overview.", STATUS), live_context("overview", _context, STATUS))
