@@ -143,7 +143,8 @@ def _for_json(value: Any, version: int, is_flexible: bool) -> object:
         return base64.b64encode(value).decode("ascii")
     if not isinstance(value, FrozenRecord) and not hasattr(value, "_fields"):
         return [_for_json(one, version, is_flexible) for one in value] if isinstance(value, tuple) else value
-    form = layout(type(value), version, is_flexible)
+    record_class: type = type(value)
+    form = layout(record_class, version, is_flexible)
     left_out = {name for name, _ in form.absent}
     left_out |= {
         name
@@ -152,7 +153,7 @@ def _for_json(value: Any, version: int, is_flexible: bool) -> object:
     }
     return {
         _kafka_name(field): _for_json(getattr(value, field.name), version, is_flexible)
-        for field in fields(type(value))
+        for field in fields(record_class)
         if field.name not in left_out
     }
 
