@@ -159,8 +159,11 @@ static inline int64_t next_candidate(const uint8_t *data, int64_t place, int64_t
 
 /* -- CRC-32C ---------------------------------------------------------------------------------------------------------- */
 
-/* Size of each of three lanes computed in parallel: an instruction takes three cycles, but one can start per cycle. */
+/* Size of each of three lanes computed in parallel: an instruction takes three cycles, but one can start per cycle. The processor
+   does not foresee lanes: what is outside of its cache takes half as long if it is prefetched two rounds ahead. */
 #define LANE_BYTES 512
+#define AHEAD_BYTES (6 * LANE_BYTES)
+#define CACHE_LINE_BYTES 64
 
 static uint32_t crc_bytes[8][256]; /* [k][b]: effect of byte b on the register when k more bytes follow */
 static uint32_t crc_lanes[4][256]; /* [k][b]: result of byte k of the register with value b after a lane of zeros */
@@ -196,6 +199,7 @@ static uint32_t crc_by_instructions(uint32_t register_, const uint8_t *data, int
     uint64_t crc = register_;
     while (size >= 3 * LANE_BYTES) {
         uint64_t second = 0, third = 0;
+        for (int at = 0; at < 3 * LANE_BYTES; at += CACHE_LINE_BYTES) __builtin_prefetch(data + AHEAD_BYTES + at);
         for (int at = 0; at < LANE_BYTES; at += 8) {
             crc = crc_word(crc, load_little64(data + at));
             second = crc_word(second, load_little64(data + LANE_BYTES + at));
