@@ -75,6 +75,44 @@ def read_headers(
     return fault, count, position, together
 
 
+def whole_batches(
+    data: cython.const[uint8_t][::1], end_offset: int64_t
+) -> tuple[int64_t, int64_t, int64_t, int64_t, int64_t]:
+    """Return what `clusters.fetching` needs of the whole batches at the start of `data` that begin below `end_offset`.
+
+    That is their bytes, the size of the first, the next and the first offset, and their latest timestamp.
+    """
+    at: int64_t = 0
+    size: int64_t
+    base_offset: int64_t
+    first_size: int64_t = 0
+    first_offset: int64_t = -1
+    next_offset: int64_t = -1
+    latest_ms: int64_t = -1
+    batch: input_bytes
+    with cython.nogil:
+        while at + 17 <= data.shape[0]:
+            batch = cython.address(data[at])
+            size = read_int32(batch + 8) + fields.LOG_OVERHEAD
+            base_offset = cython.cast(int64_t, load_big64(batch))
+            if size < (fields.HEADER_BYTES if batch[16] == 2 else 17) or at + size > data.shape[0]:
+                break
+            if base_offset >> 62 != 0:
+                break  # Negative, or so large that no sum is.
+            if at == 0:
+                first_size = size
+                first_offset = base_offset
+            if base_offset >= end_offset:
+                next_offset = max(next_offset, end_offset)
+                break
+            next_offset = base_offset + 1
+            if batch[16] == 2:
+                next_offset += read_int32(batch + 23)
+                latest_ms = max(latest_ms, cython.cast(int64_t, load_big64(batch + 35)))
+            at += size
+    return at, first_size, next_offset, first_offset, latest_ms
+
+
 def find_bad_crc(
     data: cython.const[uint8_t][::1], rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t
 ) -> int64_t:

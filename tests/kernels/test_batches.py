@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diamant.broker.clusters.fetching import plain_whole_batches
 from diamant.kernels import batches
-from diamant.kernels.batches import find_bad_crc, read_headers
+from diamant.kernels.batches import find_bad_crc, read_headers, whole_batches
 from diamant.kernels.constants import fields
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.errors import CorruptBatch
@@ -95,6 +96,18 @@ def test_rows_of_damaged_headers_end_where_the_plain_reader_fails(data: st.DataO
     assert fault == (fields.NO_FAULT if bad is None else fields.BAD_HEADER)
     assert bad is None or end == bad
     assert rows[fields.POSITION, :count].tolist() == positions
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(batch_headers | st.just(make_message(1, 3, b"k", b"v")), max_size=4), st.integers(0, 70), st.data())
+def test_what_a_reader_needs_of_whole_batches(batches: list[bytes], cut: int, data: st.DataObject) -> None:
+    """Strategy: cut off the last batch, change bytes of headers. Invariant: the kernel returns what its plain twin does."""
+    content = bytearray(b"".join(bytes(batch) for batch in batches))
+    del content[max(0, len(content) - cut) :]
+    for _ in range(data.draw(st.integers(0, 2)) if content else 0):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.sampled_from([0, 1, 2, 12, 127, 128, 255]))
+    for end_offset in (0, 5, 6, 2**62, 2**63 - 1):
+        assert whole_batches(content, end_offset) == plain_whole_batches(memoryview(content), end_offset)
 
 
 @pytest.mark.parametrize("base", [2**63 - 1, 2**63 - 5, 2**62, 0, -1, -(2**63) + 5, -(2**63)])

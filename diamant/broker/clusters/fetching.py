@@ -4,7 +4,9 @@ A follower answers Fetch from version 11 on, up to its high watermark (KIP-392),
 client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
 
 All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response is searched, the broker
-prepares the next. All responses are received in the same memory: new memory for each takes a tenth of the time.
+prepares the next. Of a response, each `PIECE_BYTES` are searched as soon as they are there: a broker's socket sends only a few
+100 KB ahead of what is received, so it would wait for the search of a whole response. All responses are received in the same
+memory: new memory for each takes a tenth of the time.
 Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
 """
 
@@ -19,8 +21,10 @@ from struct import Struct
 from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, error_name
 from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
 from diamant.cleaner.evidence.certificates.cluster_claims import replica_name
+from diamant.kernels import ARE_COMPILED
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
+    HEADER_SIZE,
     HEADER_SIZE_UP_TO_MAGIC,
     LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
@@ -33,6 +37,7 @@ from diamant.protocol.wire.apis import FETCH
 VERSION = 11
 """The first version that followers answer, and one that names topics and has no compact encodings."""
 FETCH_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 512 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
@@ -113,8 +118,11 @@ class Stretch:
             "rack_id": "",
         }
 
-    def accept(self, body: memoryview, timeout_s: float) -> memoryview:
-        """Take a response, and return its whole batches. An error ends the stretch, or has it wait for at most `timeout_s`."""
+    def accept(self, body: memoryview, timeout_s: float, *, taken: int = 0, is_all: bool = True) -> memoryview:
+        """Take a response, or what has arrived of it, and return its whole batches behind those of the first `taken` bytes.
+
+        An error ends the stretch, or has it wait for at most `timeout_s`.
+        """
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
         if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             # The broker itself delays the response to the next request.
@@ -131,15 +139,18 @@ class Stretch:
             return records[:0]
         self._has_answered = True
         self.high_watermark, self.log_start = high_watermark, log_start
-        size, first_size, next_offset, first_offset, latest_ms = _whole(records, self.end_offset)
+        size, first_size, next_offset, first_offset, latest_ms = _whole_batches(records[taken:], self.end_offset)
+        if not (taken or size or is_all):
+            return records[:0]  # The first batch is larger than a piece.
         self.latest_ms = max(self.latest_ms, latest_ms)
-        if size:
-            if self._room is None or first_size <= self._room:
-                self.segments.append(first_offset)
-            self._room = max(0, self.fetch_bytes - size)
+        self.next_offset = max(self.next_offset, next_offset)
+        self.bytes += size
+        if size and not taken and (self._room is None or first_size <= self._room):
+            self.segments.append(first_offset)
+        if taken or size:
+            # How much room a response leaves is not known if it is cut off.
+            self._room = max(0, self.fetch_bytes - taken - size) if is_all else 0
             self._deadline = None
-            self.next_offset = max(self.next_offset, next_offset)
-            self.bytes += size
         elif len(records) and not first_size:
             self.problem = "its response has no whole batch"
         elif high_watermark >= self.end_offset and not throttle_ms:
@@ -148,7 +159,7 @@ class Stretch:
             self._wait(
                 f"its high watermark is {high_watermark}, expected {self.end_offset}", timeout_s + throttle_ms / 1000
             )
-        return records[:size]
+        return records[taken : taken + size]
 
     def _wait(self, problem: str, timeout_s: float) -> None:
         now = time.monotonic()
@@ -175,22 +186,29 @@ class _BrokerReads:
         return not self._pending and not self._sent
 
     def step(self, take: Callable[[Stretch, memoryview], object]) -> None:
-        """Receive one response, send the request that follows it, then hand over its batches."""
+        """Receive one response, and hand over its batches as they arrive; the request that follows it is sent before the last."""
         try:
             connection = self._client.broker(self._broker)
             while self._pending and len(self._sent) < IN_FLIGHT:
                 self._send(connection, self._pending.popleft())
             one = self._sent[0]
-            body = connection.receive(FETCH, VERSION, self._memory)
-            self._sent.popleft()
-            data = one.accept(body, self._client.timeout_s if one.patience_s is None else one.patience_s)
-            self._has_failed = False
-            if not one.is_done:
-                self._send(connection, one)
+            patience_s = self._client.timeout_s if one.patience_s is None else one.patience_s
+            taken = 0
+            for body, is_all in connection.arriving(FETCH, VERSION, self._memory, PIECE_BYTES):
+                data = one.accept(body, patience_s, taken=taken, is_all=is_all)
+                taken += len(data)
+                try:
+                    if is_all:
+                        self._has_failed = False
+                        self._sent.popleft()
+                        if not one.is_done:
+                            self._send(connection, one)
+                finally:
+                    # What was accepted counts as read, even if the connection is lost now.
+                    if data or is_all:
+                        take(one, data)
         except ConnectionFailed as error:
             self._lost(str(error))
-            return
-        take(one, data)
 
     def _send(self, connection: KafkaConnection, one: Stretch) -> None:
         self._sent.append(one)
@@ -199,7 +217,7 @@ class _BrokerReads:
     def _lost(self, problem: str) -> None:
         """Connect once more. A broker that fails again without an answer is down, and so are all of its replicas."""
         self._client.forget(self._broker)
-        self._pending.extendleft(reversed(self._sent))
+        self._pending.extendleft(one for one in reversed(self._sent) if not one.is_done)
         self._sent.clear()
         if self._has_failed:
             for one in self._pending:
@@ -216,8 +234,8 @@ def read_stretches(
 ) -> None:
     """Read stretches of any replicas side by side, each to its end or its problem.
 
-    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it. The
-    next response overwrites them.
+    `take` gets whole batches, in order for each stretch, which the next response overwrites; the first and the last may reach
+    beyond it. After a response without batches it gets none.
     `check` is called between responses; its exceptions end the reading and close the connections.
     """
     by_broker: dict[int, list[Stretch]] = {}
@@ -258,23 +276,28 @@ def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
     return throttle_ms, code, high_watermark, log_start, body[at + 4 : at + 4 + max(0, size)]
 
 
-def _whole(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
-    """Look at the whole batches that begin below `end_offset`.
+def _whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
+    if ARE_COMPILED:
+        from diamant.kernels.batches import whole_batches
 
-    Returns their bytes, the size of the first, the next and the first offset, and their latest timestamp.
-    """
+        return whole_batches(records, end_offset)
+    return plain_whole_batches(records, end_offset)
+
+
+def plain_whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
+    """Do the same as `kernels.batches.whole_batches`: the kernel's plain twin."""
     at, first_size, first_offset, next_offset, latest_ms = 0, 0, -1, -1, -1
     while at + HEADER_SIZE_UP_TO_MAGIC <= len(records):
         base, length = _PREFIX.unpack_from(records, at)
-        size = length + LOG_OVERHEAD
-        if length <= 0 or at + size > len(records):
+        size, is_current = length + LOG_OVERHEAD, records[at + MAGIC] == CURRENT_MAGIC
+        if size < (HEADER_SIZE if is_current else HEADER_SIZE_UP_TO_MAGIC) or at + size > len(records) or base >> 62:
             break
         if not at:
             first_size, first_offset = size, base
         if base >= end_offset:
             next_offset = max(next_offset, end_offset)
             break
-        if records[at + MAGIC] == CURRENT_MAGIC:
+        if is_current:
             delta, time_ms = _HEADER.unpack_from(records, at + LAST_OFFSET_DELTA)
             base, latest_ms = base + delta, max(latest_ms, time_ms)
         next_offset = base + 1

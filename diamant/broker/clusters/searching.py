@@ -1,9 +1,8 @@
 """Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
 
-What a response holds is searched where it was received, while the sockets take the next ones. The bound is a bare fetch loop: the
-same stretches with as many requests in flight on one connection, of whose responses only the offsets in the headers of batches
-are looked at. A search for a key of 11 bytes reaches 0.8 (12 partitions) to 1.0 (one) of its speed; for a UUID, which values are
-searched for, too, 0.7 to 0.8.
+What a response holds is searched where it was received, while the sockets take more of it (`fetching.py`). The bound is a bare
+fetch loop: the same stretches with as many requests in flight on one connection, of whose responses only the offsets in the
+headers of batches are looked at.
 
 Each read also searches a copy of its first batches, behind records that were planted in it. A search that misses one may be
 faulty, so that read does not count as clean.

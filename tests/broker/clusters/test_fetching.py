@@ -1,16 +1,25 @@
-"""Responses of replicas that prove nothing: none of them counts as read."""
+"""Responses of replicas: those that prove nothing do not count as read, and of the others nothing is left out or read twice."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from struct import pack
+from typing import Any, cast
 
 import pytest
 
-from diamant.broker.clusters.fetching import Stretch
+from diamant.broker.client.kafka_client import KafkaClient
+from diamant.broker.client.kafka_connection import ConnectionFailed
+from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.searching import KeySearch, replica_read
+from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.primitives import encode_string
+from tests.builder import make_batch, make_log
+
+KEY = b"customer-4711-of-the-shop"
 
 
 def response(records: bytes = b"", *, preferred: int = -1, code: int = 0, high_watermark: int = 10) -> memoryview:
@@ -59,3 +68,100 @@ def test_a_throttled_response_is_asked_for_again(deadline_s: float | None) -> No
     assert not one.accept(memoryview(pack(">ihii", 2500, 0, 0, 0)), timeout_s=-1)
     assert (one.problem, one.is_done, one.next_offset) == ("", False, 0)
     assert one._deadline == (None if deadline_s is None else deadline_s + 2.5)
+
+
+class Broker:
+    """A client, and its connection to a broker: it answers each fetch with the next of some lists of pieces."""
+
+    timeout_s = 1.0
+
+    def __init__(self, answers: Sequence[Sequence[memoryview]], *, fails_at: int = -1) -> None:
+        """After a list of pieces whose last is not complete, the connection is lost; so is it at the request `fails_at`."""
+        self.answers = list(answers)
+        self.asked: list[int] = []
+        self.fails_at = fails_at
+
+    def broker(self, _: int) -> Broker:
+        return self
+
+    def forget(self, _: int) -> None:
+        pass
+
+    def send(self, _api_key: int, _version: int, fields: dict[str, Any]) -> None:
+        self.asked.append(fields["topics"][0]["partitions"][0]["fetch_offset"])
+        if len(self.asked) - 1 == self.fails_at:
+            raise ConnectionFailed("broken pipe")
+
+    def arriving(self, *_: object) -> Iterator[tuple[memoryview, bool]]:
+        for piece in self.answers.pop(0):
+            yield piece, len(piece) == len(cast("bytes", piece.obj))
+        if len(piece) < len(cast("bytes", piece.obj)):
+            raise ConnectionFailed("reset")
+
+
+def read(broker: Broker, end: int) -> tuple[Stretch, list[int]]:
+    """Read a replica; return it, and the first offsets of the batches that were handed over."""
+    one, found = Stretch("t", 0, 1, 0, end), list[int]()
+
+    def take(_: Stretch, data: memoryview) -> None:
+        found.extend(header.base_offset for _, header in iter_headers(data))
+
+    read_stretches(cast("KafkaClient", broker), [one], take)
+    return one, found
+
+
+LOG = bytes(make_log(*[("a=1", "b=2")] * 5))
+"""Five batches of two records."""
+WHOLE = response(LOG)
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE) - len(LOG), len(WHOLE), 7))
+def test_a_response_in_pieces_is_read_like_a_whole_one(at: int) -> None:
+    """Wherever its pieces end, each batch is handed over once, and the replica is known as after the whole response."""
+    expected, _ = read(Broker([[WHOLE]]), 10)
+    one, found = read(Broker([[WHOLE[:at], WHOLE[: (at + len(WHOLE)) // 2], WHOLE]]), 10)
+    assert found == [0, 2, 4, 6, 8]
+    assert (one, one.segments) == (expected, [0])
+
+
+@pytest.mark.parametrize("at", range(len(WHOLE) - len(LOG), len(WHOLE), 7))
+def test_after_a_response_that_is_cut_off_the_rest_is_asked_for(at: int) -> None:
+    """What was handed over before the connection was lost is not read again, and no segment is seen where the cut was."""
+    rest = [response(LOG[position:]) for position, _ in iter_headers(LOG)]
+    taken = max(0, (at - (len(WHOLE) - len(LOG))) // (len(LOG) // 5))
+    broker = Broker([[WHOLE[:at]], [rest[taken]]])
+    one, found = read(broker, 10)
+    assert broker.asked == [0, 2 * taken]
+    assert found == [0, 2, 4, 6, 8]
+    assert (one.next_offset, one.bytes, one.segments, one.problem) == (10, len(LOG), [0], "")
+
+
+def test_all_that_was_received_before_the_connection_was_lost_suffices() -> None:
+    """If the last batch is there, the rest of the response is not missed, though the broker does not come back."""
+    broker = Broker([[response(LOG + LOG)[: len(WHOLE)]]])
+    one, found = read(broker, 10)
+    assert (broker.asked, found, one.problem) == ([0], [0, 2, 4, 6, 8], "")
+
+
+def test_a_request_that_cannot_be_sent_does_not_lose_the_response_before_it() -> None:
+    """The batches that were received are handed over, though the broker has closed the connection since."""
+    first, second = list(iter_headers(LOG))[1:3]
+    broker = Broker([[response(LOG[: second[0]])], [response(LOG[second[0] :])]], fails_at=1)
+    one, found = read(broker, 10)
+    assert first[1].base_offset in found
+    assert (found, broker.asked, one.problem) == ([0, 2, 4, 6, 8], [0, 4, 4], "")
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_what_lies_across_two_pieces_is_found(codec: int) -> None:
+    """A record of the key, and its bytes in another value, are found wherever a piece ends within them, with any codec."""
+    records = [Record(1, 1, KEY, b"{}"), Record(2, 1, b"other", b"of " + KEY)]
+    log = make_batch() + build_batch(records, base_offset=1, codec=codec) + make_batch(base_offset=3)
+    body = response(bytes(log), high_watermark=4)
+    for at in range(len(body) - len(log), len(body), 23):
+        one, search = Stretch("t", 0, 1, 0, 4), KeySearch(KEY, ["t"], b"secret")
+        (found,) = search.read(cast("KafkaClient", Broker([[body[:at], body]])), [one])
+        result = replica_read(one, found, 4, is_leader=True, is_in_sync=True)
+        assert [value.offset for value in result.values] == [1]
+        assert (result.same_bytes, result.batches, result.bytes, result.problem) == ((2,), 3, len(log), "")
+        assert result.planted == result.planted_found > 0
