@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.evidence.certificates.reason_check import holds_value, names_sought
 from diamant.cleaner.evidence.search.needles import Needles
 

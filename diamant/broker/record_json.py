@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.queries.record_fields import record_fields
 from diamant.protocol.batches.header import Record
 

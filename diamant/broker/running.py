@@ -24,12 +24,12 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 from diamant.broker.config.security_table import unprotected_ports
 from diamant.broker.dispatch.api_table import ERRORS, load
 from diamant.broker.dispatch.services import Services
-from diamant.broker.errors import NotPossible, OperationError
 from diamant.broker.http.serving.server import HttpServer, open_http
 from diamant.broker.kept import Kept
 from diamant.broker.network.listener_sockets import reachable
 from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
+from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.runners.contract import in_own_thread
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS

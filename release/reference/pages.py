@@ -23,11 +23,11 @@ from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.client.admin_methods import RemoteOperations
 from diamant.broker.commands.terminal.remote import asking
-from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.openapi import WAIT_PARAM
 from diamant.broker.http.serving.route import Route
 from diamant.broker.http.serving.routes import Routes
 from diamant.broker.http.serving.token import TokenCheck
+from diamant.broker.operation_errors import KINDS
 from diamant.broker.operations.calls.parameters import Param
 from release.reference.people_map_schema import people_map_schema
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from diamant import BlockingBroker, Broker
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from tests.broker.test_blocking_broker import values
 
 

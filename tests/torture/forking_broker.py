@@ -18,7 +18,7 @@ from diamant.broker import broker
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.cli import main
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 
 FORK = "fork.json"
 

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 from diamant.broker.brokers.lags import Lags
 from diamant.broker.brokers.placement import placed
 from diamant.broker.config.listeners import Listener
-from diamant.broker.errors import NotFound, NotPossible, no_partition, no_topic
 from diamant.broker.network.api import BrokerAddress, ConnectionInfo
+from diamant.broker.operation_errors import NotFound, NotPossible, no_partition, no_topic
 from diamant.protocol.kraft.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,

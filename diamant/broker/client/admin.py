@@ -28,7 +28,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from diamant.broker.client.admin_methods import RemoteBrokersOperations, RemoteOperations, RemotePersonOperations
 from diamant.broker.client.bootstrap import DEFAULT_BOOTSTRAP, SYSTEM_CA
-from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.broker.operation_errors import BadArgument, code_of_kafka_error
 from diamant.broker.record_json import key_fields, parse_key
 from diamant.duration import Duration, parse_duration_ms, seconds_of
 from diamant.json_types import Fields, JsonObject, OnProgress

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.storage.input_file import read_input
 
 PLAINTEXT = "PLAINTEXT"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.client.bootstrap import default_bootstrap
 from diamant.broker.client.login import OAUTHBEARER, PREFERRED, Login
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.storage.input_file import read_input
 from diamant.storage.properties import parse_properties
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields, KafkaConnection
-from diamant.broker.errors import no_topic
+from diamant.broker.operation_errors import no_topic
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import LIST_OFFSETS, METADATA
 

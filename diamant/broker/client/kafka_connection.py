@@ -43,7 +43,7 @@ CLIENT_ID = "diamant-cli"
 class ConnectionFailed(Exception):
     """No broker answers at the address, or it does not speak Kafka's protocol. The text has the address.
 
-    `code` is one of `broker.errors.KINDS`: `unauthorized` if the broker refuses the login.
+    `code` is one of `operation_errors.KINDS`: `unauthorized` if the broker refuses the login.
     """
 
     def __init__(self, text: str, code: str = "no-answer") -> None:

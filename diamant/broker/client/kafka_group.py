@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from diamant.broker.client.kafka_client import RETRIED, KafkaClient, KafkaRefusal, Place
 from diamant.broker.client.kafka_connection import Fields
-from diamant.broker.errors import no_group
+from diamant.broker.operation_errors import no_group
 from diamant.protocol.errors import ErrorCode, ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment
 

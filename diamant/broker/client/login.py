@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.storage.input_file import read_input
 
 HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}

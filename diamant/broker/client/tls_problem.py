@@ -11,7 +11,7 @@ _OWN_CERTIFICATE = "give it by ssl.keystore.location in the file of --command-co
 
 
 def tls_problem(error: OSError) -> tuple[str, str]:
-    """Return why a connection with TLS has failed, with the next step, and the code of the error (`broker.errors.KINDS`)."""
+    """Return why a connection with TLS has failed, with the next step, and the code of the error (`operation_errors.KINDS`)."""
     if isinstance(error, ssl.SSLCertVerificationError):
         found = error.verify_message
         if error.verify_code in _OTHER_HOST:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.broker.clusters.register import STATE_VARIABLE
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, HMAC, VERSION, sign_certificate
 from diamant.cleaner.evidence.certificates.cluster_claims import (
     FILES_WAIT,

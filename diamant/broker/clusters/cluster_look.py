@@ -17,7 +17,7 @@ from diamant.broker.client.kafka_client import (
     topic_refusal,
 )
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
-from diamant.broker.errors import NotAllowed, NotPossible
+from diamant.broker.operation_errors import NotAllowed, NotPossible
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire.apis import METADATA, NOT_REQUESTED
 

@@ -22,7 +22,7 @@ from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
-from diamant.broker.errors import NotFound
+from diamant.broker.operation_errors import NotFound
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
 

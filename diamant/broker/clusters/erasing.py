@@ -32,7 +32,7 @@ from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller, raise_first
 from diamant.broker.clusters.searching import KeySearch, replica_read
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.evidence.search.needles import Needles
 
 if TYPE_CHECKING:

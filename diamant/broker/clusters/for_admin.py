@@ -10,7 +10,7 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.clusters import operations
-from diamant.broker.errors import OperationError, code_of_kafka_error
+from diamant.broker.operation_errors import OperationError, code_of_kafka_error
 from diamant.broker.record_json import parse_key
 from diamant.duration import Duration, seconds_of
 

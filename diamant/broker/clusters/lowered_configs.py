@@ -16,7 +16,7 @@ from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, Ka
 from diamant.broker.client.kafka_connection import ConnectionFailed, Fields
 from diamant.broker.clusters.cluster_look import TOPIC_RESOURCE, ConfigValue, SeenTopic, all_configs, in_requests
 from diamant.broker.clusters.register import ClusterWork, LoweredValue, Register
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.protocol.errors import ErrorCode
 
 INCREMENTAL_ALTER_CONFIGS = 44

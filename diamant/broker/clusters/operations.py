@@ -17,7 +17,7 @@ from diamant.broker.clusters.erasing import ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
-from diamant.broker.errors import NotPossible, OperationError
+from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.cleaner.evidence.search.needles import keyed_digest
 
 if TYPE_CHECKING:

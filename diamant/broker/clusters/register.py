@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diamant.broker.clusters.outcome import ErasureOutcome
-from diamant.broker.errors import NotFound, NotPossible
+from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.private_files import write_private
 from diamant.storage.env.env import RealEnv
 from diamant.storage.env.user_directory import user_directory

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.errors import NotFound, TimedOut
 from diamant.broker.faults.fault import Fault
 from diamant.broker.faults.fault_requests import FaultIdRequest, FaultRequest, GetFaultRequest
 from diamant.broker.faults.installed_faults import MAX_FAULTS, Faults
 from diamant.broker.faults.spec import FaultSpec
 from diamant.broker.node.lazy import Lazy
+from diamant.broker.operation_errors import NotFound, TimedOut
 from diamant.broker.operations.broker_state.running_requests import NoArguments
 from diamant.progress import Progress
 

@@ -22,10 +22,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from diamant.broker.errors import NotPossible
 from diamant.broker.faults.dispatch import FaultDispatch
 from diamant.broker.faults.fault import Fault, Firing
 from diamant.broker.faults.spec import FaultError, FaultSpec
+from diamant.broker.operation_errors import NotPossible
 
 if TYPE_CHECKING:
     import ssl

@@ -11,8 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from diamant.argument import MAX_PARTITION
-from diamant.broker.errors import BadArgument
 from diamant.broker.faults.fault_requests import FaultRequest
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.calls.parameters import request_of
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.wire import apis

@@ -16,9 +16,9 @@ from diamant.broker.clusters.cluster_look import TIERED_CONFIG, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config
-from diamant.broker.errors import BadArgument, NotFound
 from diamant.broker.inspection.log_from_outside import OutsideLog
 from diamant.broker.inspection.transactions import described, listed_transactions
+from diamant.broker.operation_errors import BadArgument, NotFound
 from diamant.broker.record_json import key_fields
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explainer import Explainer

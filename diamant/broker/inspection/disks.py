@@ -16,7 +16,7 @@ from struct import Struct
 from tempfile import TemporaryDirectory
 
 from diamant.broker.clusters.certificate import issued
-from diamant.broker.errors import BadArgument, NotGenuine, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotGenuine, NotPossible
 from diamant.cleaner.evidence.certificates import broker_files, cluster_claims
 from diamant.cleaner.evidence.certificates.certificate import (
     CLUSTER_TYPE,

@@ -12,7 +12,7 @@ from diamant.broker.clusters.erasing import FoundPartition, ReplicaReads
 from diamant.broker.clusters.outcome import ReplicaRead
 from diamant.broker.clusters.searching import KeySearch
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.evidence.certificates.certificate import expected_form
 from diamant.cleaner.evidence.certificates.claim_checks import BROKEN, CANNOT_TELL, HOLDS, RECREATED, untold
 from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, NOT_READ, UNREADABLE, replica_name

@@ -20,7 +20,6 @@ from diamant.broker.cannot_start import CannotStart
 from diamant.broker.commands.terminal.failures import duration, fail, tell
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
-from diamant.broker.errors import EXIT_FAILED, BadArgument, code_of_kafka_error
 from diamant.broker.launch import exec_options
 from diamant.broker.launch.any_compaction import ANY_COMPACTION, RunLimits, run_any_compaction
 from diamant.broker.launch.child import SIGNALLED, CannotRun, run_child
@@ -33,6 +32,7 @@ from diamant.broker.launch.launch_settings import (
     raise_file_limit,
     settings_option,
 )
+from diamant.broker.operation_errors import EXIT_FAILED, BadArgument, code_of_kafka_error
 from diamant.protocol.errors import KafkaError
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError

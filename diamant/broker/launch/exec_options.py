@@ -8,7 +8,7 @@ import click
 
 from diamant.broker.client.bootstrap import CA_VARIABLE, USER_VARIABLE
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.record_json import RecordLine, parse_record_line
 from diamant.storage.input_file import read_input
 

@@ -24,7 +24,7 @@ from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import one_line_errors
 from diamant.broker.dispatch.operation_table import OPERATIONS
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.operations.calls.parameters import params_of
 from diamant.broker.perform import perform
 from diamant.cleaner.values.schema_places import SchemaPlaces

@@ -14,7 +14,7 @@ from diamant.broker.client.login import read_login
 from diamant.broker.config.broker_config import BrokerConfig, read_properties
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.listeners import listener_text
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 

@@ -22,7 +22,6 @@ from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import BROKERS, MANUAL_CLOCK, MAX_BROKERS, SYSTEM_CLOCK
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.errors import EXIT_INTERRUPTED
 from diamant.broker.launch.launch_settings import (
     ArgumentError,
     acls_option,
@@ -33,6 +32,7 @@ from diamant.broker.launch.launch_settings import (
     raise_file_limit,
     settings_option,
 )
+from diamant.broker.operation_errors import EXIT_INTERRUPTED
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 from diamant.storage.kraft.features import DEFAULT_RELEASE, RELEASES

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from diamant.broker.errors import BadArgument, TooMany, Unconfirmed
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import BadArgument, TooMany, Unconfirmed
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.log_at_moment import LogAtMoment
 from diamant.broker.operations.records.log_files import LogFiles

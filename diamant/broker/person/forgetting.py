@@ -10,7 +10,7 @@ from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import Scope
 from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S, JobQueue
-from diamant.broker.errors import OperationError, TimedOut
+from diamant.broker.operation_errors import OperationError, TimedOut
 from diamant.broker.person.person_steps import Forgotten, ForgottenPeople, ForgottenPerson, PersonSteps
 from diamant.broker.person.planning import Plan
 from diamant.broker.person.register import PersonRequest

@@ -24,7 +24,7 @@ from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.pending_jobs import cancel
-from diamant.broker.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible
 from diamant.broker.person.following import given_identifiers, of_person
 from diamant.broker.person.forgetting import Admitted, Forgetting
 from diamant.broker.person.person_steps import Forgotten, ForgottenPeople, PersonSteps

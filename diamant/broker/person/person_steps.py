@@ -23,7 +23,7 @@ from diamant.broker.erasure.jobs.job_queue import DEFAULT_TIMEOUT_S
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.pending_jobs import CANCELLED, cancel
 from diamant.broker.erasure.jobs.removal import Ended, Removal, RemovalResult
-from diamant.broker.errors import BrokerStopping, NotFound, OperationError
+from diamant.broker.operation_errors import BrokerStopping, NotFound, OperationError
 from diamant.broker.person.joint_jobs import JointJobs
 from diamant.broker.person.planning import values_of
 from diamant.broker.person.register import CLOSED, DONE, IN_PROGRESS, PersonRequest, RequestRegister

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotPossible
 from diamant.broker.operations.records.located_records import located_records
 from diamant.broker.person.following import FollowedPerson, Following, given_people, people_of
 from diamant.broker.person.register import RequestRegister

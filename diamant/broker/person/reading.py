@@ -19,8 +19,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from diamant.broker.errors import OperationError
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.search_operation import SearchOperation
 from diamant.broker.person.following import (

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.coordinators.internal_topic import InternalTopic
-from diamant.broker.errors import NotFound, NotPossible, TooMany
+from diamant.broker.operation_errors import NotFound, NotPossible, TooMany
 from diamant.broker.topics.internal_names import REQUESTS_TOPIC
 from diamant.cleaner.papers.person_parts import identifier_digest
 from diamant.cleaner.segments.tolerant_reader import Problem, iter_batches, list_partition

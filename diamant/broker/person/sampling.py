@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.records.search_operation import PlacedRecord, SearchOperation
 from diamant.broker.person.following import people_of, values_of
 from diamant.cleaner.person.map_check import MapProblem, check_map

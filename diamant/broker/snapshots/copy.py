@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible, OperationError
+from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.storage import names
 from diamant.storage.directory.directory_copy import DirectoryCopy
 from diamant.storage.env.env import Lock, RealEnv, parent

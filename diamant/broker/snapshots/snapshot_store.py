@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.errors import NotFound, NotPossible, TooMany
+from diamant.broker.operation_errors import NotFound, NotPossible, TooMany
 from diamant.broker.snapshots.copy import copy_directory, remove_copy
 from diamant.storage import names
 from diamant.storage.env.clocks import SystemClock

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from diamant.broker.errors import no_topic
+from diamant.broker.operation_errors import no_topic
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS

@@ -15,7 +15,7 @@ from uuid import UUID
 from diamant.broker.brokers.membership import elect_missing_soon
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config, topic_value
-from diamant.broker.errors import no_partition, no_topic
+from diamant.broker.operation_errors import no_partition, no_topic
 from diamant.broker.topics.topic import Topic, TopicListener
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.kraft.records import TOPIC_RESOURCE

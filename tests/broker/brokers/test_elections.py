@@ -9,7 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.brokers.membership import set_down, set_up
-from diamant.broker.errors import NotFound, NotPossible
+from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.kraft.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from diamant.storage.kraft.elections import partition_change

@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.brokers.membership import PER_STEP, set_down, set_up
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.protocol.kraft.records import TOPIC_RESOURCE
 from tests.broker.brokers.several import create, several, table, take_down
 from tests.broker.configurations import alter

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, OperationError
 from diamant.broker.faults.spec import FaultError
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible, OperationError
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.env.clocks import SettableClock, SystemClock
 from tests.broker.brokers.several import create, leaders, several

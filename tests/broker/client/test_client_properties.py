@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from diamant.broker.client.client_properties import read_client_properties
 from diamant.broker.client.login import Login
 from diamant.broker.client.tls_problem import tls_problem
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from tests.broker.security.tls.certificates import of_client
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

@@ -16,8 +16,8 @@ from diamant.broker.cli import main
 from diamant.broker.clusters.certificate import issue, signing_key
 from diamant.broker.clusters.operations import erase
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
-from diamant.broker.errors import BadArgument, NotGenuine
 from diamant.broker.inspection.disks import ReadLimit, certify_disks, join, log_ends
+from diamant.broker.operation_errors import BadArgument, NotGenuine
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.papers.paper_verification import verify_certificate

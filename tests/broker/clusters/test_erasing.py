@@ -9,7 +9,7 @@ import pytest
 from diamant.broker.clusters.operations import erase, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 
 TIMEOUT_S = 120.0

@@ -16,7 +16,7 @@ from diamant.broker.clusters.operations import erase, restore, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import TimeIsUp
-from diamant.broker.errors import NotFound, NotPossible
+from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.json_types import JsonObject
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works

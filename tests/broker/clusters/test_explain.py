@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from diamant.broker.clusters.fetching import Stretch
-from diamant.broker.errors import BadArgument, NotFound
 from diamant.broker.inspection.cluster_explanation import explain
 from diamant.broker.inspection.log_from_outside import OutsideLog
+from diamant.broker.operation_errors import BadArgument, NotFound
 from diamant.cleaner.explain.explanation import BOUNDED, KNOWN
 from diamant.json_types import JsonObject
 from diamant.protocol.batches.batch_records import build_batch

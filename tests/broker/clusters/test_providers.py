@@ -20,9 +20,9 @@ from diamant.broker.clusters.operations import compact, erase, resume
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
-from diamant.broker.errors import NotPossible
 from diamant.broker.inspection.cluster_audit import audit
 from diamant.broker.inspection.cluster_explanation import explain
+from diamant.broker.operation_errors import NotPossible
 from diamant.json_types import JsonObject
 from diamant.protocol.errors import ErrorCode
 from tests.broker.clusters.any_cluster import AnyCluster, diamant, open_works

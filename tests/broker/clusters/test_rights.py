@@ -13,7 +13,7 @@ from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.login import Login
 from diamant.broker.clusters.operations import erase, restore
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
-from diamant.broker.errors import NotAllowed
+from diamant.broker.operation_errors import NotAllowed
 from tests.broker.clusters.any_cluster import OLD_MS, PASSWORD, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
 from tests.broker.clusters.test_erasing_oddities import at_stage, lowered

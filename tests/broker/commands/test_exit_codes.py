@@ -1,4 +1,4 @@
-"""Exit codes and error objects of all commands: one rule, `broker.errors.KINDS`, whichever command meets the error."""
+"""Exit codes and error objects of all commands: one rule, `operation_errors.KINDS`, whichever command meets the error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.cli import main
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.errors import KINDS, code_of_kafka_error, no_group, no_partition, no_topic
+from diamant.broker.operation_errors import KINDS, code_of_kafka_error, no_group, no_partition, no_topic
 from diamant.protocol.errors import ErrorCode
 from tests.broker.commands.running import leaves, run
 from tests.ports import ReservedPort

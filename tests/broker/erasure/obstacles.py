@@ -13,7 +13,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed, Erasure
 from diamant.broker.erasure.jobs.job_queue import JobQueue
-from diamant.broker.errors import TimedOut
+from diamant.broker.operation_errors import TimedOut
 from diamant.progress import Progress
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON

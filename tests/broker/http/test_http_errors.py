@@ -1,4 +1,4 @@
-"""Error responses of all HTTP paths: one shape, with a code of `broker.errors.KINDS` and its status."""
+"""Error responses of all HTTP paths: one shape, with a code of `operation_errors.KINDS` and its status."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import KINDS, no_group, no_partition, no_topic
+from diamant.broker.operation_errors import KINDS, no_group, no_partition, no_topic
 from diamant.protocol.errors import KafkaError
 from release.reference.pages import routes
 from tests.broker.http_asking import ask

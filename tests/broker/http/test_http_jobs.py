@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import NotFound, NotPossible, TooMany
 from diamant.broker.http.serving.jobs import DONE, FAILED, RUNNING, Jobs
 from diamant.broker.http.serving.limits import JobLimits
+from diamant.broker.operation_errors import NotFound, NotPossible, TooMany
 from diamant.progress import Progress
 from tests.broker.http_asking import ask, limit_http
 from tests.broker.settling import run_when_settling

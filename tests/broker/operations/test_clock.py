@@ -14,7 +14,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.errors import BadArgument, NotAllowed, TimedOut
+from diamant.broker.operation_errors import BadArgument, NotAllowed, TimedOut
 from diamant.broker.operations.broker_state import broker_clock
 from diamant.progress import Progress
 from diamant.protocol.batches.batch_records import build_batch

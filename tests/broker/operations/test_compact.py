@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.errors import BadArgument, BrokerStopping, NotFound, NotPossible, TimedOut, TooMany
+from diamant.broker.operation_errors import BadArgument, BrokerStopping, NotFound, NotPossible, TimedOut, TooMany
 from diamant.broker.operations.compactions import compact_by_config as compact_config
 from diamant.broker.operations.compactions import compactions as compaction
 from diamant.broker.operations.compactions.compactions import MAX_CALLS, CompactionFailed

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from diamant import Broker, BrokerConfig
 from diamant.broker.commands.log import clean as log_clean
-from diamant.broker.errors import BadArgument
 from diamant.broker.handlers.configs.described_broker import describe_broker
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.broker_state.broker_status import broker_status
 from diamant.cleaner.offline.offline_clean import Engine, inline_engine
 from diamant.cleaner.spark.clean import staging

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import NotFound
+from diamant.broker.operation_errors import NotFound
 from diamant.broker.operations.calls.blocking import Stopped
 from diamant.broker.operations.figures import background_counts
 from diamant.broker.operations.figures.background_counts import BackgroundCounts

@@ -10,7 +10,7 @@ import pytest
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.dispatch.operation_table import OPERATIONS
-from diamant.broker.errors import NotFound
+from diamant.broker.operation_errors import NotFound
 from tests.broker.groups.offsets.offset_requests import commit, find_coordinator
 from tests.broker.wire import WireClient
 

@@ -16,7 +16,7 @@ from diamant.broker import cli
 from diamant.broker.broker import BlockingBroker, Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.errors import NotFound, NotPossible, TooMany
+from diamant.broker.operation_errors import NotFound, NotPossible, TooMany
 from diamant.broker.operations.records import records_operation
 from diamant.cleaner.queries.latest_records import latest_records
 from diamant.protocol.batches.header import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import NotFound, TooMany
+from diamant.broker.operation_errors import NotFound, TooMany
 from diamant.broker.operations.records.search_operation import MAX_AT_ONCE, PlacedDamage, PlacedRecord
 from diamant.cleaner.queries.matching_records import Wanted
 from tests.effort import examples

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotPossible
 from diamant.cleaner.values.schemas_topic import SCHEMAS_TOPIC
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.erasure.records import Producer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotPossible
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.papers.paper_page import page_of

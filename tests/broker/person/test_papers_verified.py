@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.verification import CheckedFiles
 from diamant.cleaner.papers.paper_verification import PaperSubject, verify_certificate

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.errors import BadArgument, NotPossible, Unconfirmed
+from diamant.broker.operation_errors import BadArgument, NotPossible, Unconfirmed
 from diamant.broker.person.person_steps import ForgottenPeople
 from tests.broker.erasure.brokers import broker_at, data_of, move_to
 from tests.broker.person.shop import ADA, BOB, MAP, fill, order

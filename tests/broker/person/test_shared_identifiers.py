@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import Unconfirmed
+from diamant.broker.operation_errors import Unconfirmed
 from tests.broker.erasure.brokers import broker_at
 
 MAIL, OWN, DAN = "home@example.com", "cleo@example.com", "dan@example.com"

@@ -9,7 +9,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.redact.redact_result import Redaction
-from diamant.broker.errors import BadArgument, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotPossible
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.protocol.batches.header import Header
 from tests.broker.checked_certificate import check_certificate

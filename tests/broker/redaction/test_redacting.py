@@ -15,7 +15,7 @@ import pytest
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.redact.redact_result import RedactFailed, Redaction
-from diamant.broker.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import UNTRUSTED, check_signature, parse_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.verification import Verification

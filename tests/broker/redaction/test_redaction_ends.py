@@ -12,7 +12,7 @@ from diamant.broker.broker import Broker
 from diamant.broker.erasure.redact import redact_result
 from diamant.broker.erasure.redact.redact_result import Redaction
 from diamant.broker.erasure.redact.redactions import Redactions
-from diamant.broker.errors import NotFound, NotPossible
+from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.topics.growth import add_partitions
 from diamant.cleaner.evidence.certificates.page import certificate_page

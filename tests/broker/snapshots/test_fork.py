@@ -14,7 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON

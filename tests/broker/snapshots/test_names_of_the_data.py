@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from tests.broker.snapshots.copied import config
 from tests.broker.wire import WireClient
 

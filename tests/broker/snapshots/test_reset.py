@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from diamant.broker.broker import Broker
 from diamant.broker.cli import main
-from diamant.broker.errors import NotFound, NotPossible, OperationError
+from diamant.broker.operation_errors import NotFound, NotPossible, OperationError
 from tests.broker.http_asking import ask
 from tests.broker.snapshots.copied import LARGE, beside, config, fill, produce, values
 from tests.broker.wire import WireClient

@@ -9,8 +9,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BrokerStopping, NotPossible
 from diamant.broker.groups.classic.classic_group import GroupState
+from diamant.broker.operation_errors import BrokerStopping, NotPossible
 from diamant.protocol.errors import ErrorCode
 from diamant.storage import names
 from tests.broker.compacted import SMALL

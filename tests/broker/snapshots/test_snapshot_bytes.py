@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from tests.broker.broker_process import broker_process
 from tests.broker.snapshots.copied import config, digest
 

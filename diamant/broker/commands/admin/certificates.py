@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import fail, report
 from diamant.broker.commands.terminal.files import time_text, visible
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 
 _NO_KEY = (
     "there is no key yet: the broker makes it for the first certificate. To have it before, make both files that "

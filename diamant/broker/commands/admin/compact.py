@@ -13,7 +13,7 @@ from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.strip_text import MAX_STRIPS, DrawnPartition, draw, of_fields, segments_of
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.cleaner.rules.record_kinds import counted
 
 _COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")

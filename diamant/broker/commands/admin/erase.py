@@ -15,7 +15,7 @@ from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import required
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 

@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.explanation_view import MAX_ROWS, show_explanation
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.strip_text import draw, of_fields, segments_of
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 
 
 @operation_command("explain")

@@ -11,7 +11,7 @@ from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.operation_command import operation_command
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.words import counted
 
 

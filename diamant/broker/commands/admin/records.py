@@ -11,7 +11,7 @@ import click
 from diamant.broker.commands.terminal.asked import Asked
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.operation_command import operation_command
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 
 
 @operation_command("latest")

@@ -15,7 +15,7 @@ from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.progress_text import progress_text, round_text
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import Cell, StyledCell, TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text
 from diamant.words import counted
 

@@ -18,7 +18,7 @@ from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name, key_options
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING, BadArgument
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING, BadArgument
 from diamant.broker.record_json import key_fields
 from diamant.json_types import JsonObject, OnProgress
 from diamant.progress import Progress

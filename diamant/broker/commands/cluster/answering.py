@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.commands.cluster.asking_kafka import EXPECTED, code_of, json_option, on_cluster, told
 from diamant.broker.commands.terminal.failures import report, tell
-from diamant.broker.errors import EXIT_DONE
+from diamant.broker.operation_errors import EXIT_DONE
 
 F = TypeVar("F", bound=Callable[..., Any])
 

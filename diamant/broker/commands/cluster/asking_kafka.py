@@ -15,7 +15,7 @@ from diamant.broker.client.client_properties import COMMAND_CONFIG_HELP, configu
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.commands.terminal.failures import ADDRESS_HINT, LOGIN_HINT, duration, fail
-from diamant.broker.errors import BadArgument, code_of_kafka_error
+from diamant.broker.operation_errors import BadArgument, code_of_kafka_error
 from diamant.protocol.errors import CorruptBatch
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.progress_text import LiveProgress, progress_text
 from diamant.broker.commands.terminal.remote import OutputFile
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text
 from diamant.words import counted, moment
 

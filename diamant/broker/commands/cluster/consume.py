@@ -18,7 +18,7 @@ from diamant.broker.commands.settings.schema_options import note_problems, schem
 from diamant.broker.commands.terminal.completion import group_names, topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.errors import no_partition
+from diamant.broker.operation_errors import no_partition
 from diamant.broker.record_json import format_record_line
 from diamant.cleaner.values.schema_places import SchemaPlaces
 from diamant.cleaner.values.schemas import Values

@@ -14,7 +14,7 @@ from diamant.broker.commands.cluster.answering import Answer, answering
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.cluster.places import place_offsets
 from diamant.broker.commands.terminal.completion import group_names, topic_names
-from diamant.broker.errors import no_partition
+from diamant.broker.operation_errors import no_partition
 from diamant.protocol.errors import ErrorCode
 
 

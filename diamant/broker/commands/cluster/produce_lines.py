@@ -16,7 +16,7 @@ from diamant.broker.commands.cluster.asking_kafka import on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.errors import BadArgument, no_partition
+from diamant.broker.operation_errors import BadArgument, no_partition
 from diamant.broker.record_json import RecordLine, parse_record_line
 from diamant.protocol.batches.compression import CODEC_NAMES
 from diamant.protocol.batches.header import Header, Record

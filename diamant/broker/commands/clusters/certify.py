@@ -16,7 +16,7 @@ from diamant.broker.commands.terminal.files import one_line_errors, visible
 from diamant.broker.commands.terminal.key_options import key_options, required
 from diamant.broker.commands.terminal.progress_text import LiveProgress
 from diamant.broker.commands.terminal.remote import OutputFile
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO, OperationError
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO, OperationError
 from diamant.storage.input_file import read_input
 from diamant.words import counted
 

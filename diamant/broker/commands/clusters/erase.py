@@ -18,7 +18,7 @@ from diamant.broker.commands.terminal.console import Console, escape
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
 from diamant.json_types import JsonObject
 from diamant.words import counted
 

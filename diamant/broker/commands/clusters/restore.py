@@ -15,7 +15,7 @@ from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.remote import asking
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO
 from diamant.json_types import JsonObject
 
 

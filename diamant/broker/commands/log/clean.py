@@ -33,7 +33,7 @@ from diamant.broker.commands.settings.topic_settings import (
 from diamant.broker.commands.settings.value_hint import with_hint
 from diamant.broker.commands.terminal.failures import fail, note, tell
 from diamant.broker.commands.terminal.files import one_line_errors
-from diamant.broker.errors import EXIT_FAILED
+from diamant.broker.operation_errors import EXIT_FAILED
 from diamant.cleaner.offline.clean_on_spark import PartitionOutcome, partitions_by_size, topic_of
 from diamant.cleaner.offline.offline_clean import (
     ENGINES,

@@ -22,7 +22,7 @@ from diamant.broker.commands.terminal.failures import fail, note
 from diamant.broker.commands.terminal.files import one_line_errors, show_problem
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.cleaner.offline.explain_partition import explain_partition

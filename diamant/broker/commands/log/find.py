@@ -19,7 +19,7 @@ from diamant.broker.commands.terminal.files import (
 )
 from diamant.broker.commands.terminal.key_options import key_options
 from diamant.broker.commands.terminal.progress_text import LiveProgress
-from diamant.broker.errors import EXIT_DONE, EXIT_FAILED
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED
 from diamant.cleaner.offline.find_records import Match, Query, find_records
 from diamant.cleaner.segments.tolerant_reader import Problem, open_log_directory
 from diamant.storage.env.env import RealEnv

@@ -16,7 +16,7 @@ from diamant.broker.commands.terminal.completion import topic_names
 from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.remote import OutputFile, asking, registry_option
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 
 records_option = click.option(
     "--records",

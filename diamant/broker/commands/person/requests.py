@@ -13,7 +13,7 @@ from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.key_options import IdentifierOption, by_name
 from diamant.broker.commands.terminal.remote import asking, going_on
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.storage.certificate_states import NOT_CERTIFIED
 from diamant.words import counted
 

@@ -21,7 +21,7 @@ from diamant.broker.commands.terminal.failures import fail
 from diamant.broker.commands.terminal.key_options import by_name
 from diamant.broker.commands.terminal.remote import OutputFile, asking, registry_option
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_DONE, EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.words import not_searched_text
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from diamant.broker.commands.spark.running import give, running, spark_options
 from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
-from diamant.broker.errors import EXIT_NOT_SO
+from diamant.broker.operation_errors import EXIT_NOT_SO
 from diamant.duration import duration_text
 
 _DAY_MS = 86_400_000

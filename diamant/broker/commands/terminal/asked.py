@@ -108,7 +108,7 @@ class Asked:
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
     """Return how to connect by a properties file. Raises AdminError."""
     from diamant.broker.client.client_properties import configured
-    from diamant.broker.errors import BadArgument
+    from diamant.broker.operation_errors import BadArgument
 
     try:
         return configured(path, bootstrap)
@@ -120,7 +120,7 @@ def _login(user: str | None) -> Login | None:
     if not user:
         return None
     from diamant.broker.client.login import read_login
-    from diamant.broker.errors import BadArgument
+    from diamant.broker.operation_errors import BadArgument
 
     try:
         return read_login(user)

@@ -1,4 +1,4 @@
-"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `broker.errors.KINDS`.
+"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `operation_errors.KINDS`.
 
 diamant: there is no topic 'users': `diamant topic list` lists those that exist, `diamant topic create` makes one
 {"error": "there is no topic 'users': ...", "code": "not-found", "exit_code": 2}
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
-from diamant.broker.errors import kind_of
+from diamant.broker.operation_errors import kind_of
 from diamant.duration import parse_duration_ms
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from diamant.broker.commands.terminal.failures import fail, note_arguments, wants_json
-from diamant.broker.errors import EXIT_REFUSED
+from diamant.broker.operation_errors import EXIT_REFUSED
 
 _NO_ARGUMENTS: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """Shows the help of a group without a command. Click has it from 8.2 on."""

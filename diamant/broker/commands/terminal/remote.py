@@ -8,7 +8,7 @@
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
-An error ends the command with the exit code of its code (`broker.errors.KINDS`). Ctrl-C ends no job in the broker, so the command
+An error ends the command with the exit code of its code (`operation_errors.KINDS`). Ctrl-C ends no job in the broker: the command
 names the job that continues.
 
 Also prints the reasons why a certificate has no claim about partitions, each place once.

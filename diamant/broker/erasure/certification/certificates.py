@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diamant.broker.erasure.certification.evidence import Evidence
-from diamant.broker.errors import BadArgument, NotFound, NotGenuine, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotFound, NotGenuine, NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.evidence.certificates.certificate import (
     INVALID,

@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from diamant.broker.erasure.certification.kept_remains import IsMeant, KeptRemains
 from diamant.broker.erasure.certification.record_holders import RecordHolder, record_holders
 from diamant.broker.erasure.certification.signing_keys import SigningKeys
-from diamant.broker.errors import NotFound, NotPossible, no_topic
 from diamant.broker.node.values import topic_values
+from diamant.broker.operation_errors import NotFound, NotPossible, no_topic
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.evidence.certificates.files import has_traces
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey, check_outside, check_there, default_path

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.json_types import JsonObject
 
 

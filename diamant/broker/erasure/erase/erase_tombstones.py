@@ -20,7 +20,7 @@ from diamant.broker.erasure.erase.erase_result import EraseFailed
 from diamant.broker.erasure.erase.erase_values import EraseValues
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Removal
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.erasure_state.intent import REMOVING, Erased, Intent
 from diamant.cleaner.erasure_state.locate import LocatedKey, locate_key

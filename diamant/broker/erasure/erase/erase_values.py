@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
-from diamant.broker.errors import BrokerStopping, OperationError
+from diamant.broker.operation_errors import BrokerStopping, OperationError
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, CompactedBytes
 from diamant.broker.transactions.open_in_log import oldest_open

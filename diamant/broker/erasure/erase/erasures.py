@@ -40,7 +40,7 @@ from diamant.broker.erasure.erase.erase_steps import EraseSteps
 from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
-from diamant.broker.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible
 from diamant.broker.operations.compactions.compactions import check_engine
 from diamant.cleaner.erasure_state.intent import WAITING, WRITING, Intent, intent_files
 from diamant.cleaner.erasure_state.pending_erasures import PendingErasures, PendingKeys, no_note

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.progress import Progress

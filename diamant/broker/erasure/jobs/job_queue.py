@@ -25,7 +25,7 @@ from diamant.broker.erasure.jobs.attempts import Attempts, JobLock
 from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
-from diamant.broker.errors import NotPossible, OperationError, TimedOut, TooMany
+from diamant.broker.operation_errors import NotPossible, OperationError, TimedOut, TooMany
 from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy

@@ -17,7 +17,7 @@ from diamant.broker.erasure.certification.erasure_requests import CancelRequest,
 from diamant.broker.erasure.certification.signing_keys import reason_of
 from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.removal import Ended, RemovalResult
-from diamant.broker.errors import BrokerStopping, NotFound, NotPossible
+from diamant.broker.operation_errors import BrokerStopping, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.progress import Progress

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from diamant.broker.erasure.certification.record_holders import MAX_HOLDERS, RecordHolder
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.cleaner.evidence.certificates.intent_parts import RemovalIntent
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.json_types import JsonObject

@@ -11,7 +11,7 @@ from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.erasure.jobs.segment_rewrite import replace_segment
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread, to_its_end
 from diamant.cleaner.erasure_state.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diamant.broker.erasure.jobs.removal import RemovalResult
-from diamant.broker.errors import NotPossible, OperationError
+from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.cleaner.evidence.certificates.page_words import fields_not_seen
 from diamant.cleaner.redaction.intent import RedactionIntent, Removed
 from diamant.cleaner.redaction.locate import MAX_OFFSET_BYTES, LocatedRecords

@@ -32,7 +32,7 @@ from diamant.broker.erasure.jobs.job_queue import JobQueue
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.redact.redact_result import Redaction, RedactLimits
 from diamant.broker.erasure.redact.redact_steps import RedactSteps
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.redaction.blanking import parse_blanking
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, RedactionIntent, redaction_files

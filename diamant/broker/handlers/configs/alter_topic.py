@@ -7,9 +7,9 @@ from typing import Any
 
 from diamant.broker.config.topic_table import TOPIC_CONFIGS
 from diamant.broker.config.virtual_topic_table import ROWS
-from diamant.broker.errors import BadArgument, refused_by_kafka
 from diamant.broker.handlers.configs.changes import change_configs, check_resource, stored_configs
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import BadArgument, refused_by_kafka
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import AlterConfigsRequest
 from diamant.progress import Progress

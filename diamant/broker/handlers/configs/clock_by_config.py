@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import OperationError, TimedOut
+from diamant.broker.operation_errors import OperationError, TimedOut
 from diamant.duration import parse_duration_ms
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.config_key import ConfigSource, ConfigType, DescribedConfig

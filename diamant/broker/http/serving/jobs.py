@@ -21,9 +21,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from diamant.broker.errors import NotFound, NotPossible, OperationError, TooMany
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, JobLimits
+from diamant.broker.operation_errors import NotFound, NotPossible, OperationError, TooMany
 from diamant.json_types import JsonObject
 from diamant.kernels import KernelsMissing
 from diamant.progress import Progress

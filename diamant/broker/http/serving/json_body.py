@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 
 from aiohttp import web
 
-from diamant.broker.errors import KINDS
+from diamant.broker.operation_errors import KINDS
 from diamant.broker.operations.calls.parameters import Param
 from diamant.json_types import JsonObject
 from diamant.storage.strict_json import parse_strict

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from diamant.broker.errors import KINDS
 from diamant.broker.http.serving.jobs import DEFAULT_WAIT_MS, MAX_WAIT_MS
 from diamant.broker.http.serving.route import Route
+from diamant.broker.operation_errors import KINDS
 from diamant.broker.operations.calls.parameters import Param
 from diamant.json_types import JsonObject
 from diamant.version import __version__

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from diamant.broker.config.listeners import META_ADDRESSES
-from diamant.broker.errors import BadArgument, OperationError
 from diamant.broker.http.serving.authorization import (
     JOB,
     METRICS,
@@ -35,6 +34,7 @@ from diamant.broker.http.serving.route import Call, Result, Route, permission_of
 from diamant.broker.http.serving.route_table import RouteTable
 from diamant.broker.http.serving.token import COOKIE, NO_ONE, Caller, TokenCheck
 from diamant.broker.metrics.figures import offline_partitions
+from diamant.broker.operation_errors import BadArgument, OperationError
 from diamant.broker.security.authorization.audit_log import DENIED, AuditedAction, AuditLog
 from diamant.json_types import JsonObject
 from diamant.progress import Progress

@@ -24,7 +24,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from diamant.broker.errors import BadArgument, BrokerStopping, NotAllowed, TimedOut
+from diamant.broker.operation_errors import BadArgument, BrokerStopping, NotAllowed, TimedOut
 from diamant.broker.operations.broker_state.running_requests import DEFAULT_DUE_TIMEOUT_S
 from diamant.broker.operations.calls.cross_loop import on_loop, waiting
 from diamant.duration import Duration, parse_duration_ms, seconds_of, time_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.broker_state.broker_clock import BrokerClock, ClockReport, MoveReport
 from diamant.broker.operations.broker_state.running_requests import AdvanceRequest, NoArguments, SetClockRequest
 from diamant.progress import Progress

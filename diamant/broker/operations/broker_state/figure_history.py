@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.errors import NotFound
 from diamant.broker.network.request_metrics import LATENCY_BOUNDS_MS
 from diamant.broker.network.server import Server
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import NotFound
 from diamant.cleaner.rules.result import REASONS
 from diamant.storage.env.clocks import SystemClock
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 from diamant.broker.brokers.lags import FollowerLag
 from diamant.broker.brokers.membership import catch_up, in_turns, set_down, set_up, steps
 from diamant.broker.brokers.table import BrokerTable, Changes, PartitionCounts
-from diamant.broker.errors import BadArgument, NotPossible
 from diamant.broker.node.scheduler import ScheduledTask
+from diamant.broker.operation_errors import BadArgument, NotPossible
 from diamant.broker.operations.broker_state.running_requests import NoArguments
 from diamant.broker.operations.brokers.broker_reports import (
     BrokersReport,

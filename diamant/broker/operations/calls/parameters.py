@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from diamant.argument import MAX_INTEGER
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.record_json import parse_key
 from diamant.duration import seconds_of
 

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.operations.compactions.compactions import not_compacted_text
 from diamant.cleaner.on_demand.report import DELETED, NOT_COMPACTED, STOPPING, CompactionReport
 from diamant.cleaner.on_demand.request import CompactRequest

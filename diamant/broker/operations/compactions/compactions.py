@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import (
+from diamant.broker.operation_errors import (
     BrokerStopping,
     NotFound,
     NotPossible,

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Iterable
 
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.operations.calls.blocking import Stopped
 from diamant.broker.operations.figures.segment_figures import PAUSE, SegmentFigures
 from diamant.storage.errors import StorageError

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.broker.operations.calls.blocking import in_thread
 from diamant.broker.operations.figures.counted_partition import (
     CountedPartition,

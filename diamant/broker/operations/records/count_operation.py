@@ -19,7 +19,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible, TooMany
+from diamant.broker.operation_errors import NotPossible, TooMany
 from diamant.cleaner.on_demand.report import MAX_COUNTED_BYTES
 from diamant.cleaner.queries.partition_count import count_by_headers, count_by_keys, count_by_offsets
 from diamant.cleaner.rules.record_kinds import KindBounds, Kinds

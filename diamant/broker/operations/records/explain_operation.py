@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from diamant.broker.errors import (
+from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
+from diamant.broker.groups.coordinator.share_figures import held_of
+from diamant.broker.operation_errors import (
     BadArgument,
     BrokerStopping,
     NotFound,
@@ -25,8 +27,6 @@ from diamant.broker.errors import (
     no_topic,
     refused_by_kafka,
 )
-from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
-from diamant.broker.groups.coordinator.share_figures import held_of
 from diamant.broker.operations.records.log_at_moment import LogAtMoment
 from diamant.broker.operations.records.log_files import MAX_OPEN_FILES, Changed, LogFiles
 from diamant.broker.operations.records.record_requests import ExplainRequest

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from diamant.broker.errors import OperationError
 from diamant.broker.groups.coordinator.committed_offsets import groups_not_known, groups_of
 from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.record_json import key_fields
 from diamant.cleaner.explain.scans import FoundRecord, scan_tombstones
 from diamant.storage.errors import StorageError

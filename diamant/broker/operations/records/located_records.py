@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.protocol.errors import KafkaError
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from diamant.broker.errors import BadArgument, NotPossible, no_partition, no_topic, refused_by_kafka
+from diamant.broker.operation_errors import BadArgument, NotPossible, no_partition, no_topic, refused_by_kafka
 from diamant.broker.record_json import RecordLine, parse_key
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from diamant.broker.errors import BadArgument, OperationError
+from diamant.broker.operation_errors import BadArgument, OperationError
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import FindRequest, LatestRequest
 from diamant.broker.operations.records.records_operation import RecordPage, RecordsOperation

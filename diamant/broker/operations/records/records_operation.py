@@ -16,7 +16,7 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, TypeAlias
 
-from diamant.broker.errors import NotPossible, TooMany
+from diamant.broker.operation_errors import NotPossible, TooMany
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.cleaner.queries.committed_records import committed_records
 from diamant.protocol.batches.header import Record

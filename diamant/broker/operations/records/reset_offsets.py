@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.groups.store.offsets import committed_offset_of
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible, no_group
 from diamant.broker.partition_places import offset_at
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.duration import parse_time_ms

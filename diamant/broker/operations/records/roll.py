@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.broker.operations.records.explain_operation import ExplainOperation
 from diamant.broker.operations.records.record_requests import RollRequest
 from diamant.progress import Progress

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from diamant.broker.errors import TooMany
+from diamant.broker.operation_errors import TooMany
 from diamant.cleaner.queries.matching_records import Wanted
 from diamant.cleaner.queries.sound_batches import Damage, SegmentPart, SegmentPlace, sound_batches
 from diamant.cleaner.segments.tolerant_reader import Batch

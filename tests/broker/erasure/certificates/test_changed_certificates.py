@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from diamant.broker.broker import Broker
 from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.commands.admin.certificates import certificates
-from diamant.broker.errors import NotGenuine, NotPossible
+from diamant.broker.operation_errors import NotGenuine, NotPossible
 from diamant.cleaner.evidence.certificates.files import CertificateList, tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.certifying_broker import on

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.certification.signing_keys import SigningKeys
-from diamant.broker.errors import NotPossible
+from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.evidence.certificates.key_location import check_lasting, mount_table
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.storage.errors import StorageError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import NotFound
+from diamant.broker.operation_errors import NotFound
 from diamant.storage import names
 from tests.broker.checked_certificate import check_certificate
 from tests.broker.erasure.brokers import broker_at, data_of

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker import certificate_texts
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, START_MS

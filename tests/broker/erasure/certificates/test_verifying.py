@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import CertificateError, parse_certificate, sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

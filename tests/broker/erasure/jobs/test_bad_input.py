@@ -10,7 +10,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.jobs.job_queue import MAX_UNFINISHED
-from diamant.broker.errors import BadArgument, TooMany
+from diamant.broker.operation_errors import BadArgument, TooMany
 from diamant.protocol.batches.header import Header
 from tests.broker.erasure.brokers import broker_at, data_of
 from tests.broker.erasure.constants import DAY_MS, HTTP, KEY, PERSON, START_MS

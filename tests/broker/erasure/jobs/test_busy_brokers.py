@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import TimedOut
+from diamant.broker.operation_errors import TimedOut
 from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN
 from diamant.progress import Progress
 from tests.broker.erasure.brokers import data_of, env_of, move_to

@@ -11,7 +11,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.errors import BadArgument, BrokerStopping, NotFound, NotPossible, TimedOut
+from diamant.broker.operation_errors import BadArgument, BrokerStopping, NotFound, NotPossible, TimedOut
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS

@@ -13,7 +13,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.erase.erase_result import EraseFailed
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.storage import names
 from diamant.storage.env.env import RealFile
 from diamant.storage.log.segment_removal import delete_oldest

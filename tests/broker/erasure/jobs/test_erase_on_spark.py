@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from diamant import Broker
-from diamant.broker.errors import BadArgument
+from diamant.broker.operation_errors import BadArgument
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from tests.broker.erasure.brokers import config, env_at
 from tests.broker.erasure.constants import KEY, PERSON

@@ -10,8 +10,8 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.erasure.jobs.job_queue import MAX_WAITING
-from diamant.broker.errors import NotFound, NotPossible, OperationError, TimedOut
 from diamant.broker.metrics import prometheus
+from diamant.broker.operation_errors import NotFound, NotPossible, OperationError, TimedOut
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, PERSON, RETRY_MS, START_MS
 from tests.broker.erasure.erasing import erase, intents_of, unfinished

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import TimedOut
+from diamant.broker.operation_errors import TimedOut
 from diamant.broker.topics.deletion import delete_topics
 from diamant.cleaner.evidence.certificates.certificate import parse_certificate
 from diamant.protocol.batches.header import Header

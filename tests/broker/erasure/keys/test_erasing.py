@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import BadArgument, NotFound, NotPossible
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.page import certificate_page
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import TimedOut
+from diamant.broker.operation_errors import TimedOut
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Header, Record

@@ -11,11 +11,11 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.commands.admin.erase import _is_agreed
-from diamant.broker.errors import NotPossible
 from diamant.broker.groups.coordinator import committed_offsets, partition_scan
 from diamant.broker.groups.coordinator.partition_scan import PartitionScan
 from diamant.broker.metrics.figures import take_figures
 from diamant.broker.metrics.metric_table import METRICS
+from diamant.broker.operation_errors import NotPossible
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.storage.segments.segment import FileSlice
 from tests.broker.erasure.brokers import broker_at

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
-from diamant.broker.errors import OperationError
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.topics.deletion import delete_topics
 from tests.broker.erasure.brokers import broker_at, data_of, env_of, move_to
 from tests.broker.erasure.constants import DAY_MS, KEY, RETRY_MS, START_MS

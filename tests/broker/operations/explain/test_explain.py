@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diamant.broker.errors import BadArgument, NotFound
+from diamant.broker.operation_errors import BadArgument, NotFound
 from diamant.cleaner.explain import explanation
 from diamant.cleaner.explain.explanation import RecordExplanation
 from diamant.protocol.errors import ErrorCode

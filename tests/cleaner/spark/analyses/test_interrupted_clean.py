@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from diamant.broker.cli import main
-from diamant.broker.errors import EXIT_INTERRUPTED
+from diamant.broker.operation_errors import EXIT_INTERRUPTED
 from diamant.storage.checkpoints.checkpoints import write_clean_shutdown
 from diamant.storage.env.env import RealEnv
 from tests.cleaner.log_history import History

@@ -11,8 +11,8 @@ from importlib.resources import files
 
 from aiohttp import web
 
-from diamant.broker.errors import NotFound
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operation_errors import NotFound
 
 TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 PREFIX = "/static"

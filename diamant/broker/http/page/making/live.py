@@ -13,11 +13,11 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from diamant.broker.errors import NotAllowed, OperationError
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, refused
 from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operation_errors import NotAllowed, OperationError
 
 MAX_STREAMS = 32
 """The most streams, out of the port's 64 connections."""

@@ -19,12 +19,12 @@ from aiohttp import web
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from diamant.broker.errors import OperationError
 from diamant.broker.http.page.making.assets import asset_href
 from diamant.broker.http.serving.authorization import RoutePermission
 from diamant.broker.http.serving.jobs import error_fields
 from diamant.broker.http.serving.json_body import JsonError
 from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operation_errors import OperationError
 from diamant.cleaner.evidence.certificates.page_words import state_text
 from diamant.duration import duration_text
 from diamant.words import counted, moment, number, size

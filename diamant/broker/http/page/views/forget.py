@@ -15,7 +15,6 @@ from typing import NamedTuple
 from aiohttp import web
 
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
-from diamant.broker.errors import BadArgument, NotFound, NotPossible, no_topic
 from diamant.broker.http.page.making.rendering import (
     HEADERS,
     ShownCall,
@@ -28,6 +27,7 @@ from diamant.broker.http.page.making.rendering import (
 )
 from diamant.broker.http.serving.authorization import CERTIFICATES, RECORDS
 from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operation_errors import BadArgument, NotFound, NotPossible, no_topic
 from diamant.broker.operations.calls.parameters import Param
 from diamant.broker.record_json import key_fields
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS

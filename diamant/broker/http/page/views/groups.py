@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from diamant.broker.errors import NotFound, no_group
 from diamant.broker.groups.coordinator.coordinator import GroupCoordinator
 from diamant.broker.groups.coordinator.share_figures import HeldRecords, held_records
 from diamant.broker.groups.membership.description import owners
@@ -19,6 +18,7 @@ from diamant.broker.http.page.making.live import live_context
 from diamant.broker.http.page.making.rendering import ShownCall, page, shown_call, view
 from diamant.broker.http.serving.authorization import GROUP, STATUS
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operation_errors import NotFound, no_group
 from diamant.broker.topics.internal_names import GROUP_OFFSETS_TOPIC
 from diamant.protocol.errors import ProtocolError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE, parse_assignment

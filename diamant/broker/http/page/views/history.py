@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.errors import NotFound
 from diamant.broker.http.page.making.rendering import page, view
 from diamant.broker.http.serving.authorization import HISTORY
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operation_errors import NotFound
 from diamant.cleaner.rules.result import REASONS
 
 MAX_ROWS = 10

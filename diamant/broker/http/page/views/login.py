@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from diamant.broker.errors import NotAllowed
 from diamant.broker.http.page.making.rendering import HEADERS, refused, view
 from diamant.broker.http.serving.authorization import OPEN
 from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.http.serving.token import COOKIE
+from diamant.broker.operation_errors import NotAllowed
 from diamant.broker.operations.calls.parameters import Param
 
 

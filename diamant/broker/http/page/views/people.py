@@ -8,10 +8,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES
-from diamant.broker.errors import BadArgument
 from diamant.broker.http.page.making.rendering import HEADERS, fragment, page, refused, shown_call, view
 from diamant.broker.http.serving.authorization import CERTIFICATES, RECORDS
 from diamant.broker.http.serving.route import Call, Route
+from diamant.broker.operation_errors import BadArgument
 from diamant.broker.operations.calls.parameters import Param
 from diamant.words import stay_text
 

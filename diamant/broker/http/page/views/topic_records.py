@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from aiohttp import web
 
-from diamant.broker.errors import NotFound, NotPossible
 from diamant.broker.http.page.making.rendering import HEADERS, find_call, page, produce_call, shown_call, view
 from diamant.broker.http.page.making.shown_records import (
     MAX_SHOWN,
@@ -20,6 +19,7 @@ from diamant.broker.http.page.views.one_topic import query_number
 from diamant.broker.http.serving.authorization import RECORDS
 from diamant.broker.http.serving.lines import MIN_BYTES_PER_SECOND
 from diamant.broker.http.serving.route import Call
+from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.broker.operations.records.record_requests import ExplainRequest
 from diamant.broker.operations.records.search_operation import Found, PlacedDamage, PlacedRecord
 from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
