@@ -11,7 +11,8 @@ DEMO_STAMP := $(VENV)/.demo-installed
 DEV_STAMP := $(VENV)/.dev-installed
 # On a terminal each package is named as it comes, with its size.
 QUIET := $(if $(MAKE_TERMOUT),,--quiet)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install $(QUIET)
+# Byte code is left to the first import, which makes it of what is imported alone. (PIP_NO_COMPILE=1 would compile: pip reads it as a yes.)
+PIP := $(BIN)/python -m pip --disable-pip-version-check install $(QUIET) --no-compile
 # An older pip, like that in the wheel that comes with Python, takes twice the time to choose among the files of an index.
 NEW_PIP := pip==26.3
 PIP_WHEEL = import ensurepip, glob, sysconfig; \
@@ -209,12 +210,12 @@ $(VENV)/bin/python:
 		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install $(QUIET) --no-compile $(NEW_PIP)); \
 	else $(PYTHON) -m venv $(VENV); fi
 
-# Byte code is left to the first start, which makes it of what it imports alone. Unmuted, setuptools warns of its own compat mode.
+# Unmuted, setuptools warns of its own compat mode.
 $(RUN_STAMP): requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
 	@echo "installing what the broker needs into $(VENV), and compiling the kernels: half a minute the first time"
-	@$(call telling,installing or compiling,PIP_NO_COMPILE=1 \
-		PYTHONWARNINGS=ignore $(PIP) -r requirements.txt --config-settings editable_mode=compat --editable .)
+	@$(call telling,installing or compiling,PYTHONWARNINGS=ignore \
+		$(PIP) -r requirements.txt --config-settings editable_mode=compat --editable .)
 	@touch $@
 
 $(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)
@@ -230,7 +231,7 @@ $(LOWEST_STAMP): requirements-lowest.txt requirements-dev.txt | $(RUN_STAMP)
 	@touch $@
 
 $(MAIN_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
-	@$(call telling,installing,PIP_NO_COMPILE=1 $(PIP) $(MAIN_TOOLS))
+	@$(call telling,installing,$(PIP) $(MAIN_TOOLS))
 	@touch $@
 
 $(DIST_STAMP): requirements-dist.txt | $(VENV)/bin/python
@@ -245,7 +246,8 @@ $(SITE_STAMP): requirements-docs.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip --python $(SITE)/bin/python --disable-pip-version-check install --quiet -r requirements-docs.txt
 	@touch $@
 
+# PySpark comes as sources, whose wheel is unpacked at once: to compress its 500 MB would cost 20 s of a processor.
 $(DEV_STAMP): requirements-dev.txt requirements-spark.txt $(RUN_STAMP)
-	@echo "installing what tests and checks need, Spark among it: 1.4 GB on the disk, some minutes the first time"
-	@$(call telling,installing,$(PIP) -r requirements-dev.txt)
+	@echo "installing what tests and checks need, Spark among it: 1.3 GB on the disk, some minutes the first time"
+	@$(call telling,installing,$(PIP) --config-settings=--build-option=--compression=stored -r requirements-dev.txt)
 	@touch $@
