@@ -12,8 +12,9 @@ import copy
 import random
 import ssl
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from struct import error as StructError
 from typing import Any
 
@@ -34,9 +35,10 @@ from tests.protocol.wire.test_fuzz_requests import damage
 from tests.waiting import wait_until
 
 MAX_FRAMES = 6
+TURNS = 50
 BODIES = 8
-FRAMES_OF_TLS = 100
-"""After one handshake, which costs as much as they do."""
+FRAMES_OF_TLS, DAMAGED_IN_TLS = 100, 0.05
+"""After one handshake, which costs as much as ten: a damaged frame most often closes the connection."""
 NAMES = {
     "topic": ("t", "compacted", "__consumer_offsets", "missing", ""),
     "name": ("t", "compacted", "missing", "1", "cleanup.policy", "client-id", "SCRAM-SHA-256", ""),
@@ -138,12 +140,12 @@ def _value(rng: random.Random, name: str, value: Any) -> Any:
     return value
 
 
-def frame_of(rng: random.Random) -> bytes:
-    """Return a frame of any API and version, valid or damaged."""
+def frame_of(rng: random.Random, damaged: float) -> bytes:
+    """Return a frame of any API and version, valid or damaged: so often."""
     key = rng.choice(_KEYS)
     version = rng.randint(SERVED[key].min, SERVED[key].max)
     body = rng.choice(bodies(key, version))
-    kind = rng.random()
+    kind = rng.random() * 0.6 / damaged
     if kind < 0.5:
         body = damage(rng, body)
     elif kind < 0.55:
@@ -151,7 +153,7 @@ def frame_of(rng: random.Random) -> bytes:
     header = key.to_bytes(2, "big") + version.to_bytes(2, "big") + rng.randbytes(4) + b"\x00\x01c"
     frame = header + (b"\x00" if is_flexible(key, version) else b"") + body
     frame = len(frame).to_bytes(4, "big") + frame
-    return damage(rng, frame) if kind > 0.95 else frame
+    return damage(rng, frame) if 0.55 < kind < 0.6 else frame
 
 
 _KEYS = sorted(SERVED)
@@ -167,21 +169,41 @@ class Plaintext:
 
     async def talk(self) -> int:
         """One conversation; the number of its frames."""
-        frames = [frame_of(self.rng) for _ in range(self.rng.randint(1, MAX_FRAMES))]
         transport = Quiet(self.loop)
         connection = transport.protocol = Connection(self.server, ListenerEndpoint("PLAINTEXT", "", 0, "PLAINTEXT", 1))
         self.server.slots.take("PLAINTEXT")
         connection.connection_made(transport)
-        await feed(connection, transport, b"".join(frames))
-        await self.end(transport)
-        return len(frames)
+        sent = 0
+        for frames in self.groups(self.rng.randint(1, MAX_FRAMES), 0.6):
+            if transport.is_closing():
+                break
+            await feed(connection, transport, b"".join(frames))
+            await self.settle(transport, connection)
+            sent += len(frames)
+        await self.end(transport, connection)
+        return sent
 
-    async def end(self, transport: Quiet) -> None:
-        """Let the broker answer for a while, then close."""
-        for _ in range(self.rng.choice((1, 3, 10))):
-            await asyncio.sleep(0)
+    def groups(self, count: int, damaged: float) -> Iterator[list[bytes]]:
+        """Frames, some of which are received together."""
+        while count > 0:
+            frames = [frame_of(self.rng, damaged) for _ in range(self.rng.choice((1, 1, 1, 3)))]
+            yield frames
+            count -= len(frames)
+
+    async def end(self, transport: Quiet, connection: Connection | None) -> None:
+        """Let the broker answer, then close."""
+        await asyncio.sleep(0)
+        if connection is not None:
+            await self.settle(transport, connection)
         transport.close()
         await asyncio.sleep(0)
+
+    async def settle(self, transport: Quiet, connection: Connection) -> None:
+        """Let the broker answer: most often all, but for requests that wait for something."""
+        for _ in range(self.rng.choice((1, *[TURNS] * 4))):
+            if transport.is_closing() or not (connection.is_busy or connection.queue.requests):
+                break
+            await asyncio.sleep(0)
 
 
 class Tls(Plaintext):
@@ -198,12 +220,13 @@ class Tls(Plaintext):
         transport = Quiet(self.loop)
         endpoint = ListenerEndpoint("SSL", "", 0, "SSL", 1)
         self.server.slots.take("SSL")
-        connection = TlsConnection(self._tls, partial(Connection, self.server, endpoint), Counted(self.server))
+        above = Connection(self.server, endpoint)
+        connection = TlsConnection(self._tls, lambda: above, Counted(self.server))
         transport.protocol = connection
         connection.connection_made(transport)
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = self._context.wrap_bio(incoming, outgoing, server_hostname="localhost")
-        is_damaged = self.rng.random() < 0.3
+        is_damaged = self.rng.random() < 0.1
         while not transport.is_closing():
             with suppress(ssl.SSLWantReadError):
                 client.do_handshake()
@@ -211,7 +234,7 @@ class Tls(Plaintext):
             hello = outgoing.read()
             if is_damaged:
                 await feed(connection, transport, damage(self.rng, hello), is_patient=True)
-                await self.end(transport)
+                await self.end(transport, None)
                 return 1
             await feed(connection, transport, hello, is_patient=True)
             await wait_until(lambda: bool(transport.written) or transport.is_closing())
@@ -220,14 +243,16 @@ class Tls(Plaintext):
         await feed(connection, transport, outgoing.read(), is_patient=True)
         await wait_until(lambda: transport.is_read or transport.is_closing())
         sent = 1
-        while sent < FRAMES_OF_TLS and not transport.is_closing():
-            client.write(b"".join(frame_of(self.rng) for _ in range(3)))
+        for frames in self.groups(FRAMES_OF_TLS, DAMAGED_IN_TLS):
+            if transport.is_closing():
+                break
+            client.write(b"".join(frames))
             records = outgoing.read()
             await feed(connection, transport, damage(self.rng, records) if self.rng.random() < 0.02 else records)
             transport.written.clear()
-            sent += 3
-            await asyncio.sleep(0)
-        await self.end(transport)
+            sent += len(frames)
+            await self.settle(transport, above)
+        await self.end(transport, above)
         return sent
 
 
