@@ -7,16 +7,39 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 START_TIMEOUT_S = 60
 GREETING = "Diamant listens on "
 
 
+class Child(Protocol):
+    """What is used of a `subprocess.Popen`."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """Return the return code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; TimeoutExpired."""
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal, if it runs."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
 class BrokerProcess:
-    """One run of the broker; what it says goes to files in `log_dir`."""
+    """One run of the broker; what it says goes to files in `log_dir`. `popen` starts it, as `subprocess.Popen` does."""
 
     def __init__(
         self,
@@ -28,6 +51,7 @@ class BrokerProcess:
         settings: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         program: str = "diamant.broker.cli",
+        popen: Callable[..., Child] = subprocess.Popen,
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self._out_file, self._error_file = log_dir / "stdout", log_dir / "stderr"
@@ -39,7 +63,7 @@ class BrokerProcess:
         if soft_file_limit is not None:
             command = ["/bin/sh", "-c", f'ulimit -S -n {soft_file_limit} && exec "$@"', "sh", *command]
         with self._out_file.open("wb") as out, self._error_file.open("wb") as errors:
-            self._process = subprocess.Popen(
+            self._process = popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.broker.broker_process import BrokerProcess
+from tests.broker.broker_process import BrokerProcess, Child
 from tests.ports import ReservedPort
 
 EARLY_S = 0.7
@@ -23,17 +24,17 @@ class RestartedBroker:
         self,
         directory: Path,
         *settings: str,
-        environment: Mapping[str, str] | None = None,
         program: str = "diamant.broker.cli",
         listens_also: str = "",
+        popen: Callable[..., Child] = subprocess.Popen,
     ) -> None:
         self.data_dir = directory / "data"
         self.kills = 0
         self._directory = directory
         self._settings = settings
-        self._environment = environment
         self._program = program
         self._listens_also = listens_also
+        self._popen = popen
         self._runs = 0
         self._process: BrokerProcess | None = None
         self._port = ReservedPort()
@@ -64,8 +65,8 @@ class RestartedBroker:
             log_dir,
             listen=f"PLAINTEXT://{self.address}{self._listens_also}",
             settings=self._settings,
-            environment=self._environment,
             program=self._program,
+            popen=self._popen,
         )
 
     async def start(self, rng: random.Random | None = None) -> None:

@@ -1,6 +1,6 @@
 """A client on aiokafka, in a process of its own, as `librdkafka_client` is one.
 
-python -m tests.torture.aiokafka_client BOOTSTRAP produce|consume TOPIC NAME
+python -m tests.torture.aiokafka_client BOOTSTRAP produce|consume TOPIC NAME [MOST]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RETRY_MS = 100
 Started = TypeVar("Started", AIOKafkaConsumer, AIOKafkaProducer)
 
 
-async def produce(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
+async def produce(bootstrap: str, topic: str, name: str, most: str, is_ended: asyncio.Event) -> None:
     """Send as an idempotent producer, burst after burst, each until it is acknowledged."""
     producer = await started(
         lambda: AIOKafkaProducer(
@@ -32,6 +32,8 @@ async def produce(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event
         is_ended,
     )
     for number in itertools.count():
+        if number * BURST >= int(most):
+            await is_ended.wait()
         if is_ended.is_set():
             break
         values, partition = [f"{name}.{number * BURST + index}" for index in range(BURST)], number % PARTITIONS
@@ -97,14 +99,19 @@ async def started(new: Callable[[], Started], is_ended: asyncio.Event) -> Starte
             await pause(is_ended)
 
 
-async def main() -> None:
+async def run() -> None:
     """Run one client until SIGTERM."""
     logging.disable()
-    bootstrap, role, topic, name, *_ = sys.argv[1:]
+    bootstrap, role, *arguments = sys.argv[1:]
     is_ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_ended.set)
-    await {"produce": produce, "consume": consume}[role](bootstrap, topic, name, is_ended)
+    await {"produce": produce, "consume": consume}[role](bootstrap, *arguments, is_ended)
+
+
+def main() -> None:
+    """Run a loop for it."""
+    asyncio.run(run())
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -10,6 +10,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from tests.torture.batches import Damaged, Record, bounds, records
@@ -26,6 +27,8 @@ IN_PARTITION = re.compile(
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
 WAITING = (".deleted", ".cleaned", ".swap", "-delete", ".part")
 ATTEMPTS = 20
+SMALL_BYTES = 1 << 20
+"""Of files whose records are kept from check to check: most do not change, and large ones have few records."""
 ABORTED = struct.Struct(">hqqqq")
 GONE = {"values-gone": False, "key-gone": True, "records-gone": False}
 """States of certificates, and whether they say that the key is gone, too."""
@@ -62,7 +65,8 @@ def _log_of(directory: Path) -> list[Record]:
     found: list[Record] = []
     for path in sorted(directory.glob("*.log")):
         try:
-            read = list(records(path.read_bytes()))
+            data = path.read_bytes()
+            read = _records(data) if len(data) < SMALL_BYTES else tuple(records(data))
         except Damaged as error:
             raise Finding(f"{path.parent.name}/{path.name}: {error}") from error
         if read and read[0].offset < int(path.stem):
@@ -73,6 +77,11 @@ def _log_of(directory: Path) -> list[Record]:
             raise Finding(f"{directory.name}: {two.offset} comes after {one.offset}")
     check_indexes(directory, found)
     return found
+
+
+@lru_cache(maxsize=500)
+def _records(data: bytes) -> tuple[Record, ...]:
+    return tuple(records(data))
 
 
 def check(data: Path, history: History) -> dict[Partition, list[Record]]:

@@ -6,7 +6,6 @@ What they tell is compared with the logs. That they get on again, after whatever
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import random
@@ -15,13 +14,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.broker.broker_process import Child
 from tests.torture.batches import Record
 from tests.torture.checker import committed
 from tests.torture.history import Finding, History, Partition
+from tests.torture.warm import Warm, end_with_parent
 from tests.waiting import wait_until
 
 SOURCE, COPY, BY_JAVA, BY_AIOKAFKA = "real", "real-copy", "real-java", "real-aiokafka"
@@ -44,9 +44,6 @@ JAVA_CLASSES = {
     "consume": ("VerifiableConsumer", "--reset-policy", "earliest", "--verbose"),
     "share": ("VerifiableShareConsumer", "--offset-reset-strategy", "earliest", "--verbose"),
 }
-PR_SET_PDEATHSIG = 1
-"""A client ends with the program."""
-_C = ctypes.CDLL(None)
 EVENTS = ("sent", "producer_send_success", "record_data", "offsets_committed", "copied")
 
 
@@ -89,18 +86,22 @@ def kafka_jars() -> str | None:
 class Process:
     """One run of a client."""
 
-    def __init__(self, client: Client, address: str, place: Path, serial: int) -> None:
+    def __init__(self, client: Client, address: str, place: Path, serial: int, warm: Warm, most: int) -> None:
         self.client = client
         self.serial = serial
         self._out, self._errors, self._read = place / f"{serial}.out", place / f"{serial}.err", 0
         with self._out.open("wb") as out, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                _in_java(client, address, place, serial) if client in IN_JAVA else _in_python(client, address, serial),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                preexec_fn=partial(_C.prctl, PR_SET_PDEATHSIG, signal.SIGKILL),
-            )
+            self.process: Child
+            if client in IN_JAVA:
+                self.process = subprocess.Popen(
+                    _in_java(client, address, place, serial),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                    preexec_fn=end_with_parent,
+                )
+            else:
+                self.process = warm.popen(_in_python(client, address, serial, most), stdout=out, stderr=errors)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What it has told since the last time."""
@@ -117,9 +118,9 @@ class Process:
         return self._errors.read_text(errors="replace")[-3000:]
 
 
-def _in_python(client: Client, address: str, serial: int) -> list[str]:
+def _in_python(client: Client, address: str, serial: int, most: int) -> list[str]:
     name = f"{client.name}-{serial}" if client.role == "produce" else client.name
-    protocol = [client.protocol] if client.role == "consume" else []
+    more = {"produce": [str(most)], "consume": [client.protocol] * (client.library == "librdkafka")}
     return [
         sys.executable,
         "-m",
@@ -128,7 +129,7 @@ def _in_python(client: Client, address: str, serial: int) -> list[str]:
         client.role,
         client.topic,
         name,
-        *protocol,
+        *more.get(client.role, []),
     ]
 
 
@@ -162,10 +163,13 @@ def check_with_kafka(data: Path) -> None:
 class ClientProcesses:
     """Those that run at the moment. A seed chooses when and which; between rounds there are none."""
 
-    def __init__(self, place: Path, address: str) -> None:
+    def __init__(self, place: Path, address: str, most: int) -> None:
+        """`most`: records that a producer in Python sends. Without a bound a slow machine has more and more to check."""
+        self._most = most
         self._place = place / "clients"
         self._place.mkdir()
         self._address = address
+        self._warm = Warm(*(f"tests.torture.{library}_client" for library in ("librdkafka", "aiokafka")))
         self._running: list[Process] = []
         self._sent_by_java: dict[int, int] = {}
         self._serial = 0
@@ -177,7 +181,7 @@ class ClientProcesses:
 
     def _start(self, client: Client) -> None:
         self._serial += 1
-        self._running.append(Process(client, self._address, self._place, self._serial))
+        self._running.append(Process(client, self._address, self._place, self._serial, self._warm, self._most))
 
     def replace_one(self, rng: random.Random, history: History) -> None:
         """Kill one, and start another in its place: its transaction and its membership are left behind."""
@@ -277,6 +281,11 @@ class ClientProcesses:
             one.process.kill()
             one.process.wait()
         self._running = []
+
+    def close(self) -> None:
+        """End them, and what they are forked by."""
+        self.kill()
+        self._warm.close()
 
 
 def _note_read(history: History, group: str, at: Partition, offset: int, value: bytes) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.torture.draws import generator, pick
 from tests.torture.shim import Kind, Op, Rule, Who
 
 FILES = Op.OPEN | Op.READ | Op.WRITE | Op.SYNC | Op.RENAME | Op.UNLINK | Op.TRUNCATE | Op.LINK | Op.MKDIR
@@ -22,8 +23,16 @@ ERRORS = {
     errno.EINTR: Op.OPEN | Op.READ | Op.WRITE | Op.SYNC,
 }
 STEPS = (6, 30)
-LOOP = (10, 60)
-"""Starts of which each is killed before it is over, as by a supervisor that tries for ever."""
+KINDS = {
+    "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
+    "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
+    "clock": 2, "few descriptors": 2, "kill in a swap": 6,
+}  # fmt: skip
+"""Kinds of disturbances, and how often each is taken."""
+LOOPS, LOOP = 0.35, (5, 30)
+"""How often a crash is followed by starts of which each is killed, as by a supervisor that tries for ever, and how many."""
+LIVES = 5
+"""One start in so many lives, and is killed at a call of the load after it."""
 FEW_S = 1.0
 JUMP_S = 3000
 """Records of clients whose clock is an hour ahead of the broker's are refused."""
@@ -44,31 +53,24 @@ class Disturbance:
     """What the clock jumps by; afterwards it jumps back."""
     at_start: bool = False
     """The rules apply to a start after a kill, too."""
-    restarts: tuple[Rule, ...] = ()
-    """If that start is killed, the rules of the starts after it, one each."""
     compacts: bool = False
     """A compaction is begun with it."""
     ends: str = "kill"
     """If the broker still runs after the steps: "kill", "stop" (SIGTERM), or "" to let it run."""
 
 
-def choose(rng: random.Random) -> Disturbance:
-    """Draw the next round."""
+def choose(seed: int, number: int) -> Disturbance:
+    """Draw a round."""
+    name = pick(KINDS, seed, number, "disturbance")
+    rng = generator(seed, number, name)
     steps = rng.randint(*STEPS)
-    kinds = {
-        "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "crash loop": 4,
-        "plain kill": 1,
-        "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-        "clock": 2, "few descriptors": 2, "kill in a swap": 6,
-    }  # fmt: skip
-    (name,) = rng.choices([*kinds], weights=[*kinds.values()])
     match name:
         case "kill":
             rule = Rule(FILES | Op.SEND | Op.RECEIVE, Kind.KILL, 1, skip=rng.randrange(500))
         case "kill at a change":
             rule = Rule(_some(rng, CHANGES), Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(1, 7)))
         case "kill in a swap":
-            rule = Rule(Op.RENAME, Kind.KILL, 1, skip=rng.randrange(4), part=rng.choice((".cleaned", ".swap", ".log")))
+            rule = Rule(Op.RENAME, Kind.KILL, 1, skip=rng.randrange(12), part="/state-")
             return Disturbance(name, steps, (rule,), compacts=True)
         case "torn write":
             rule = Rule(Op.WRITE, Kind.TORN, 1, skip=rng.randrange(1 << rng.randrange(1, 8)))
@@ -77,12 +79,6 @@ def choose(rng: random.Random) -> Disturbance:
         case "kill at a start":
             rule = Rule(FILES, Kind.KILL, 1, skip=rng.randrange(150))
             return Disturbance(name, 2, (rule,), at_start=True)
-        case "crash loop":
-            loop = [
-                Rule(FILES, Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(3, 11)))
-                for _ in range(rng.randint(*LOOP))
-            ]
-            return Disturbance(name, 2, (loop[0],), at_start=True, restarts=tuple(loop[1:]))
         case "plain kill":
             return Disturbance(name, steps)
         case "error" | "error at a start":
@@ -113,6 +109,19 @@ def choose(rng: random.Random) -> Disturbance:
         case _:
             return Disturbance(name, steps, ends="stop")
     return Disturbance(name, steps, (rule,))
+
+
+def crash_loop(seed: int, number: int) -> list[tuple[Rule, bool]]:
+    """Draw the starts after the crash of a round, most often none: the call at which each is killed, and if it lives before."""
+    rng = generator(seed, number, "crash loop")
+    if rng.random() > LOOPS:
+        return []
+    return [
+        (Rule(FILES | Op.SEND | Op.RECEIVE, Kind.KILL, 1, skip=rng.randrange(300)), True)
+        if rng.randrange(LIVES) == 0
+        else (Rule(FILES, Kind.KILL, 1, skip=rng.randrange(1 << rng.randrange(3, 11))), False)
+        for _ in range(rng.randint(*LOOP))
+    ]
 
 
 def limit_descriptors(process: int, more: int | None) -> None:

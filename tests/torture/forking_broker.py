@@ -2,6 +2,8 @@
 
 The file beside its data directory that `FORK` names then gets a line of JSON: the fork's address and its directory, or the error.
 SIGUSR2 ends the fork. The file is open from the start, since there may be no descriptor left to tell of that.
+
+Rounds on Spark have drivers without Spark, which run the job themselves.
 """
 
 from __future__ import annotations
@@ -11,14 +13,18 @@ import json
 import os
 import signal
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from diamant.broker import broker
+from diamant.broker import broker, cli
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.cli import main
+from diamant.broker.launch import start  # noqa: F401 - a process that forks brokers has imported it
 from diamant.broker.operation_errors import OperationError
+from diamant.cleaner.spark.runner import runner
+from tests.cleaner.spark.fake_driver import FAKE
+from tests.torture.shim import be_broker
 
 FORK = "fork.json"
 
@@ -56,6 +62,13 @@ class ForkingBroker(Broker):
         os.write(self._file, f"{json.dumps(fields)}\n".encode())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run `diamant` with these classes."""
+    be_broker()
     broker.Broker = ForkingBroker  # type: ignore[misc]
+    runner.SparkRunner = partial(runner.SparkRunner, program=FAKE)  # type: ignore[assignment,misc]
+    cli.main()
+
+
+if __name__ == "__main__":
     main()

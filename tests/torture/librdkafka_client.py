@@ -1,8 +1,9 @@
 """A client on librdkafka, in a process of its own: what it does is told line by line, in the words of Kafka's verifiable clients.
 
-    python -m tests.torture.librdkafka_client BOOTSTRAP produce|copy|consume TOPIC NAME [PROTOCOL]
+    python -m tests.torture.librdkafka_client BOOTSTRAP produce|copy|consume TOPIC NAME [MOST|PROTOCOL]
 
-SIGTERM ends it well. `produce` sends unique values. `copy` reads them in a group and sends each to `TOPIC-copy`, exactly once.
+SIGTERM ends it well. `produce` sends unique values, at most so many. `copy` reads them in a group and sends each to `TOPIC-copy`,
+exactly once.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def connection(bootstrap: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, "log_level": 0, **again}
 
 
-def produce(bootstrap: str, topic: str, name: str) -> None:
+def produce(bootstrap: str, topic: str, name: str, most: str) -> None:
     """Send as an idempotent producer, until the end; then wait for what is not acknowledged."""
     producer = Producer({**connection(bootstrap), "enable.idempotence": True, "message.timeout.ms": 0, **BATCHES})
 
@@ -53,6 +54,8 @@ def produce(bootstrap: str, topic: str, name: str) -> None:
         tell("producer_send_success", partition=message.partition(), offset=message.offset(), value=value)
 
     for number in itertools.count():
+        while number >= int(most) and not is_ended:
+            producer.poll(PAUSE_S)
         if is_ended:
             break
         value, partition = f"{name}.{number}", number // BURST % PARTITIONS

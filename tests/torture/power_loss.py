@@ -6,8 +6,11 @@ directory, and a broker opens it.
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -125,11 +128,19 @@ async def record_steps(world: World, steps: int) -> list[tuple[int, History]]:
 
 
 def chosen_points(chance: random.Random, record: Sequence[Entry], points: int) -> set[int]:
-    """Return the changes before which power is lost: half of them where a name was just changed, or a directory synced."""
+    """Return the changes before which power is lost: half of them where a name was just changed, or a directory synced.
+
+    These are taken in turns from each kind of names: a log has few swaps of segments, and a checkpoint each moment.
+    """
     if points >= len(record):
         return set(range(len(record)))
-    named = [index for index, before in enumerate(record[:-1], 1) if before.op in ("r", "S")]
-    chosen = set(chance.sample(named, min(points // 2, len(named))))
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for index, before in enumerate(record[:-1], 1):
+        if before.op in ("r", "S"):
+            kinds[re.sub(r"[0-9a-f]{4,}|\d", "", f"{before.op} {Path(before.name).name}")].append(index)
+    mixed = [chance.sample(places, len(places)) for places in chance.sample([*kinds.values()], len(kinds))]
+    turns = (index for turn in itertools.zip_longest(*mixed) for index in turn if index is not None)
+    chosen = set(itertools.islice(turns, points // 2))
     others = [index for index in range(len(record)) if index not in chosen]
     return chosen | set(chance.sample(others, points - len(chosen)))
 
@@ -149,7 +160,16 @@ async def lose_power(seed: int, place: Path, library: Path, *, steps: int, point
         if index in chosen:
             known = as_known_at(known_before(marks, entry.call), world.history)
             loss = chance.choice(
-                [None, None, Loss(1, 0), Loss(1, 0, is_length_kept=True), Loss(0, 1), Loss(0.5, 0.5), chance]
+                [
+                    None,
+                    None,
+                    Loss(1, 0),
+                    Loss(1, 0, is_length_kept=True),
+                    Loss(0, 1),
+                    Loss(0.5, 0.5),
+                    Loss(1, 1),
+                    chance,
+                ]
             )
             left = place / f"left-{index}"
             disk.write_after_loss(left, loss)

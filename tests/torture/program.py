@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import random
 import re
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +24,7 @@ from tests.torture import disturber
 from tests.torture.checker import check, check_names, missing, waiting
 from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients, check_with_kafka
 from tests.torture.disturber import FILES, Disturbance
+from tests.torture.draws import generator, pick
 from tests.torture.forking_broker import FORK
 from tests.torture.history import Finding, History, as_known_at
 from tests.torture.operations import Administrator
@@ -43,12 +44,14 @@ from tests.torture.share_reader import ShareReader
 from tests.torture.shim import Kind, Rule, Shim
 from tests.torture.small_disk import SmallDisk
 from tests.torture.tls_client import TlsClient
+from tests.torture.warm import Warm
 from tests.waiting import PATIENCE_S, wait_until
 
 PROPERTIES = {
     "diamant.http.listen": "127.0.0.1:0",
     "diamant.clock": "manual",
     "diamant.certificate.key.ephemeral": "true",
+    "diamant.cleaner.spark.master": "local[2]",
     "offsets.topic.num.partitions": "2",
     "offsets.retention.minutes": "100000000",
     "producer.id.expiration.ms": "2147483647",
@@ -67,6 +70,7 @@ PROPERTIES = {
     "allow.everyone.if.no.acl.found": "true",
     "diamant.acls": json.dumps([f"User:* DENY ALL topic {FORBIDDEN}", f"User:* DENY ALL group {FORBIDDEN}"]),
 }
+BROKER = "tests.torture.forking_broker"
 GONE = (ConnectionError, EOFError, TimeoutError)
 """What a client sees of a broker that is no longer there: `IncompleteReadError` is an EOFError."""
 CONFIGS = {
@@ -79,7 +83,10 @@ STEPS = {
     "large": 1,
 }  # fmt: skip
 """Kinds of steps, and how often each is taken."""
+LOAD, LOAD_STEPS = ("send", "transact", "commit", "share", "beside"), 8
+"""What is done between two starts of a crash loop."""
 MOST_TOPICS = 12
+CLIENT_RECORDS = 1000
 LARGE, LARGE_BYTES = "large", 66 << 20
 """A topic, and so much that a round is divided among processes."""
 LARGE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "segment.bytes": str(16 << 20)}
@@ -125,7 +132,10 @@ class World:
         record: Path | None = None,
         with_small_disk: bool = False,
     ) -> None:
-        self.rng = random.Random(seed)
+        self.seed = seed
+        self.number = 0
+        """Of the round."""
+        self.rng = generator(seed, "settings")
         self.figures = Figures(seeds=1)
         self.shim = None if library is None else Shim(library, place / "control", root=place / "data", record=record)
         chosen = {
@@ -137,12 +147,17 @@ class World:
         self.properties = PROPERTIES | chosen
         self.tls = TlsClient(place / "keys")
         self.properties |= self.tls.properties
+        self._warm: Warm | None = None  # without the library it is a soak, which measures a process
+        if self.shim is not None:
+            (place / "temporary").mkdir()
+            own = {"TMPDIR": str(place / "temporary")}
+            self._warm = Warm(BROKER, environment=self.shim.environment() | own)
         self.broker = RestartedBroker(
             place,
             *(f"{name}={value}" for name, value in self.properties.items()),
-            environment=None if self.shim is None else self.shim.environment(),
-            program="tests.torture.forking_broker",
+            program=BROKER,
             listens_also=f",{self.tls.listener}",
+            popen=subprocess.Popen if self._warm is None else self._warm.popen,
         )
         self.data = self.broker.data_dir
         self.disk = SmallDisk(self.data) if with_small_disk else None
@@ -158,7 +173,7 @@ class World:
         self.large = IdempotentProducer(self.history, (LARGE, 0), LARGE, keys=8, pad=80_000)
         self.transactions: list[Transactions] = []
         self.reader = ShareReader(self.history, "events-0")
-        self.clients = ClientProcesses(place, self.broker.address)
+        self.clients = ClientProcesses(place, self.broker.address, 1 << 60 if library is None else CLIENT_RECORDS)
         self.background: asyncio.Task[None] | None = None
         self.snapshot: tuple[str, History] | None = None
         self.is_up = False
@@ -166,32 +181,50 @@ class World:
         self._looked_at = 0
         """How much of the log of the running process was looked at."""
         self._serial = 0
+        self._taken = 0
+        """Steps of this round."""
 
     # The broker
 
-    async def start(self, restarts: Sequence[Rule] = ()) -> None:
-        """Start the broker, with the rules that are armed. If it is killed by them, or refuses, start again with the next."""
-        following = iter(restarts)
-        while True:
-            began = time.monotonic()
-            self._looked_at = 0
-            self.broker.spawn()
-            if self.shim is not None:
-                self.shim.set_broker(self.broker.process.pid)
-            try:
-                await asyncio.to_thread(self.broker.process.wait_for_address)
-                break
-            except AssertionError as error:
-                if self.shim is None or not self.shim.fired():
-                    raise Finding(f"it does not start: {error}") from error
-                self.figures.fired += self.shim.fired()
-                self.figures.kills += self.broker.process.was_killed
-                self.shim.arm(*itertools.islice(following, 1))
+    async def start(self) -> None:
+        """Start the broker. If a rule that is armed kills it, or has it refuse, start again without."""
+        while not await self._has_started():
+            self.disarm()
+
+    async def _has_started(self) -> bool:
+        """Start the broker once; False if a rule that is armed has killed it, or has it refuse."""
+        began = time.monotonic()
+        self._looked_at = 0
+        self.broker.spawn()
+        try:
+            await asyncio.to_thread(self.broker.process.wait_for_address)
+        except AssertionError as error:
+            if self.shim is None or not self.shim.fired():
+                raise Finding(f"it does not start: {error}") from error
+            self.figures.fired += self.shim.fired()
+            self.figures.kills += self.broker.process.was_killed
+            return False
         self.is_up = True
         self.tls.started()
         self.figures.slowest_start_s = max(self.figures.slowest_start_s, time.monotonic() - began)
         found = re.findall(r"http://127.0.0.1:\d+", self.broker.process.log)
         self.admin.http = found[0] if found else "http://127.0.0.1:9"
+        return True
+
+    async def crash_loop(self, disturbance: Disturbance) -> None:
+        """Start again and again: each is killed at a call of the start or, if it lives, of the load after it."""
+        for rule, lives in disturber.crash_loop(self.seed, self.number):
+            if self.shim is not None:
+                self.shim.arm(*() if lives else (rule,))
+            if await self._has_started():
+                if self.shim is not None and lives:
+                    self.shim.arm(rule)
+                await self._take_steps(LOAD_STEPS, LOAD)
+                if self.shim is not None:
+                    self.figures.fired += self.shim.fired()
+                await self.end("kill")
+            self.look_at_log(disturbance)
+        self.disarm()
 
     async def wire(self) -> WireClient:
         """Return the connection; a new one if there is none."""
@@ -272,10 +305,17 @@ class World:
         ]
         self.reader = ShareReader(self.history, "events-0")
 
-    async def step(self) -> str:
+    def draw_for(self, *concern: object) -> None:
+        """Draw from a generator of this round's own for something, whatever was drawn before."""
+        self.rng = generator(self.seed, self.number, *concern)
+
+    async def step(self, among: Collection[str] = STEPS) -> str:
         """Take one step; its kind. Exceptions as of the clients."""
+        weights = {kind: weight for kind, weight in self.steps.items() if kind in among}
+        kind = pick(weights, self.seed, self.number, "step", self._taken)
+        self.draw_for(kind, self._taken)
+        self._taken += 1
         rng, wire = self.rng, await self.wire()
-        (kind,) = rng.choices([*self.steps], weights=[*self.steps.values()])
         match kind:
             case "send":
                 await rng.choice(self.producers).send(
@@ -346,8 +386,9 @@ class World:
                 self.spawn(forget)
 
     def begin_compaction(self) -> None:
-        """Compact one of the small topics, in a thread or in a process."""
-        self.spawn(self.admin.compact(self.rng.choice(("state-0", "state-1")), self.rng.choice((None, "process"))))
+        """Compact one of the small topics, in a thread, in a process, or by the driver of Spark."""
+        topic, engine = self.rng.choice(("state-0", "state-1")), self.rng.choice((None, "process", "spark"))
+        self.spawn(self.admin.compact(topic, engine))
 
     def forget(self, planted: float) -> Coroutine[Any, Any, None] | None:
         """Choose a key to be erased or redacted, None if there is none; `planted`: how often a value of it is put elsewhere."""
@@ -473,13 +514,20 @@ class World:
 
     # Rounds
 
-    async def round(self, disturbance: Disturbance) -> None:
+    async def round(self, number: int, disturbance: Disturbance) -> None:
         """Take steps under a disturbance until it has ended the broker or the steps are taken, then recover and check."""
+        self.number, self._taken = number, 0
+        self.draw_for("round")
         self.figures.rounds[disturbance.name] += 1
+        if disturbance.compacts:
+            wire = await self.wire()
+            for producer in self.producers:
+                if producer.partition[0].startswith("state"):
+                    await wait_for(partial(producer.send, wire, self.rng, self.clock))
         if disturbance.at_start:
             await self.end("kill")
             self.arm(disturbance)
-            await self.start(disturbance.restarts)
+            await self.start()
         else:
             self.arm(disturbance)
         if self.rng.random() < 0.4:
@@ -488,21 +536,25 @@ class World:
             self.begin_compaction()
         reviver = asyncio.create_task(self._wait_and_revive())
         try:
-            for _ in range(disturbance.steps):
-                if not self.broker.process.is_running:
-                    break
-                try:
-                    await self.step()
-                except Refused as error:
-                    self.note(error)
-                except TimeoutError as error:
-                    if self.broker.process.is_running:
-                        raise Finding("a request is not answered") from error
-                except GONE:
-                    await self.disconnect()
+            await self._take_steps(disturbance.steps)
             await self.recover(disturbance)
         finally:
             reviver.cancel()
+
+    async def _take_steps(self, count: int, among: Collection[str] = STEPS) -> None:
+        """Take steps as long as the broker runs."""
+        for _ in range(count):
+            if not self.broker.process.is_running:
+                break
+            try:
+                await self.step(among)
+            except Refused as error:
+                self.note(error)
+            except TimeoutError as error:
+                if self.broker.process.is_running:
+                    raise Finding("a request is not answered") from error
+            except GONE:
+                await self.disconnect()
 
     def arm(self, disturbance: Disturbance) -> None:
         """Put the rules in force."""
@@ -559,6 +611,7 @@ class World:
         if not self.broker.process.is_running:
             await self.end("kill")
             self.look_at_log(disturbance)
+            await self.crash_loop(disturbance)
             await self.start()
         await self.disconnect()
         try:
@@ -569,6 +622,7 @@ class World:
             self.look_at_log(disturbance)
             await self.start()
             await self.finish()
+        self.draw_for("recovery")
         if self.rng.random() < 0.3:
             self.clients.replace_one(self.rng, self.history)
         await self.clients.stop(self.history)
@@ -646,15 +700,18 @@ class World:
 
     async def close(self) -> None:
         """Give everything back."""
-        self.clients.kill()
+        self.clients.close()
         if self.background is not None:
             self.background.cancel()
         await self.disconnect()
         self.tls.close()
         if self.disk is not None:
+            self.broker.process.kill()
             self.disk.unmount()
         if self.shim is not None:
             self.shim.close()
+        if self._warm is not None:
+            await asyncio.to_thread(self._warm.close)
 
 
 async def torture(
@@ -674,12 +731,13 @@ async def torture(
         await world.start()
         await world.prepare()
         for number in range(rounds):
-            disturbance = disturber.choose(world.rng)
+            disturbance = disturber.choose(seed, number)
             if number in without:
                 disturbance = Disturbance("none", disturbance.steps, ends="")
             try:
                 async with asyncio.timeout(ROUND_TIMEOUT_S):
-                    await world.round(disturbance)
+                    await world.round(number, disturbance)
+                    world.draw_for("afterwards")
                     if world.rng.random() < 0.3:
                         await world.go_back(amid_kill=world.rng.random() < 0.5)
                         await world.check()

@@ -1,8 +1,7 @@
 """The preloaded library `shim.c`: its rules, in memory that the broker's processes share, and the record that it writes.
 
 shim = Shim(compiled(place), place / "control", root=data)
-process = BrokerProcess(..., environment=shim.environment())
-shim.broker = process.pid
+warm = Warm("tests.torture.forking_broker", environment=shim.environment())
 shim.arm(Rule(Op.WRITE, Kind.FAIL, errno.ENOSPC, skip=17, part=".log"))
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import mmap
+import os
 import shutil
 import struct
 import subprocess
@@ -91,6 +91,15 @@ def compiled(place: Path) -> Path:
     return library
 
 
+def be_broker() -> None:
+    """Tell the library that this process is the broker, if it is loaded: before it does anything that a rule may meet."""
+    control = os.environ.get("TORTURE_CONTROL")
+    if control is not None:
+        with open(control, "r+b", buffering=0) as file:
+            file.seek(_BROKER_AT)
+            file.write(struct.pack("q", os.getpid()))
+
+
 class Shim:
     """The library as one broker's processes load it. `close` it."""
 
@@ -114,10 +123,6 @@ class Shim:
     def calls(self) -> int:
         """Calls so far, of all processes."""
         return int(struct.unpack_from("q", self._map)[0])
-
-    def set_broker(self, pid: int) -> None:
-        """Say which process is the broker."""
-        struct.pack_into("q", self._map, _BROKER_AT, pid)
 
     def set_quota(self, left: int | None) -> None:
         """Leave so many bytes that may still be written; None: all."""

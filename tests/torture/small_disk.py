@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from pathlib import Path
 
 CLONE_NEWNS, MS_REMOUNT, MS_REC, MS_PRIVATE, MNT_DETACH = 0x20000, 32, 0x4000, 1 << 18, 2
@@ -31,8 +32,12 @@ class SmallDisk:
         self._mount(MS_REMOUNT, ROOM_BYTES if count is None else used + count)
 
     def unmount(self) -> None:
-        """Take it away, with all that is on it."""
+        """Take it away; what is on it stays where it was, for whoever has to look into a finding."""
+        kept = self._place.with_name("kept")
+        shutil.copytree(self._place, kept)
         _C.umount2(os.fsencode(self._place), MNT_DETACH)
+        self._place.rmdir()
+        kept.rename(self._place)
 
     def _mount(self, flags: int, size: int) -> None:
         if _C.mount(b"tmpfs", os.fsencode(self._place), b"tmpfs", flags, b"size=%d" % size):

@@ -5,15 +5,21 @@ from __future__ import annotations
 import errno
 import os
 import random
+import signal
 import subprocess
 import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.torture.draws import pick
 from tests.torture.power_loss import chosen_points, lose_power
 from tests.torture.program import torture
 from tests.torture.shim import Entry, Kind, Op, Rule, Shim, can_compile, compiled, entries
+from tests.torture.warm import Warm
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +44,57 @@ async def test_what_was_synced_survives_a_loss_of_power(tmp_path: Path, library:
     assert await lose_power(1, tmp_path, library, steps=12, points=12) == 12
 
 
+def test_a_seed_repeats_when_weights_change() -> None:
+    """Kinds come as often as their weights say, and a kind that is added changes only what it wins."""
+    weights = {"kill": 6, "error": 3, "stop": 1}
+    before = [pick(weights, seed, "disturbance") for seed in range(2000)]
+    assert 1100 < Counter(before)["kill"] < 1300
+    assert 150 < Counter(before)["stop"] < 250
+    after = [pick({"new": 2} | weights, seed, "disturbance") for seed in range(2000)]
+    assert {new for old, new in zip(before, after, strict=True) if old != new} == {"new"}
+
+
+PROGRAM = """
+import signal, sys
+imported = []
+def main():
+    imported.append(sys.argv[1])
+    print(*imported, flush=True)
+    if imported == ["waits"]:
+        signal.pause()
+    sys.exit(3)
+"""
+
+
+async def test_a_warm_program_runs_as_one_that_was_started(tmp_path: Path) -> None:
+    """It has its arguments, its output, its return code and its signals, nothing of another run, and ends with what forked it."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    out, errors = tmp_path / "out", tmp_path / "errors"
+    with closing(Warm("program", environment={"PYTHONPATH": f"{tmp_path}:{os.getcwd()}"})) as warm:
+        for argument, ends, code in (("ends", None, 3), ("waits", signal.SIGKILL, -9), ("waits", signal.SIGTERM, -15)):
+            with out.open("wb") as stdout, errors.open("wb") as stderr:
+                process = warm.popen([sys.executable, "-m", "program", argument], stdout=stdout, stderr=stderr)
+            await wait_until(lambda: out.read_text() != "")
+            if ends is not None:
+                assert process.poll() is None
+                process.send_signal(ends)
+            assert process.wait(60) == code
+            assert (out.read_text(), errors.read_text()) == (f"{argument}\n", "")
+            process.kill()
+        with out.open("wb") as stdout, errors.open("wb") as stderr:
+            process = warm.popen([sys.executable, "-m", "program", "waits"], stdout=stdout, stderr=stderr)
+    assert process.wait(60) == -signal.SIGKILL
+
+
 def test_power_is_often_lost_where_a_name_was_just_changed() -> None:
-    """There the order of renames and syncs matters; in a long record such places are few."""
+    """There the order of renames and syncs matters; in a long record such places are few, and those of some kinds fewer."""
     record = [Entry("r" if index % 100 == 0 else "w", index, 1, 0, "f", b"") for index in range(10_000)]
     chosen = chosen_points(random.Random(1), record, 60)
     assert len(chosen) == 60
     assert sum(index % 100 == 1 for index in chosen) >= 30
+    record[6000:6002] = [Entry("r", 6000, 1, 0, f"/d/0{at}.log.cleaned", b"") for at in range(2)]
+    for seed in range(5):
+        assert {6001, 6002} <= chosen_points(random.Random(seed), record, 60)
     assert chosen_points(random.Random(1), record[:50], 60) == {*range(50)}
 
 

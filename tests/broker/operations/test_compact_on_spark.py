@@ -25,18 +25,14 @@ from diamant.protocol.batches.header import Record
 from diamant.storage.config_key import ConfigType
 from tests.cleaner.runners.rounds import make_log
 from tests.cleaner.spark.clean.test_staging import age
-from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.spark.fake_driver import FAKE, MISCHIEF
 from tests.waiting import wait_until
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers without Spark."""
-    before, _, after = runner.DRIVER_PROGRAM.partition("from diamant.cleaner.spark.runner.driver")
-    text = f"{before}sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver{after}"
-    monkeypatch.setattr(runner, "SparkRunner", partial(runner.SparkRunner, program=text))
+    monkeypatch.setattr(runner, "SparkRunner", partial(runner.SparkRunner, program=FAKE))
 
 
 @pytest.mark.slow

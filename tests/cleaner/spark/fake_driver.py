@@ -36,11 +36,17 @@ from diamant.cleaner.spark.clean import in_session, job
 from diamant.cleaner.spark.clean.manifest import Manifest
 from diamant.cleaner.spark.environment.locations import Location
 from diamant.cleaner.spark.runner import driver
+from diamant.cleaner.spark.runner.runner import DRIVER_PROGRAM
 from diamant.cleaner.spark.session import session
 from diamant.storage import names
 from diamant.storage.errors import CorruptLog
 from tests.cleaner.spark.one_process import OneProcess
 
+FAKE = DRIVER_PROGRAM.replace(
+    "from diamant.cleaner.spark.runner.driver",
+    f"sys.path.insert(0, {str(Path(__file__).resolve().parents[3])!r}); from tests.cleaner.spark.fake_driver",
+)
+"""The program of drivers without Spark."""
 MISCHIEF = "DIAMANT_TEST_DRIVER"
 _REFUSALS = {"full": errno.ENOSPC, "read-only": errno.EROFS}
 

@@ -23,8 +23,9 @@ from diamant.cleaner.spark.source.data_source import read_log
 from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.rounds import Swapper, leftovers, make_log, plan_of, segment_files
+from tests.cleaner.spark.fake_driver import FAKE
 from tests.cleaner.spark.object_store import SECRET, ObjectStore
-from tests.cleaner.spark.runner.test_spark_runner import FAKE, check_result, check_untouched
+from tests.cleaner.spark.runner.test_spark_runner import check_result, check_untouched
 from tests.cleaner.spark.source.reading import read
 
 if TYPE_CHECKING:

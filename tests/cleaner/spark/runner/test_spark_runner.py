@@ -43,25 +43,17 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.log.log import Log
 from tests.cleaner.runners.rounds import Swapper, damage, latest, leftovers, load, make_log, plan_of, segment_files
 from tests.cleaner.spark.cluster import JAVA_OPTIONS
-from tests.cleaner.spark.fake_driver import MISCHIEF
+from tests.cleaner.spark.fake_driver import FAKE, MISCHIEF
 from tests.cleaner.spark.one_process import OneProcess
 from tests.waiting import wait_until
 
 WAIT_S = 900.0
 LOCAL = SparkSettings(master="local[2]")
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return make_log(tmp_path)
-
-
-FAKE = DRIVER_PROGRAM.replace(
-    "from diamant.cleaner.spark.runner.driver",
-    f"sys.path.insert(0, {str(ROOT)!r}); from tests.cleaner.spark.fake_driver",
-)
-"""The program of drivers without Spark."""
 
 
 @pytest.fixture
