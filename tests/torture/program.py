@@ -412,7 +412,8 @@ class World:
         name = f"left-{len(self.history.planted)}.bak"
         if values:
             self.history.planted.add(name)
-            (self.data / name).write_bytes(b"a copy: " + values[-1])
+            with suppress(OSError):  # the disk is full
+                (self.data / name).write_bytes(b"a copy: " + values[-1])
 
     async def compact_large(self, seed: int) -> None:
         """Fill the large topic, and compact it: by several processes, if all is well."""
