@@ -216,6 +216,38 @@ async def test_the_round_after_a_failed_one_works(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("java")
+@pytest.mark.parametrize("is_writing", [False, True], ids=["once it has begun", "once an output is there"])
+async def test_a_driver_is_killed_amid_a_round(
+    log: Log, runner: SparkRunner, tmp_path: Path, temporary_files: Path, is_writing: bool
+) -> None:
+    """SIGKILL to a driver of Spark, not to its JVM: the files are the old ones, or the new ones if it was done before. Nothing of
+    it is left, neither processes nor directories, and the next round has the result of the inline runner.
+    """
+    runner.settings = replace(LOCAL, conf={"spark.driver.extraJavaOptions": JAVA_OPTIONS})
+    old, values = segment_files(log), latest(log)
+    round_ = asyncio.create_task(runner.run(plan_of(log), on_output=Swapper(log)))
+    await wait_until(
+        lambda: (
+            round_.done() or (bool(outputs(log)) if is_writing else runner.progress_stage in ("planning", "cleaning"))
+        ),
+        WAIT_S,
+    )
+    pid = runner.driver_pid
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+    try:
+        await round_
+    except SparkError:
+        check_untouched(log, old)
+        await check_result(log, runner, tmp_path)
+    assert latest(load(log)) == values
+    if pid is not None:
+        await wait_until(lambda: not is_group_alive(pid), WAIT_S)
+    assert not os.listdir(temporary_files)
+
+
+@pytest.mark.slow
 async def test_a_driver_is_kept_for_the_next_round(log: Log, tmp_path: Path, temporary_files: Path) -> None:
     """If configured, runners with the same settings use a driver in turn, and the last one to close ends it."""
     settings = replace(LOCAL, driver_max_idle_ms=600_000)
