@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ VERSIONS = {
 }  # fmt: skip
 IN_FLIGHT = 5
 BATCH_BYTES = 100_000
+NOT_LEADER_OR_FOLLOWER = 6
 
 
 class Client:
@@ -70,16 +72,27 @@ class Client:
             raise RuntimeError(f"create {topic}: {answer.topics[0].error_code} {answer.topics[0].error_message}")
 
     def produce(self, topic: str, batches: Sequence[bytes], partitions: int = 1) -> None:
-        """Send all batches, to the partitions in turns, acks=all, and wait until they are acknowledged."""
-        waiting = 0
-        for number, batch in enumerate(batches):
-            if waiting == IN_FLIGHT:
-                self._acknowledged()
-                waiting -= 1
-            self.socket.sendall(frame_of(PRODUCE, produce_of(topic, number % partitions, batch)))
-            waiting += 1
-        for _ in range(waiting):
-            self._acknowledged()
+        """Send all batches, to the partitions in turns, acks=all, and wait until they are acknowledged.
+
+        A batch is sent again while Kafka does not lead a partition yet that it has just created.
+        """
+        left, sent = deque(enumerate(batches)), deque[tuple[int, bytes]]()
+        while left or sent:
+            if left and len(sent) < IN_FLIGHT:
+                number, batch = left.popleft()
+                self.socket.sendall(frame_of(PRODUCE, produce_of(topic, number % partitions, batch)))
+                sent.append((number, batch))
+                continue
+            answered = sent.popleft()
+            if not self.is_acknowledged():
+                left.append(answered)
+
+    def is_acknowledged(self) -> bool:
+        """Wait for the answer to a Produce; False if it has to be sent again."""
+        result = self.receive(PRODUCE).responses[0].partition_responses[0]
+        if result.error_code not in (0, NOT_LEADER_OR_FOLLOWER):
+            raise RuntimeError(f"produce: {result.error_code} {result.error_message}")
+        return not result.error_code
 
     def fetch_all(self, topic: str, end: int, partitions: int = 1) -> Iterator[memoryview]:
         """Yield record sets from the beginning up to offset `end` of each partition."""
@@ -95,11 +108,6 @@ class Client:
                 for _, header in iter_headers(partition.records):
                     offsets[partition.partition_index] = header.next_offset
             offsets = {number: offset for number, offset in offsets.items() if offset < end}
-
-    def _acknowledged(self) -> None:
-        result = self.receive(PRODUCE).responses[0].partition_responses[0]
-        if result.error_code:
-            raise RuntimeError(f"produce: {result.error_code} {result.error_message}")
 
 
 def frame_of(api_key: int, fields: dict[str, Any]) -> bytes:
