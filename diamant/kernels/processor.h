@@ -17,7 +17,7 @@
 
 /* What the processor offers and the system keeps over a change of threads; asked without the compiler's runtime, whose
    `__builtin_cpu_supports` cannot be linked by all. */
-enum { HAS_CRC = 1, HAS_VECTORS = 2, HAS_FOLDING = 4 };
+enum { HAS_CRC = 1, HAS_VECTORS = 2, HAS_FOLDING = 4, HAS_WIDE = 8 };
 
 static int find_features(void) {
     int features = 0;
@@ -28,8 +28,10 @@ static int find_features(void) {
     if (c & bit_SSE4_2) features |= HAS_CRC;
     if (!(c & bit_OSXSAVE)) return features;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    /* The registers of SSE and AVX, the masks, the upper halves of the first 16 registers of 512 bits, and the others. */
-    if ((low & 0xe6) != 0xe6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX512F)) return features;
+    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return features; /* the registers of SSE and AVX */
+    if (b & bit_AVX2) features |= HAS_WIDE;
+    /* The masks, the upper halves of the first 16 registers of 512 bits, and the others. */
+    if ((low & 0xe0) != 0xe0 || !(b & bit_AVX512F)) return features;
     features |= HAS_VECTORS;
     if (features & HAS_CRC && has_multiplication && c & bit_VPCLMULQDQ) features |= HAS_FOLDING;
 #elif defined(__ARM_FEATURE_CRC32)
@@ -129,32 +131,48 @@ static inline int has_escape(const uint8_t *data, int64_t size, const uint8_t *f
     return 0;
 }
 
-/* -- Four words at once ----------------------------------------------------------------------------------------------- */
+/* -- Eight words at once ---------------------------------------------------------------------------------------------- */
 
-typedef uint32_t four_words __attribute__((vector_size(16)));
-#define COMPARED_BYTES 64
+typedef uint32_t eight_words __attribute__((vector_size(32)));
+#define COMPARED_BYTES 128
 
-/* The first place, in steps of COMPARED_BYTES, where one of the next 16 words of 4 bytes is among the lower halves of four windows;
-   or the first place that fewer than COMPARED_BYTES + 4 bytes follow. */
-static inline int64_t next_candidate(const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
-    four_words halves[4];
+static inline __attribute__((always_inline)) int64_t compare_words(
+    const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
+    eight_words halves[4];
     for (int which = 0; which < 4; which++) {
-        uint8_t half[16];
-        for (int at = 0; at < 16; at += 4) store_little32(half + at, (uint32_t)windows[which]);
-        memcpy(&halves[which], half, 16);
+        uint8_t half[32];
+        for (int at = 0; at < 32; at += 4) store_little32(half + at, (uint32_t)windows[which]);
+        memcpy(&halves[which], half, 32);
     }
     for (; place + COMPARED_BYTES + 4 <= end; place += COMPARED_BYTES) {
-        four_words equal = {0};
-        uint64_t found[2];
-        for (int at = 0; at < COMPARED_BYTES; at += 16) {
-            four_words words;
-            memcpy(&words, data + place + at, 16);
-            equal |= (four_words)((words == halves[0]) | (words == halves[1]) | (words == halves[2]) | (words == halves[3]));
+        eight_words equal = {0};
+        uint64_t found[4];
+        for (int at = 0; at < COMPARED_BYTES; at += 32) {
+            eight_words words;
+            memcpy(&words, data + place + at, 32);
+            equal |= (eight_words)((words == halves[0]) | (words == halves[1]) | (words == halves[2]) | (words == halves[3]));
         }
-        memcpy(found, &equal, 16);
-        if (found[0] | found[1]) break;
+        memcpy(found, &equal, 32);
+        if (found[0] | found[1] | found[2] | found[3]) break;
     }
     return place;
+}
+
+#if defined(__x86_64__)
+/* The same, with registers of 32 bytes. */
+__attribute__((target("avx2"))) static int64_t compare_wide(
+    const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
+    return compare_words(data, place, end, windows);
+}
+#endif
+
+/* The first place, in steps of COMPARED_BYTES, where one of the next 32 words of 4 bytes is among the lower halves of four windows;
+   or the first place that fewer than COMPARED_BYTES + 4 bytes follow. */
+static inline int64_t next_candidate(const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
+#if defined(__x86_64__)
+    if (has_feature(HAS_WIDE)) return compare_wide(data, place, end, windows);
+#endif
+    return compare_words(data, place, end, windows);
 }
 
 /* -- CRC-32C ---------------------------------------------------------------------------------------------------------- */
