@@ -80,6 +80,7 @@ class Stretch:
     """True: the first batches are enough."""
     latest_ms: int = -1
     """The latest timestamp of the batches read."""
+    _asked_offset: int = -1
     _room: int | None = None
     """Bytes left in the last response; None before the first."""
     _has_answered: bool = False
@@ -98,6 +99,7 @@ class Stretch:
 
     def request(self) -> dict[str, object]:
         """Return the next fetch."""
+        self._asked_offset = self.next_offset
         partition = {
             "partition": self.partition,
             "current_leader_epoch": -1,
@@ -151,6 +153,10 @@ class Stretch:
             # How much room a response leaves is not known if it is cut off.
             self._room = max(0, self.fetch_bytes - taken - size) if is_all else 0
             self._deadline = None
+            if is_all and self.next_offset <= self._asked_offset:
+                self.problem = (
+                    f"its batches end before offset {self._asked_offset}, which was asked for: a damaged header"
+                )
         elif len(records) and not first_size:
             self.problem = "its response has no whole batch"
         elif high_watermark >= self.end_offset and not throttle_ms:

@@ -60,6 +60,15 @@ def test_a_response_without_what_was_asked_is_a_problem(body: memoryview, proble
     assert found.next_offset < 10
 
 
+def test_a_batch_that_ends_before_the_offset_that_was_asked_for_is_a_problem() -> None:
+    """The last offset of its header is damaged: asked for again, the same batch would come for ever."""
+    damaged = bytearray(build_batch([Record(4, 1, b"k", b"v"), Record(9, 1, b"k", b"v")], base_offset=4))
+    damaged[23:27] = pack(">i", 0)
+    one, _ = read(Broker([[response(bytes(damaged))]] * 2), 10)
+    assert (one.next_offset, one.is_done) == (5, True)
+    assert "its batches end before offset 5, which was asked for" in one.problem
+
+
 @pytest.mark.parametrize("deadline_s", [None, 1e12])
 def test_a_throttled_response_is_asked_for_again(deadline_s: float | None) -> None:
     """It has no partition, and its time is not the replica's: a replica that lags gets as much longer."""
