@@ -79,12 +79,30 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
         "claims": claims,
         "not_certified": refused,
         "written_since": [_place(one) | {"offset": at} for one in leaders for at in _offsets(one.written_since)],
-        "elsewhere": [_place(one) | {"offset": at, "what": SAME_BYTES} for one in leaders for at in one.same_bytes],
-        "elsewhere_not_listed": sum(one.same_bytes_not_listed for one in leaders),
+        **_elsewhere(outcome),
         "coverage": {"values_searched_for": outcome.values_searched_for},
         "not_covered": [*NOT_COVERED, *_files_wait(outcome)],
     }
     return sign_certificate({**fields, "state": state_of_reads(fields)}, signing_key(state_dir))
+
+
+def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
+    """Return the records of other keys with the same bytes, each once.
+
+    Of all replicas: a leader without a value of the key was read only before the values were known.
+    """
+    listed, more = set[tuple[str, int, int]](), dict[tuple[str, int], int]()
+    for one in outcome.reads:
+        listed.update((one.topic, one.partition, at) for at in one.same_bytes)
+        place = one.topic, one.partition
+        more[place] = max(more.get(place, 0), one.same_bytes_not_listed)
+    return {
+        "elsewhere": [
+            {"topic": topic, "partition": partition, "offset": at, "what": SAME_BYTES}
+            for topic, partition, at in sorted(listed)
+        ],
+        "elsewhere_not_listed": sum(more.values()),
+    }
 
 
 def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], list[JsonObject]]:

@@ -113,6 +113,16 @@ class ReplicaReads:
             if read.problem or read.values:
                 self.problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
 
+    def unread(self, *, for_copies: bool = False) -> list[Replica]:
+        """Return the replicas without a read, and `for_copies` of the values found a leader alone, which was read before that."""
+        has_values = for_copies and self._search.values_searched_for
+        return [
+            one
+            for part in self.parts.values()
+            for one in part.replicas()
+            if one not in self.reads or (has_values and len(part.led.replicas) == 1)
+        ]
+
     def read_tails(self) -> None:
         """Read what was written since a replica was read, at the leaders."""
         ends = self._client.offsets_of(self.parts, LATEST)
@@ -212,7 +222,8 @@ class ErasureRun:
         return self._search.subject.needles
 
     def plan(self) -> JsonObject:
-        """Return what `erase` would do, for `--dry-run`."""
+        """Read the other replicas, too, and return what `erase` would do, for `--dry-run`. Changes nothing."""
+        self._replicas.read(self._replicas.unread(), "reading the replicas")
         parts = [part for part in self._replicas.parts.values() if part.values]
         topics = {part.topic.name for part in parts}
         return {
@@ -231,6 +242,7 @@ class ErasureRun:
             "tombstones": len(parts),
             "roll": "aborted transaction" if self._cluster.has_transactions else "second tombstone",
             "replicas_to_read": sum(len(part.led.replicas) for part in self._replicas.parts.values()),
+            "missing": {str(one): read.problem for one, read in self._replicas.reads.items() if read.problem},
         }
 
     def _check_found(self, replica: Replica) -> None:
@@ -263,11 +275,9 @@ class ErasureRun:
         self.outcome = self._work.outcome = self._build()
 
     def _clean(self) -> None:
-        unread = [
-            one for part in self._replicas.parts.values() for one in part.replicas() if one not in self._replicas.reads
-        ]
         dirty = {one[:2] for one in self._replicas.remaining}
         # A replica that is not the leader may hold what the leader has cleaned away.
+        unread = self._replicas.unread(for_copies=True)
         self._replicas.read([one for one in unread if one[:2] not in dirty], "reading the replicas")
         if not self._replicas.remaining:
             return

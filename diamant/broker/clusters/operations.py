@@ -100,7 +100,8 @@ def _run(
     run.look()
     if dry_run:
         _find(run)
-        return run.plan()
+        same = [one for one in register.all() if one.key == work.key and one.is_open and {*one.topics} & {*work.topics}]
+        return run.plan() | {"open": [one.id for one in same if one.cluster_id == work.cluster_id]}
     with register.working(work):
         _find(run)
         behind, unknown, is_refused = dict[str, list[str]](), list[str](), False

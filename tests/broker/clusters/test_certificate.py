@@ -223,6 +223,14 @@ def test_rows_keep_what_was_seen_besides(state_dir: str) -> None:
     assert row["tombstones"] == [TOMBSTONE.offset] == [READ.tombstones[0].offset]
 
 
+def test_a_copy_that_only_a_follower_was_searched_for_is_listed_once(state_dir: str) -> None:
+    """A leader without the key is read before the values are known: the copies are found in its followers."""
+    made = outcome()
+    reads = tuple(replace(one, same_bytes=() if one.is_leader else (12,)) for one in made.reads)
+    certificate = issue(replace(made, reads=reads), state_dir)
+    assert certificate["elsewhere"] == [{"topic": "users", "partition": 0, "offset": 12, "what": "same-bytes"}]
+
+
 def test_page_speaks_of_answers_not_of_a_data_directory(state_dir: str) -> None:
     """The page for people names the replicas and what was not covered, and does not claim that files were read or replaced."""
     page = certificate_page(issue(outcome(), state_dir))

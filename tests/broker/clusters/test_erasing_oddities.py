@@ -103,6 +103,17 @@ def test_a_record_that_mentions_the_key_stays_and_is_named(cluster: AnyCluster, 
     assert left(cluster, name, b"a") == [b"see customer-000042"]
 
 
+def test_a_copy_in_a_partition_without_the_key_is_named(cluster: AnyCluster, register: Register) -> None:
+    """Its only replica is read again once the values are known, so the certificate lists the copy."""
+    name = cluster.create("copied", partitions=2)
+    value = b"a value that is nowhere else"
+    cluster.produce(name, [(b"a", b"copy: " + value)], timestamp_ms=OLD_MS)
+    cluster.produce(name, [(b"k", value)], timestamp_ms=OLD_MS, partition=1)
+    certificate = run(cluster, register, name, b"k")["certificate"]
+    expected = {"topic": name, "partition": 0, "offset": 0, "what": "same-bytes"}
+    assert (certificate["state"], certificate["elsewhere"]) == ("unreadable", [expected])
+
+
 def test_a_value_that_is_written_during_the_erasure_is_named(cluster: AnyCluster, register: Register) -> None:
     """The new value stays, and the response has its offset; older values are gone."""
     name = cluster.create("written-since")

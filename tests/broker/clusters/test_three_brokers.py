@@ -114,16 +114,23 @@ def test_a_leader_that_stops_at_any_step_leaves_an_erasure_to_resume(
 
 
 def test_a_replica_that_was_down_leaves_the_erasure_open(three: RealKafka, register: Register) -> None:
-    """A broker that was down during the erasure returns with all values. Until a resumed run has read it, the erasure is open."""
+    """A broker that was down during the erasure returns with all values. Until a resumed run has read it, the erasure is open.
+
+    A dry run meanwhile finds no value, but names the replica and the erasure.
+    """
     name = fill(three, "returns")
     before = three.configs(name)
     three.stop(3)
     try:
         found = erase(three.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, register=register)
+        plan = erase(
+            three.client, KEY, [name], reason="asked", timeout_s=TIMEOUT_S, register=register, dry_run=True
+        )  # fmt: skip
     finally:
         three.start(3)
         three.wait_up(3)
     assert (found["state"], [*found["missing"]]) == ("not-certified", [f"{name}-0@3"])
+    assert (plan["tombstones"], [*plan["missing"]], plan["open"]) == (0, [f"{name}-0@3"], [found["id"]])
     assert three.configs(name) == before
     assert [work.id for work in open_works(register)] == [found["id"]]
     three.wait_in_sync(name, 3)

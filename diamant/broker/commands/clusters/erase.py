@@ -46,8 +46,8 @@ def erase_elsewhere(
 
         found = for_admin.erase(asked.admin, dry_run=dry_run, agree=agree, **fields, **asked.waiting)
     if dry_run:
-        asked.show(found, lambda console: _print_plan(console, found))
-        sys.exit(EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
+        asked.show(found, lambda console: _print_plan(console, asked, found))
+        sys.exit(EXIT_NOT_SO if found["missing"] else EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
     _end(asked, found, file, page)
 
 
@@ -129,15 +129,26 @@ def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) ->
     sys.exit(EXIT_NOTHING if found["state"] == "nothing-matched" else EXIT_DONE)
 
 
-def _print_plan(console: Console, found: Mapping[str, Any]) -> None:
+def _print_plan(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     rows = [
         [f"{one['topic']}-{one['partition']}", str(one["values"]), ids(one["replicas"]), ids(one["in_sync"])]
         for one in found["partitions"]
         if one["values"]
     ]
     console.print("[bold]nothing was changed[/bold]: this is what an erasure would do")
-    if not rows:
+    for erasure in found["open"]:
+        again = asked.command("erase", "--resume", erasure)
+        console.print(f"Erasure {erasure} of this key is open. To continue it instead: {again}", soft_wrap=True)
+    _print_missing(console, found["missing"])
+    if found["missing"]:
+        console.print(
+            f"{counted(len(found['missing']), 'replica')} could not be read, and may hold values of the key: an erasure would "
+            "stay open until they can",
+            soft_wrap=True,
+        )
+    elif not rows:
         _print_nothing_found(console, {one["topic"]: None for one in found["partitions"]})
+    if not rows:
         return
     heads = ("partition", "found", "replicas", "in sync")
     print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
@@ -166,17 +177,16 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     if rows:
         heads = ("partition", "found", "tombstone at", "certified below", "replicas", "state")
         print_table([TableColumn(head, is_text=True) for head in heads], rows, console=console, is_ruled=False)
-    for name, reason in [*found["missing"].items()][:MAX_SHOWN]:
-        console.print(f"[red]{escape(visible(f'{name}: {reason}'))}[/red]", soft_wrap=True)
+    _print_missing(console, found["missing"])
     for one in found["written_since"][:MAX_SHOWN]:
         place = f"{one['topic']}-{one['partition']} at offset {one['offset']}"
         console.print(f"[red]The key was written again: {escape(place)}. That record was not erased.[/red]")
-    seen = [read for read in outcome["reads"] if read["same_bytes"]]
-    for read in seen[:MAX_SHOWN]:
-        offsets = ", ".join(map(str, read["same_bytes"][:MAX_SHOWN]))
-        console.print(
-            f"Other records of {escape(read['topic'])}-{read['partition']} hold the same bytes and stay: {offsets}"
-        )
+    places: dict[str, set[int]] = {}
+    for one in found["certificate"]["elsewhere"]:
+        places.setdefault(f"{one['topic']}-{one['partition']}", set()).add(one["offset"])
+    for name, offsets in [*places.items()][:MAX_SHOWN]:
+        told = ", ".join(map(str, sorted(offsets)[:MAX_SHOWN]))
+        console.print(f"Other records of {escape(name)} hold the key or one of its values and stay: {told}")
     print_not_as_before(console, asked, found, found["id"])
     if found["missing"]:
         again = asked.command("erase", "--resume", found["id"])
@@ -201,6 +211,11 @@ def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any]
     if found["not_put_back"]:
         again = asked.command("restore", work_id)
         console.print(f"To put them back, once that is resolved: {again}", markup=False, soft_wrap=True)
+
+
+def _print_missing(console: Console, missing: Mapping[str, str]) -> None:
+    for name, reason in [*missing.items()][:MAX_SHOWN]:
+        console.print(f"[red]{escape(visible(f'{name}: {reason}'))}[/red]", soft_wrap=True)
 
 
 def _print_nothing_found(console: Console, topics: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from diamant.cleaner.evidence.certificates.certificate import (
     check_signature,
 )
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT
+from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 UNREADABLE = "unreadable"
@@ -40,7 +41,8 @@ NOT_COVERED = (
     "Remote storage (tiered storage), mirrors, backups and snapshots of disks.",
     CONSUMERS,
     "Records that were written at or above the offsets where the claims end, and topics that are not named.",
-    "The same facts in other words: only records of the key count. Records of other keys that hold its bytes are listed.",
+    f"The same facts in other words: only records of the key count. Records of other keys are listed if they hold the whole key "
+    f"or a whole value that was found, if that has at least {MIN_BYTES} bytes; other copies were not looked for.",
 )
 FILES_WAIT = (
     "Files that the cleaner has replaced stay on each disk for file.delete.delay.ms, which was not lowered for {}."
