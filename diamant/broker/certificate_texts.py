@@ -34,5 +34,5 @@ def check_unsaid(what: str, texts: Sequence[str], sought: Sequence[bytes], needl
         if names_sought(text, sought) or (needles and holds_value(text, needles)):
             raise BadArgument(
                 f"{what} must not contain the data to be removed, neither a key nor a value, in any spelling: the "
-                "certificate stays in the data directory. Refer to the request by a case number, as in 'ticket 4711'"
+                "certificate keeps them. Refer to the request by a case number, as in 'ticket 4711'"
             )

@@ -21,6 +21,7 @@ from diamant.cleaner.evidence.certificates import broker_files, cluster_claims
 from diamant.cleaner.evidence.certificates.certificate import (
     CLUSTER_TYPE,
     DISK_TYPE,
+    INVALID,
     TRUSTED,
     VERSION,
     canonical,
@@ -247,7 +248,8 @@ def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -
         raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
     signature = check_signature(certificate, signing.public_bytes)
     if signature != TRUSTED:
-        raise NotGenuine(f"{signature}: sign and search with the same signing key as the erasure")
+        also = "" if signature == INVALID else ": use the signing key of the erasure"
+        raise NotGenuine(f"{signature}{also}")
     try:
         problems = contradictions(certificate)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -328,7 +330,8 @@ def _judge(
                 {"file": f"{directory}/{names.partition_dir_name(*partition)}", "reason": doubts[directory]}
             )
         if state not in (VALUES_GONE, KEY_GONE):
-            problems += [{**one, "file": f"{directory}/{one['file']}"} for one in report.reasons(partition, end)]
+            reasons = report.reasons(partition, end, may_stay=TOMBSTONE)
+            problems += [{**one, "file": f"{directory}/{one['file']}"} for one in reasons]
             problems = problems or [{"file": directory, "reason": state}]
     if all(doubt == NOT_THERE for doubt in doubts.values()):
         missing = names.partition_dir_name(*partition)

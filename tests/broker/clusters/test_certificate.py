@@ -231,6 +231,12 @@ def test_a_copy_that_only_a_follower_was_searched_for_is_listed_once(state_dir: 
     assert certificate["elsewhere"] == [{"topic": "users", "partition": 0, "offset": 12, "what": "same-bytes"}]
 
 
+def test_verification_says_what_is_in_the_way(state_dir: str) -> None:
+    """Of a certificate without a claim: the replica and its problem, as the certificate has them."""
+    found = verify_certificate(issue(with_read(2, to_offset=3), state_dir), None)
+    assert "users-0: users-0@2: it was read up to offset 3, expected 91." in found.notes
+
+
 def test_page_speaks_of_answers_not_of_a_data_directory(state_dir: str) -> None:
     """The page for people names the replicas and what was not covered, and does not claim that files were read or replaced."""
     page = certificate_page(issue(outcome(), state_dir))

@@ -99,6 +99,20 @@ def test_what_is_left_on_the_disk_is_named(erased: Erased, tmp_path: Path) -> No
     assert {one["state"] for one in disk["not_certified"] if one["partition"] == 1} == {"not-there"}
 
 
+def test_a_stray_file_is_named_alone(tmp_path: Path) -> None:
+    """Not the segments whose tombstones the erasure wrote itself: without the file, the same disk is values-gone."""
+    state = str(tmp_path / "state")
+    signing = signing_key(state)
+    certificate = issue(outcome(signing.secret), state)
+    directory = log_directory(tmp_path / "data", [Record(90, 1_000, KEY, None)])
+    stray = tmp_path / "data" / "copy.log"
+    stray.write_bytes(build_batch([Record(3, 5, KEY, b"value of old")], base_offset=3))
+    (refused,) = certify_disks(RealEnv(), [directory], certificate, KEY, signing, ReadLimit(0))["not_certified"]
+    assert {problem["file"] for problem in refused["problems"]} == {str(stray)}
+    stray.unlink()
+    assert certify_disks(RealEnv(), [directory], certificate, KEY, signing, ReadLimit(0))["state"] == "values-gone"
+
+
 def test_directory_of_another_topic_of_the_name_is_no_proof(erased: Erased, tmp_path: Path) -> None:
     """A topic that was deleted and created again has another id, so its clean files prove nothing about the first."""
     directory = tmp_path / "copy"
@@ -171,6 +185,9 @@ def test_key_that_was_written_again_is_named(tmp_path: Path) -> None:
     told = "users-0: the key was written again since the erasure: offset 95; not erased"
     done = CliRunner().invoke(main, [*command, directory, "--key", KEY.decode()], env=environment)
     assert (done.exit_code, done.output.splitlines()) == (3, ["values-gone: broker 2, 1 claim", told])
+    notes = verify_certificate(json.loads(disk.read_text()), None).notes
+    assert "It is about the log directories of broker 2 only, and no other replica." in notes
+    assert "The key was written again to users-0: 1 record, the first at offset 95, not erased." in notes
     written = json.loads(disk.read_text())["written_since"]
     assert [(one["topic"], one["partition"], one["offset"]) for one in written] == [("users", 0, 95)]
     done = CliRunner().invoke(main, ["certify", "--erasure", str(path), "--join", str(disk)], env=environment)
@@ -268,3 +285,6 @@ def test_command_certifies_and_joins(erased: Erased, tmp_path: Path) -> None:
     assert json.loads(joined.read_text())["state"] == "values-gone"
     assert run()[0] == 2
     assert run(erased.directory)[0] == 2
+    disk.write_text(disk.read_text().replace('"values-gone"', '"key-gone"'))
+    told = f"diamant: {disk}: the signature is not valid: the certificate was changed, or is damaged\n"
+    assert run("--join", str(disk))[1].endswith(told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -155,6 +155,7 @@ def _read_again(
     asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
 ) -> JsonObject:
     """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it is the signer's."""
+    from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.for_admin import connected
     from diamant.broker.clusters.register import state_directory
     from diamant.broker.clusters.work_progress import WorkProgress
@@ -166,10 +167,18 @@ def _read_again(
 
     own = state_directory() / "signing-key.secret"
     known = load_secret(str(own)) if secret is None and own.exists() else secret
+    is_signers = False
+    if secret is None:
+        with suppress(BadArgument):
+            is_signers = (
+                existing_signing_key(str(state_directory())).public_bytes.hex() == fields["signature"]["public_key"]
+            )
     with connected(asked.admin) as client:
 
         def read(found: Verification) -> None:
             is_of_key = known is not None and keyed_digest(known, key).hex() == fields["request"]["key_hmac"]
+            if is_signers and not is_of_key:
+                raise BadArgument("the certificate is not about this key")
             if secret is not None and not is_of_key:
                 raise BadArgument("the certificate is about another key, or the secret is not that of its signer")
             progress = WorkProgress(asked.timeout_s, asked.on_progress)

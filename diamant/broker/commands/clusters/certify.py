@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ def certify(
     """
     from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.register import state_directory
-    from diamant.broker.inspection.disks import ReadLimit, certify_disks, join
-    from diamant.cleaner.evidence.certificates.certificate import MAX_BYTES, parse_certificate
+    from diamant.broker.inspection.disks import ReadLimit, certify_disks, checked, join
+    from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, MAX_BYTES, parse_certificate
+    from diamant.cleaner.evidence.certificates.cluster_claims import written_since
     from diamant.storage.env.env import RealEnv
     from diamant.storage.errors import StorageError
 
@@ -80,13 +82,15 @@ def certify(
     try:
         with one_line_errors():
             signing = existing_signing_key(str(state_directory()))
-            certificate = parse_certificate(read_input(erasure, MAX_BYTES))
-            if disks:
-                found = join(certificate, [parse_certificate(read_input(one, MAX_BYTES)) for one in disks], signing)
-            else:
+            with _naming(erasure):
+                found = checked(parse_certificate(read_input(erasure, MAX_BYTES)), signing, CLUSTER_TYPE)
+            for one in disks:
+                with _naming(one):
+                    found = join(found, [parse_certificate(read_input(one, MAX_BYTES))], signing)
+            if directories:
                 with LiveProgress(_size(directories)) as bar:
                     limit = ReadLimit(max_rate * MEGABYTE, bar.advance)
-                    found = certify_disks(RealEnv(), directories, certificate, required(key), signing, limit)
+                    found = certify_disks(RealEnv(), directories, found, required(key), signing, limit)
     except OperationError as error:
         fail(str(error), error.code)
     except StorageError as error:
@@ -95,8 +99,19 @@ def certify(
     if file is not None:
         Path(file).write_text(text, encoding="utf-8")
     tell(text if as_json else _told(found))
-    is_done = found["state"] in ("values-gone", "key-gone") and not _written_since(found)
+    is_done = found["state"] in ("values-gone", "key-gone") and not written_since(found)
     sys.exit(EXIT_DONE if is_done else EXIT_NOT_SO)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Have errors about a certificate name its file."""
+    from diamant.storage.errors import StorageError
+
+    try:
+        yield
+    except (OperationError, StorageError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _size(directories: Sequence[str]) -> int:
@@ -105,6 +120,8 @@ def _size(directories: Sequence[str]) -> int:
 
 
 def _told(found: Mapping[str, Any]) -> str:
+    from diamant.cleaner.evidence.certificates.cluster_claims import written_since
+
     of = f"broker {found['broker']}" if "broker" in found else "the cluster"
     lines = [f"{found['state']}: {of}, {counted(len(found['claims']), 'claim')}"]
     lines += [f"not searched: the disk of {name}" for name in found.get("without_disk", ())]
@@ -113,17 +130,8 @@ def _told(found: Mapping[str, Any]) -> str:
         for one in found["not_certified"]
         for problem in one["problems"]
     ]
-    for name, offsets in _written_since(found).items():
+    for name, offsets in written_since(found).items():
         more = ", ..." if len(offsets) > MAX_SHOWN else ""
         told = ", ".join(map(str, sorted(offsets)[:MAX_SHOWN]))
         lines.append(f"{name}: the key was written again since the erasure: offset {told}{more}; not erased")
     return "\n".join(map(visible, lines))
-
-
-def _written_since(found: Mapping[str, Any]) -> dict[str, set[int]]:
-    """Return the offsets of records of the key above the claims, by partition, in certificates of disks or of a cluster."""
-    since: dict[str, set[int]] = {}
-    for certificate in (found, *found.get("disks", ())):
-        for one in certificate.get("written_since", ()):
-            since.setdefault(f"{one['topic']}-{one['partition']}", set()).add(one["offset"])
-    return since

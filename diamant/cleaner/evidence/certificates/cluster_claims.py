@@ -26,6 +26,7 @@ from diamant.cleaner.evidence.certificates.certificate import (
 from diamant.cleaner.evidence.scan.report import INCONCLUSIVE, VALUES_PRESENT
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.storage.certificate_states import KEY_GONE, NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
+from diamant.words import counted
 
 UNREADABLE = "unreadable"
 KEY_UNREADABLE = "key-unreadable"
@@ -148,9 +149,31 @@ def contradictions(certificate: Row) -> list[str]:
     return found
 
 
-def meaning(certificate: Row) -> str:
-    """Return in a sentence what a certificate does not say; "" if its state says it."""
-    return _PROVES.get(certificate["state"], "")
+def written_since(certificate: Row) -> dict[str, set[int]]:
+    """Return the offsets of records of the key above the claims, by partition, in a certificate and those of its disks."""
+    since: dict[str, set[int]] = {}
+    for fields in (certificate, *certificate.get("disks", ())):
+        for one in fields.get("written_since", ()):
+            since.setdefault(f"{one['topic']}-{one['partition']}", set()).add(one["offset"])
+    return since
+
+
+def remarks(certificate: Row) -> list[str]:
+    """Return in sentences what a reader must know besides the state: how far it reaches, what is in the way, later records."""
+    found = [_PROVES[certificate["state"]]] if certificate["state"] in _PROVES else []
+    if certificate["type"] == DISK_TYPE:
+        found.append(f"It is about the log directories of broker {certificate['broker']} only, and no other replica.")
+    found += [f"The disk of {name} was not searched." for name in certificate.get("without_disk", ())]
+    found += [
+        f"{one['topic']}-{one['partition']}: {problem['file']}: {problem['reason']}."
+        for one in certificate["not_certified"]
+        for problem in one["problems"]
+    ]
+    found += [
+        f"The key was written again to {name}: {counted(len(offsets), 'record')}, the first at offset {min(offsets)}, not erased."
+        for name, offsets in written_since(certificate).items()
+    ]
+    return found
 
 
 def _of_claim(claim: Row, clock: Row) -> list[str]:

@@ -37,7 +37,7 @@ from diamant.cleaner.evidence.certificates.certificate import (
     is_anything_found,
     merkle_root,
 )
-from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, meaning
+from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE, contradictions, remarks
 from diamant.cleaner.evidence.certificates.own_certificates import set_own_aside
 from diamant.cleaner.evidence.scan.coverage import coverage_problems
 from diamant.cleaner.evidence.scan.file_reader import Advance
@@ -337,7 +337,7 @@ def _check_cluster(
     with expected_form():
         problems = contradictions(certificate)
         found.notes += problems[:MAX_PROBLEMS]
-        found.notes += [note for note in (meaning(certificate),) if note]
+        found.notes += remarks(certificate)[:MAX_PROBLEMS]
         claims = [claim_checks.untold(claim) for claim in certificate["claims"]]
     found.coverage_adds_up = not problems
     if read_replicas is not None:
