@@ -244,6 +244,7 @@ def test_page_speaks_of_answers_not_of_a_data_directory(state_dir: str) -> None:
     assert "Nothing is said of the brokers&#39; disks" in page
     assert page.count("<td><span>Broker</span>") == 3
     assert "data directory was read" not in page
+    assert "Nothing was written to the topics for that" in page
     refused = certificate_page(issue(with_read(2, to_offset=3), state_dir))
     assert "users-0@2: it was read up to offset 3, expected 91" in refused
     assert "do not rely" in certificate_page(issue(outcome(), state_dir), problem="it was changed").lower()

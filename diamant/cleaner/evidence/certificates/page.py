@@ -173,7 +173,7 @@ def _cluster_page(certificate: Fields, problem: str) -> str:
         "Offsets read",
         "Bytes",
         "Read at",
-        "Planted records found",
+        "Test records found",
     ]
     rows = [
         [
