@@ -163,17 +163,16 @@ def remarks(certificate: Row) -> list[str]:
     found = [_PROVES[certificate["state"]]] if certificate["state"] in _PROVES else []
     if certificate["type"] == DISK_TYPE:
         found.append(f"It is about the log directories of broker {certificate['broker']} only, and no other replica.")
-    found += [f"The disk of {name} was not searched." for name in certificate.get("without_disk", ())]
+    found += [
+        f"The key was written again to {name}: {counted(len(offsets), 'record')}, the first at offset {min(offsets)}, not erased."
+        for name, offsets in written_since(certificate).items()
+    ]
     found += [
         f"{one['topic']}-{one['partition']}: {problem['file']}: {problem['reason']}."
         for one in certificate["not_certified"]
         for problem in one["problems"]
     ]
-    found += [
-        f"The key was written again to {name}: {counted(len(offsets), 'record')}, the first at offset {min(offsets)}, not erased."
-        for name, offsets in written_since(certificate).items()
-    ]
-    return found
+    return found + [f"The disk of {name} was not searched." for name in certificate.get("without_disk", ())]
 
 
 def _of_claim(claim: Row, clock: Row) -> list[str]:
