@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.listeners import Listener
+from diamant.broker.http.serving import server as http_server
 from diamant.broker.http.serving.connections import TimedServer
 from diamant.broker.http.serving.routes import PROBES
 from diamant.broker.launch.launch_settings import make_config
@@ -441,6 +444,27 @@ async def test_a_server_that_cannot_be_loaded_is_reported_once(
             assert (await wire.create("t")).error_code == 0
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert errors == ["HTTP could not be started: there will be no /metrics and no /health"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files", "x.py"), ImportError("x.so: Too many open files")]
+)
+async def test_a_server_that_cannot_be_loaded_without_descriptors_is_loaded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """The first peer waits until there are descriptors again, and is answered."""
+    errors, load = [error], http_server._load
+
+    def refuse() -> ModuleType:
+        if errors:
+            raise errors.pop()
+        return load()
+
+    monkeypatch.setattr(http_server, "_load", refuse)
+    monkeypatch.setattr(http_server, "RETRY_S", 0)
+    async with Broker(config(tmp_path)) as broker:
+        assert (await get(broker, "/health")).status == 200
+    assert "HTTP could not be started, trying again" in caplog.text
 
 
 # -- configuration -------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 64
 """The queue of connections waiting to be accepted."""
+RETRY_S = 1
+"""Until HTTP is loaded again that could not be; meanwhile the peer waits in the queue."""
 
 
 class HttpServer:
@@ -65,7 +68,7 @@ class HttpServer:
 
             self._token = load_token_check(*self._token_source)
         self._sock.listen(BACKLOG)
-        asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)
+        self._wait_for_someone()
 
     async def close(self) -> None:
         """Close the port and all connections. Does nothing the second time."""
@@ -92,6 +95,10 @@ class HttpServer:
         asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
 
+    def _wait_for_someone(self) -> None:
+        if not self._is_closed:
+            asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)
+
     def _someone_connects(self) -> None:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._sock)
@@ -108,9 +115,19 @@ class HttpServer:
                 routes = self._routes = Routes(self._services, self._started_s, token, self._limits)
                 self._serving = connections.Serving(routes, self._sock, self._limits.connections, self._tls)
                 self._serving.start()
-        except Exception:
-            logger.exception("HTTP could not be started: there will be no /metrics and no /health")
-            self._sock.close()
+        except Exception as error:
+            if not _may_pass(error):
+                logger.exception("HTTP could not be started: there will be no /metrics and no /health")
+                self._sock.close()
+                return
+            logger.error("HTTP could not be started, trying again in %d s: %s", RETRY_S, error)
+            self._starting = None
+            asyncio.get_running_loop().call_later(RETRY_S, self._wait_for_someone)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a module could not be read now, as without descriptors: a library then raises an ImportError."""
+    return isinstance(error, OSError) or (isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error))
 
 
 def _load() -> ModuleType:
