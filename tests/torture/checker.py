@@ -25,7 +25,8 @@ IN_PARTITION = re.compile(
     r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata|diamant-(\d{20}\.facts|first-appends)"
 )
 INTERNAL = re.compile(r"__(cluster_metadata|consumer_offsets|transaction_state|share_group_state)-\d+")
-WAITING = (".deleted", ".cleaned", ".swap", "-delete", ".part")
+WAITING = re.compile(r".*(\.deleted|\.cleaned|\.swap|-delete|\.part)|diamant-staging-.*")
+"""Names of what is about to be removed or renamed; a round on Spark goes on when the request for it is cut."""
 ATTEMPTS = 20
 SMALL_BYTES = 1 << 20
 """Of files whose records are kept from check to check: most do not change, and large ones have few records."""
@@ -240,7 +241,7 @@ def check_names(data: Path, history: History) -> None:
     As in Kafka a crash may leave the `.tmp` of a checkpoint, which the next one replaces.
     """
     for path in sorted(data.iterdir()):
-        if path.name.endswith(WAITING):
+        if WAITING.fullmatch(path.name):
             continue
         if not path.is_dir():
             if path.name in history.planted:
@@ -256,7 +257,7 @@ def check_names(data: Path, history: History) -> None:
         bases = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             base = BASE.search(name)
-            if name.endswith(WAITING):
+            if WAITING.fullmatch(name):
                 continue
             if not IN_PARTITION.fullmatch(name.removesuffix(".tmp")):
                 raise Finding(f"nobody owns {path.name}/{name}")
@@ -270,7 +271,7 @@ def waiting(data: Path) -> list[Path]:
         Path(place, name)
         for place, below, files in os.walk(data)
         for name in (*below, *files)
-        if name.endswith(WAITING)
+        if WAITING.fullmatch(name)
     ]
 
 
