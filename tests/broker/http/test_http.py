@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import importlib
 import logging
 import socket
 import sys
@@ -21,7 +22,6 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.broker_table import DEFAULT_HTTP_LISTEN
 from diamant.broker.config.listeners import Listener
-from diamant.broker.http.serving import server as http_server
 from diamant.broker.http.serving.connections import TimedServer
 from diamant.broker.http.serving.routes import PROBES
 from diamant.broker.launch.launch_settings import make_config
@@ -453,15 +453,15 @@ async def test_a_server_that_cannot_be_loaded_without_descriptors_is_loaded_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """The first peer waits until there are descriptors again, and is answered."""
-    errors, load = [error], http_server._load
+    name = "diamant.broker.http.serving.routes"
+    routes = importlib.import_module(name)
 
-    def refuse() -> ModuleType:
-        if errors:
-            raise errors.pop()
-        return load()
+    class Unreadable(ModuleType):
+        def __getattr__(self, _: str) -> Any:
+            sys.modules[name] = routes
+            raise error
 
-    monkeypatch.setattr(http_server, "_load", refuse)
-    monkeypatch.setattr(http_server, "RETRY_S", 0)
+    monkeypatch.setitem(sys.modules, name, Unreadable(name))
     async with Broker(config(tmp_path)) as broker:
         assert (await get(broker, "/health")).status == 200
     assert "HTTP could not be started, trying again" in caplog.text

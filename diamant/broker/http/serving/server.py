@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 BACKLOG = 64
 """The queue of connections waiting to be accepted."""
 RETRY_S = 1
-"""Until HTTP is loaded again that could not be; meanwhile the peer waits in the queue."""
+"""Until HTTP that could not be loaded is loaded again. The peer waits in the queue."""
 
 
 class HttpServer:
