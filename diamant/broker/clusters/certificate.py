@@ -73,8 +73,10 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
             "key_hmac": outcome.key_digest,
             "hmac": HMAC,
         },
-        "found": [_place(one) | {"values": one.values} for one in outcome.partitions if one.values],
-        "done": [_place(one) | {"tombstone_offset": one.tombstone_offset} for one in outcome.partitions if one.values],
+        "found": [_place(one) | {"values": one.values} for one in outcome.partitions if one.is_found],
+        "done": [
+            _place(one) | {"tombstone_offset": one.tombstone_offset} for one in outcome.partitions if one.is_found
+        ],
         "overrides": [{"what": "delete.retention.ms was lowered for the tombstones"}] if outcome.tombstones_now else [],
         "claims": claims,
         "not_certified": refused,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from diamant.broker.client.kafka_client import KafkaClient
@@ -14,6 +14,7 @@ from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import WorkProgress
 from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.batch_records import iter_records
+from diamant.protocol.batches.header import BatchHeader
 from diamant.protocol.errors import ErrorCode
 from diamant.words import moment
 
@@ -28,8 +29,28 @@ CLEANED_BYTES_PER_S = 5_000_000
 """Slower than any cleaner that works."""
 
 
+def has_record(data: bytes, offset: int) -> bool:
+    """Tell whether a record of this offset is in the batches."""
+    return any(_batches_with(data, offset))
+
+
+def has_undecided(data: bytes, offset: int) -> bool:
+    """Tell whether a record of this offset is in a batch without a horizon, which the first clean gives it."""
+    return any(not header.has_delete_horizon for header in _batches_with(data, offset))
+
+
+def _batches_with(data: bytes, offset: int) -> Iterator[BatchHeader]:
+    for at, header in iter_headers(data):
+        is_of_it = header.base_offset <= offset <= header.last_offset and not header.is_control
+        if is_of_it and any(record.offset == offset for record in iter_records(data, at)):
+            yield header
+
+
 class CleanerWait:
-    """The wait for the replicas in `targets`: their record at that offset must go. Closes active segments while any is open."""
+    """The wait for the replicas in `targets`: their record at that offset must go. Closes active segments while any is open.
+
+    `is_there` finds the record in batches, or whatever of it has to go.
+    """
 
     def __init__(
         self,
@@ -38,12 +59,14 @@ class CleanerWait:
         progress: WorkProgress,
         targets: dict[Replica, int],
         roller: Roller,
+        is_there: Callable[[bytes, int], bool] = has_record,
     ) -> None:
         self._client = client
         self._progress = progress
         self._pause_s = cluster.backoff_ms / 1000
         self.targets = targets
         self._roller = roller
+        self._is_there = is_there
         self._open = set(targets)
         """Replicas whose active segment may still hold the tombstone."""
         self.log_bytes = 0
@@ -97,7 +120,7 @@ class CleanerWait:
         still: set[int] = set()
 
         def take(one: Stretch, data: memoryview) -> None:
-            if len(data) and has_record(bytes(data), one.end_offset - 1):
+            if len(data) and self._is_there(bytes(data), one.end_offset - 1):
                 still.add(id(one))
 
         read_stretches(self._client, stretches.values(), take, self._progress.check)
@@ -141,13 +164,3 @@ class CleanerWait:
                         f"{one['current_txn_start_offset']} on"
                     )
         return ""
-
-
-def has_record(data: bytes, offset: int) -> bool:
-    """Tell whether a record of this offset is in the batches."""
-    return any(
-        record.offset == offset
-        for at, header in iter_headers(data)
-        if header.base_offset <= offset <= header.last_offset and not header.is_control
-        for record in iter_records(data, at)
-    )

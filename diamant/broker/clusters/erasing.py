@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
 
 from diamant.broker.acl import Operation
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal, LedPartition, Place
@@ -24,10 +25,10 @@ from diamant.broker.clusters.cluster_look import (
     look,
     now_ms,
 )
-from diamant.broker.clusters.cluster_waiting import CleanerWait
+from diamant.broker.clusters.cluster_waiting import CleanerWait, has_record, has_undecided
 from diamant.broker.clusters.fetching import Stretch
 from diamant.broker.clusters.lowered_configs import CleaningDelays, Lowering
-from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, ReplicaRead
+from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller, raise_first
 from diamant.broker.clusters.searching import KeySearch, replica_read
@@ -38,6 +39,8 @@ from diamant.cleaner.evidence.search.needles import Needles
 if TYPE_CHECKING:
     from diamant.json_types import JsonObject
 
+Agree: TypeAlias = Callable[[Mapping[str, list[str]], list[str]], bool]
+"""Takes the groups that have not read the topics, by partition, and why others are not known."""
 NOTE_S = 1.0
 """How often the register gets the tombstones. A run that is killed before may write some of them twice."""
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
@@ -123,6 +126,15 @@ class ReplicaReads:
             if one not in self.reads or (has_values and len(part.led.replicas) == 1)
         ]
 
+    def read_others(self) -> None:
+        """Read unread replicas of partitions without a value so far: they may hold what the leader has cleaned away."""
+        dirty = {one[:2] for one in self.remaining}
+        self.read([one for one in self.unread(for_copies=True) if one[:2] not in dirty], "reading the replicas")
+
+    def tombstones(self) -> dict[Replica, tuple[KeyRecord, ...]]:
+        """Return the tombstones of the replicas that have no value."""
+        return {one: read.tombstones for one, read in self.reads.items() if read.tombstones and read.is_clean}
+
     def read_tails(self) -> None:
         """Read what was written since a replica was read, at the leaders."""
         ends = self._client.offsets_of(self.parts, LATEST)
@@ -163,6 +175,9 @@ class ErasureRun:
         """Sentences about configurations that others have changed."""
         self.not_put_back: Mapping[str, str] = {}
         """Why topics still have lowered configurations, by name."""
+        self.groups_behind: Mapping[str, list[str]] = {}
+        self.groups_not_known: list[str] = []
+        self.is_now_refused = False
 
     def look(self) -> list[SeenTopic]:
         """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
@@ -256,10 +271,17 @@ class ErasureRun:
         if self._replicas.reads[replica].problem:
             raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
 
-    def erase(self) -> None:
-        """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come."""
+    def erase(self, agree: Agree | None = None) -> None:
+        """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come.
+
+        `agree`: whether tombstones that go now may go. None: that was asked by an earlier run.
+        """
         try:
-            self._clean()
+            self._replicas.read_others()
+            if agree is not None and self.outcome.tombstones_now:
+                self._ask(agree)
+            if self._replicas.remaining:
+                self._supersede(self._replicas.remaining)
             self._read_what_is_new()
             self._remove_tombstones()
         except TimeIsUp:
@@ -274,14 +296,22 @@ class ErasureRun:
             self._put_back()
         self.outcome = self._work.outcome = self._build()
 
-    def _clean(self) -> None:
-        dirty = {one[:2] for one in self._replicas.remaining}
-        # A replica that is not the leader may hold what the leader has cleaned away.
-        unread = self._replicas.unread(for_copies=True)
-        self._replicas.read([one for one in unread if one[:2] not in dirty], "reading the replicas")
-        if not self._replicas.remaining:
+    def _ask(self, agree: Agree) -> None:
+        """Ask before anything is written: a group that is behind now will be behind the tombstones."""
+        found = [one[:2] for one, read in self._replicas.reads.items() if read.values or read.tombstones]
+        ends = {place: self._replicas.parts[place].end_offset for place in found}
+        if not ends:
             return
-        dirty = {one[:2] for one in self._replicas.remaining}
+        self.groups_behind, self.groups_not_known = groups_behind(self._client, ends)
+        self.is_now_refused = not agree(self.groups_behind, self.groups_not_known)
+        if self.is_now_refused:
+            self.outcome = replace(self.outcome, tombstones_now=False)
+            for values, name in product(self._lowering.values(), lowered_configs.TOMBSTONES_NOW):
+                values.pop(name, None)
+
+    def _supersede(self, old: Mapping[Replica, int]) -> None:
+        """Write tombstones after records of the key, wait until each replica's cleaner has removed these, and read again."""
+        dirty = {one[:2] for one in old}
         self._is_saved = True
         self._note_outcome()
         names = {name for name, _ in dirty}
@@ -289,17 +319,17 @@ class ErasureRun:
         self._lower([topic for topic in self._topics if topic.name in names], self._lowering)
         if not self._is_resumed:
             delays = {name: self._work.changes[name].get("file.delete.delay.ms") for name in names}
-            delayed = [name for name, delay in delays.items() if delay is not None and not float(delay.lowered)]
-            self.outcome = replace(self.outcome, file_delay_lowered=tuple(sorted(delayed)))
+            delayed = {name for name, delay in delays.items() if delay is not None and not float(delay.lowered)}
+            self.outcome = replace(
+                self.outcome, file_delay_lowered=tuple(sorted(delayed.union(self.outcome.file_delay_lowered)))
+            )
         roller = Roller(self._client, self._cluster, self._key, self._delays())
         self._write_tombstones(roller, dirty)
         # Those without a read have not been looked at: what the leader had is theirs, too.
         targets = {}
         for place in dirty:
-            youngest = max(offset for one, offset in self._replicas.remaining.items() if one[:2] == place)
-            targets.update(
-                {one: self._replicas.remaining.get(one, youngest) for one in self._replicas.parts[place].replicas()}
-            )
+            youngest = max(offset for one, offset in old.items() if one[:2] == place)
+            targets.update({one: old.get(one, youngest) for one in self._replicas.parts[place].replicas()})
         wait = CleanerWait(self._client, self._cluster, self._progress, dict(targets), roller)
         wait.log_bytes = sum(one.bytes for one in self._replicas.reads.values())
         self._wait = wait
@@ -338,43 +368,33 @@ class ErasureRun:
 
     def _remove_tombstones(self) -> None:
         """Remove the tombstones if their horizon has passed, or is not to be waited for."""
-        marks = {
-            one: read.tombstones for one, read in self._replicas.reads.items() if read.tombstones and read.is_clean
-        }
-        horizons = [mark.horizon_ms for own in marks.values() for mark in own]
-        is_due = all(one is not None and one <= now_ms() for one in horizons)
+        marks, present_ms = self._replicas.tombstones(), now_ms()
+        horizons = {one: [mark.horizon_ms for mark in own] for one, own in marks.items()}
+        is_due = all(at is not None and at <= present_ms for own in horizons.values() for at in own)
         if not marks or not (is_due or self.outcome.tombstones_now):
             return
+        # A batch keeps the horizon of its first clean, whatever delete.retention.ms is now: only a later tombstone removes it.
+        late = {one: own for one, own in horizons.items() if any(at is not None and at > present_ms for at in own)}
+        if late:
+            self._supersede({one: max(mark.offset for mark in marks[one]) for one in late})
+            marks = self._replicas.tombstones()
         self._is_saved = True
         self._note_outcome()
         self._lower(self._topics, self._lowering)
         self._progress.stage("waiting for the cleaner to remove the tombstones")
-        last = {one: max(mark.offset for mark in own) for one, own in marks.items()}
         held = wait_for_removal(
             self._client,
             Roller(self._client, self._cluster, None, self._delays()),
             self._cluster,
             self._progress,
-            last,
+            marks,
             lambda: self._put_back(lowered_configs.ROLLING),
         )
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
-        self._replicas.read([one for one in last if str(one) not in held], "reading the replicas")
+        self._replicas.read([one for one in marks if str(one) not in held], "reading the replicas")
 
     def _delays(self) -> dict[str, CleaningDelays]:
         return {one.name: lowered_configs.delays(one, self._work.changes.get(one.name, {})) for one in self._topics}
-
-    def groups_behind(self) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the groups that have not read the partitions with values to their ends, and why others are not known."""
-        ends = {place: part.end_offset for place, part in self._replicas.parts.items() if part.values}
-        return groups_behind(self._client, ends)
-
-    def keep_tombstones(self) -> None:
-        """Let the tombstones stay until their horizon."""
-        self.outcome = replace(self.outcome, tombstones_now=False)
-        for values in self._lowering.values():
-            for name in lowered_configs.TOMBSTONES_NOW:
-                values.pop(name, None)
 
     def _write_tombstones(self, roller: Roller, dirty: Iterable[Place]) -> None:
         self._progress.stage("writing tombstones")
@@ -459,17 +479,23 @@ def wait_for_removal(
     roller: Roller,
     cluster: Cluster,
     progress: WorkProgress,
-    tombstones: Mapping[Replica, int],
+    tombstones: Mapping[Replica, tuple[KeyRecord, ...]],
     on_rolled: Callable[[], object],
 ) -> dict[str, str]:
     """Have the cleaner come once more, and wait until these tombstones are gone; return why not, by replica. TimeIsUp.
 
     Tombstones go with the first clean after their horizon, and the cleaner comes only where something is dirty: what has been
     appended since the last clean, at least a marker. Without the right to append one, the tombstones stay until others write.
+    A tombstone without a horizon, such as a second one that has closed a segment, gets one by a clean before that.
     """
-    for place, end in client.offsets_of({one[:2] for one in tombstones}, LATEST).items():
-        roller.close_after(place, end - 1)
-    wait = CleanerWait(client, cluster, progress, dict(tombstones), roller)
-    if roller.lacks:
-        return wait.held()
-    return wait.until_clean(on_rolled)
+    undecided = {one: [mark for mark in own if mark.horizon_ms is None] for one, own in tombstones.items()}
+    held: dict[str, str] = {}
+    for marks, is_there in (undecided, has_undecided), (tombstones, has_record):
+        targets = {one: max(mark.offset for mark in own) for one, own in marks.items() if own}
+        for place, end in client.offsets_of({one[:2] for one in targets}, LATEST).items():
+            roller.close_after(place, end - 1)
+        wait = CleanerWait(client, cluster, progress, targets, roller, is_there)
+        if roller.lacks:
+            return wait.held()
+        held = wait.until_clean(on_rolled if marks is tombstones else lambda: None)
+    return held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from diamant.broker import certificate_texts
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
@@ -13,7 +13,7 @@ from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.certificate import existing_signing_key, issue, key_secret
 from diamant.broker.clusters.cluster_look import look, now_ms
 from diamant.broker.clusters.compacting import CompactionRun
-from diamant.broker.clusters.erasing import ErasureRun
+from diamant.broker.clusters.erasing import Agree, ErasureRun
 from diamant.broker.clusters.outcome import ErasureOutcome
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.work_progress import WorkProgress
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _SAID = "reason and reference"
 _ERRORS = (OperationError, KafkaRefusal, ConnectionFailed)
-_Agree: TypeAlias = "Callable[[Mapping[str, list[str]], list[str]], bool]"
 
 
 def erase(
@@ -37,14 +36,13 @@ def erase(
     reason: str,
     reference: str = "",
     tombstones_now: bool = False,
-    agree: _Agree = lambda behind, _: not behind,
+    agree: Agree = lambda behind, _: not behind,
     dry_run: bool = False,
     timeout_s: float,
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does:
-    it takes the groups that have not read the topics, by partition, and why others are not known.
+    """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does.
 
     Returns the state, the certificate and what is left to do, or with `dry_run` the plan.
     OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
@@ -87,14 +85,27 @@ def resume(
             f"{erasure_id} is a compaction, which is not resumed: `diamant restore` puts its configurations back"
         )
     secret = existing_signing_key(str(register.directory)).secret
+    left: list[str] = []
+    if work.changes:
+        # What a killed run has left lowered would pass for the topics' own values, and would not be lowered again.
+        found = restore(client, erasure_id, register=register)
+        left = found["left"]
+        if found["not_put_back"]:
+            raise NotPossible(
+                f"nothing was resumed, as the killed run's configurations are not put back: "
+                f"{not_put_back_text(found['not_put_back'])}"
+            )
+        work = register.get(erasure_id)
+    assert work.outcome is not None
     # Between the runs, segments may have been replaced with the usual delay of deletion.
     work.outcome = replace(work.outcome, file_delay_lowered=())
     run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
+    run.left += left
     return _run(register, work, run)
 
 
 def _run(
-    register: Register, work: ClusterWork, run: ErasureRun, agree: _Agree | None = None, *, dry_run: bool = False
+    register: Register, work: ClusterWork, run: ErasureRun, agree: Agree | None = None, *, dry_run: bool = False
 ) -> JsonObject:
     check_alone(register, work)
     run.look()
@@ -104,14 +115,8 @@ def _run(
         return run.plan() | {"open": [one.id for one in same if one.cluster_id == work.cluster_id]}
     with register.working(work):
         _find(run)
-        behind, unknown, is_refused = dict[str, list[str]](), list[str](), False
-        if run.outcome.tombstones_now and agree is not None:
-            behind, unknown = run.groups_behind()
-            is_refused = not agree(behind, unknown)
-            if is_refused:
-                run.keep_tombstones()
         try:
-            run.erase()
+            run.erase(agree)
         except _ERRORS as error:
             raise with_not_put_back(error, work, run.not_put_back) from None
         outcome = run.outcome
@@ -131,9 +136,9 @@ def _run(
         "missing": outcome.missing,
         "left": run.left,
         "not_put_back": dict(run.not_put_back),
-        "groups_behind": behind,
-        "groups_not_known": unknown,
-        "is_now_refused": is_refused,
+        "groups_behind": dict(run.groups_behind),
+        "groups_not_known": run.groups_not_known,
+        "is_now_refused": run.is_now_refused,
         "written_since": [{"topic": topic, "partition": number, "offset": at} for topic, number, at in sorted(since)],
         "next_due_ms": max(horizons, default=None),
     }

@@ -73,11 +73,16 @@ class ErasedPartition:
     values: int
     """Values that were found at the beginning."""
     tombstone_offset: int | None
-    """None if the partition had no value, so no tombstone was written."""
+    """None if none was written, as the partition had no value."""
     below_offset: int
     """Claims end here: after the tombstone, which they cover, or where the partition ended when it was searched."""
     replicas: tuple[int, ...]
     """The brokers that have to be read."""
+
+    @property
+    def is_found(self) -> bool:
+        """True if the partition had a value, or a tombstone in whose place a later one was written."""
+        return bool(self.values) or self.tombstone_offset is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +115,9 @@ class ErasureOutcome:
         """`nothing-matched`, `not-certified` (open), `unreadable` or `key-unreadable`."""
         if self.is_open:
             return "not-certified"
-        if not any(one.values for one in self.partitions) and not any(one.tombstones for one in self.reads):
-            return "nothing-matched"
-        return "unreadable" if any(one.tombstones for one in self.reads) else "key-unreadable"
+        if any(one.tombstones for one in self.reads):
+            return "unreadable"
+        return "key-unreadable" if any(one.is_found for one in self.partitions) else "nothing-matched"
 
     @property
     def is_open(self) -> bool:

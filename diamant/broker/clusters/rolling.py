@@ -26,7 +26,7 @@ from diamant.words import moment
 FIND_COORDINATOR, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 10, 22, 24, 26
 TRANSACTION_KEY = 1
 TRANSACTION_TIMEOUT_MS = 60_000
-ROLL_SLACK_MS = 100
+FIRST_PAUSE_S = SEGMENT_MS / 1000 + 0.1
 TRANSACTIONAL_ID = "diamant-roll"
 """The right WRITE on this transactional id allows rolling without a record."""
 _LAST_CLIENT_VERSIONS = {ADD_PARTITIONS: 3, END_TXN: 4, INIT_PRODUCER_ID: 4}
@@ -182,7 +182,12 @@ class Roller:
     """
 
     def __init__(
-        self, client: KafkaClient, cluster: Cluster, key: bytes | None, delays: Mapping[str, CleaningDelays]
+        self,
+        client: KafkaClient,
+        cluster: Cluster,
+        key: bytes | None,
+        delays: Mapping[str, CleaningDelays],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._key = key
@@ -195,7 +200,10 @@ class Roller:
         """What has to leave the active segment."""
         self._times_ms: dict[Place, int] = {}
         """The time of the last tombstone."""
+        self._clock = clock
         self._appended = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        """Between two appends; longer after each, as what has closed nothing so far needs time, not more records."""
         self.refused_times: set[Place] = set()
         """Partitions whose records are so far in the future that the cluster refuses a later time: only size rolls them."""
         self.later: dict[Replica, str] = {}
@@ -220,20 +228,26 @@ class Roller:
             if not isinstance(one, KafkaRefusal):
                 self._offsets.setdefault(place, one)
                 self._times_ms[place] = too_late.get(place, times_ms[place])
-        self._appended = time.monotonic()
+        self._appended = self._clock()
         return found
 
     def close_after(self, place: Place, offset: int) -> None:
         """Have the segment closed that holds this offset."""
         self._offsets[place] = offset
+        self._pause_s = FIRST_PAUSE_S
 
     def close_segments(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
-        """Append once where an active segment is open; return the replicas where it still is, with the reason."""
+        """Append where an active segment is open, if the last append is long enough ago.
+
+        Returns the replicas where one still is open, with the reason.
+        """
         wanted = list(replicas)
-        places = {one[:2] for one in not_rolled(self._client, wanted, self._offsets)}
-        if not places:
-            return {}
-        time.sleep(max(0.0, self._appended + (SEGMENT_MS + ROLL_SLACK_MS) / 1000 - time.monotonic()))
+        found = not_rolled(self._client, wanted, self._offsets)
+        wait_s = self._appended + self._pause_s - self._clock()
+        if not found or wait_s > FIRST_PAUSE_S:
+            return found
+        time.sleep(max(0.0, wait_s))
+        places = {one[:2] for one in found}
         ahead = {place for place in places if self._times_ms.get(place, 0) > now_ms() - self.delays[place[0]].roll_ms}
         if self._key is not None:
             for some in in_requests(sorted(ahead if self._has_transactions else places)):
@@ -244,7 +258,8 @@ class Roller:
             for topic, partition in sorted(plain):
                 topics.setdefault(topic, []).append(partition)
             self._transaction.abort(topics)
-        self._appended = time.monotonic()
+        self._appended = self._clock()
+        self._pause_s *= 2
         found = not_rolled(self._client, wanted, self._offsets)
         for one, reason in found.items():
             roll_ms = round(self.delays[one.topic].roll_ms)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from diamant.broker.client.kafka_client import LATEST
 from diamant.broker.client.kafka_group import KafkaGroup
+from diamant.broker.clusters.cluster_look import look
+from diamant.broker.clusters.lowered_configs import CleaningDelays, alter
 from diamant.broker.clusters.operations import erase, resume
-from diamant.broker.clusters.register import Register
+from diamant.broker.clusters.register import ClusterWork, Register
+from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import TimeIsUp
+from diamant.cleaner.evidence.certificates.cluster_claims import contradictions
 from diamant.json_types import JsonObject
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
+from tests.broker.clusters.test_erasing_oddities import at_stage
 
 TIMEOUT_S = 120.0
 
@@ -23,9 +31,9 @@ def with_transactions(cluster: AnyCluster) -> AnyCluster:
     return cluster
 
 
-def filled(cluster: AnyCluster, name: str, *, delete_retention_ms: str = "86400000") -> str:
+def filled(cluster: AnyCluster, name: str, *, delete_retention_ms: str = "86400000", **configs: str) -> str:
     """Return a topic with two values of the key."""
-    cluster.create(name, delete_retention_ms=delete_retention_ms)
+    cluster.create(name, delete_retention_ms=delete_retention_ms, **configs)
     cluster.produce(name, [(b"k", b"1"), (b"other", b"2"), (b"k", b"3")], timestamp_ms=OLD_MS)
     return name
 
@@ -70,3 +78,88 @@ def test_a_resumed_run_removes_them_after_their_horizon(with_transactions: AnyCl
     found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
     assert (found["state"], found["missing"], register.all()) == ("key-unreadable", {}, [])
     assert [record.key for record in cluster.held(name)] == [b"other"]
+
+
+def killed(
+    cluster: AnyCluster, name: str, register: Register, stage: str, *, tombstones_now: bool = False
+) -> JsonObject:
+    """Run an erasure to a stage, and leave the cluster and the register as `kill -9` does there. Returns the saved work."""
+    saved: list[ClusterWork] = []
+
+    def end() -> None:
+        saved.extend(register.all())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        erase(
+            cluster.client, b"k", [name], reason="asked", tombstones_now=tombstones_now, timeout_s=TIMEOUT_S,
+            on_progress=at_stage(stage, end), register=register,
+        )  # fmt: skip
+    (work,) = saved
+    lowered = {topic: {one: value.lowered for one, value in own.items()} for topic, own in work.changes.items()}
+    assert not alter(cluster.client, lowered)
+    register.save(work)
+    return work.to_fields()
+
+
+@pytest.mark.parametrize("stage", ["writing tombstones", "closing active segments"])
+def test_a_killed_run_is_resumed_to_its_end(with_transactions: AnyCluster, register: Register, stage: str) -> None:
+    """The values that it has left lowered are not taken for the topic's own: they are lowered again when needed, and put back."""
+    cluster = with_transactions
+    name = filled(cluster, f"killed-{stage.replace(' ', '-')}")
+    before = cluster.configs(name)
+    work = killed(cluster, name, register, stage, tombstones_now=True)
+    assert cluster.configs(name)["segment.ms"].value == "1000"
+    found = resume(cluster.client, work["id"], timeout_s=TIMEOUT_S, register=register)
+    assert (found["state"], found["missing"], found["left"]) == ("key-unreadable", {}, [])
+    assert [record.key for record in cluster.held(name)] == [b"other"]
+    assert (cluster.configs(name), register.all()) == (before, [])
+
+
+def test_tombstones_whose_horizon_is_written_are_removed_by_later_ones(
+    with_transactions: AnyCluster, register: Register
+) -> None:
+    """The horizon of a tombstone cannot be changed after its first clean. So a later erasure writes another in its place."""
+    cluster = with_transactions
+    name = filled(cluster, "superseded")
+    before = cluster.configs(name)
+    erase(cluster.client, b"k", [name], reason="asked", timeout_s=TIMEOUT_S, register=register)
+    (tombstone,) = [record.offset for record in cluster.held(name) if record.value is None]
+    found = erase(
+        cluster.client, b"k", [name], reason="asked", tombstones_now=True, timeout_s=TIMEOUT_S, register=register
+    )
+    assert (found["state"], found["missing"], found["left"]) == ("key-unreadable", {}, [])
+    assert found["certificate"]["done"][0]["tombstone_offset"] > tombstone
+    assert contradictions(found["certificate"]) == []
+    assert [record.key for record in cluster.held(name)] == [b"other"]
+    assert cluster.configs(name) == before
+
+
+def test_a_group_that_is_behind_is_named_by_a_later_erasure_too(
+    with_transactions: AnyCluster, register: Register
+) -> None:
+    """What counts is not the values, which are gone by then, but the tombstone, which the group has still to read."""
+    cluster = with_transactions
+    name = filled(cluster, "behind-again")
+    KafkaGroup(cluster.client, "slow-again").commit({(name, 0): 1})
+    for _ in range(2):
+        found = erase(
+            cluster.client, b"k", [name], reason="asked", tombstones_now=True, timeout_s=TIMEOUT_S, register=register
+        )
+        assert (found["is_now_refused"], found["groups_behind"]) == (True, {f"{name}-0": ["slow-again"]})
+    assert [(record.key, record.value) for record in cluster.held(name)] == [(b"other", b"2"), (b"k", None)]
+
+
+def test_a_segment_that_stays_open_gets_few_markers(with_transactions: AnyCluster) -> None:
+    """Each append that closes nothing doubles the wait for the next, so that an hour of them leaves a dozen."""
+    cluster, seconds, markers = with_transactions, iter(range(60, 3600, 60)), 0
+    name = filled(cluster, "stays-open", segment_ms=str(2**40))
+    cluster.produce(name, [(b"k", b"4")])
+    roller = Roller(cluster.client, look(cluster.client, [name]), None, {name: CleaningDelays()}, lambda: next(seconds))
+    (before,) = cluster.client.offsets(name, [0], LATEST).values()
+    roller.close_after((name, 0), before - 1)
+    with suppress(StopIteration):
+        while roller.close_segments([Replica(name, 0, *cluster.client.broker_ids())]):
+            (end,) = cluster.client.offsets(name, [0], LATEST).values()
+            markers = end - before
+    assert 8 <= markers <= 12

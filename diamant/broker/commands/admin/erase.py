@@ -48,7 +48,7 @@ def erase(
     continues it. `diamant restore` lists what is open.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
-    again during the erasure, or the tombstones stay because --now was declined, 4 the topics have no record with the key.
+    again during the erasure, or the tombstones stay although they were to go now, 4 the topics have no record with the key.
     """
     if resume is not None:
         given = {**fields, "tombstones": tombstones, "dry_run": dry_run}

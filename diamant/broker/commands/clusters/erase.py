@@ -19,6 +19,7 @@ from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
+from diamant.cleaner.evidence.certificates.cluster_claims import UNREADABLE
 from diamant.json_types import JsonObject
 from diamant.words import counted
 
@@ -117,12 +118,12 @@ def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) ->
     is_written = found["certificate"] is None or remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     if found["is_now_refused"]:
-        until = "" if found["next_due_ms"] is None else f" until {time_text(found['next_due_ms'])}"
         note(
-            f"declined, so the tombstones stay{until}; the rest of the erasure is done. To remove them at once: the same command "
-            "with --confirm-groups-behind"
+            "declined, so the tombstones stay until delete.retention.ms is over; what else is done is said above. To remove them "
+            "sooner: the same command with --confirm-groups-behind, which writes new tombstones in their place"
         )
-    if found["missing"] or found["written_since"] or found["is_now_refused"] or found["not_put_back"]:
+    is_kept = found["outcome"]["tombstones_now"] and found["state"] == UNREADABLE
+    if found["missing"] or found["written_since"] or found["is_now_refused"] or found["not_put_back"] or is_kept:
         sys.exit(EXIT_NOT_SO)
     if not is_written:
         sys.exit(EXIT_FAILED)
@@ -194,11 +195,10 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
             f"The erasure is open. To continue it, with these brokers (topic-partition@broker) up: {again}",
             soft_wrap=True,
         )
-    elif found["next_due_ms"] is not None:
-        again = asked.command("erase", "--resume", found["id"])
-        console.print(
-            f"The tombstones name the key until {time_text(found['next_due_ms'])}; to remove them then: {again}"
-        )
+    elif found["state"] == UNREADABLE:
+        again, due_ms = asked.command("erase", "--resume", found["id"]), found["next_due_ms"]
+        until = f" until {time_text(due_ms)}; to remove them then" if (due_ms or 0) > now_ms() else "; to remove them"
+        console.print(f"The tombstones name the key{until}: {again}")
 
 
 def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any], work_id: str) -> None:
