@@ -98,6 +98,16 @@ def test_keys_of_serializers_are_given_as_options(elsewhere: AnyCluster, tmp_pat
     assert [one.value for one in elsewhere.held(name) if one.value is not None] == [b"2"]
 
 
+def test_tombstones_that_could_not_go_at_once_are_not_a_success(elsewhere: AnyCluster, tmp_path: Path) -> None:
+    """Exit code 3: without the right to a transaction nothing brings the cleaner once more. No time is named that has passed."""
+    name = elsewhere.create("could-not")
+    elsewhere.produce(name, [(b"a", b"1")], timestamp_ms=OLD_MS)
+    words = ["erase", name, "--key", "a", "--reason", "asked", "--tombstones", "now", "--confirm-groups-behind"]
+    done = run(elsewhere, tmp_path, *words)
+    assert (done.exit_code, "unreadable" in done.stdout) == (3, True), done.output
+    assert "The tombstones name the key; to remove them: " in done.stdout
+
+
 def test_declined_tombstones_are_explained(elsewhere: AnyCluster, tmp_path: Path) -> None:
     """Exit code 3 comes with the reason, and with what removes them at once."""
     name = elsewhere.create("declined")
