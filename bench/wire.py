@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import statistics
@@ -29,6 +30,8 @@ CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD
 CODEC_BATCHES = 500
 WORDS = b"of a customer who moved to another town and has a new address "
 IDLE_S = 2.0
+_NUMBERS = itertools.count()
+"""Of topics. The `id` of a client would not do: another may get its memory."""
 
 
 def start(broker: RunningBroker) -> Iterator[Figure]:
@@ -141,7 +144,7 @@ def read_all(client: Client, topic: str, end: int, partitions: int = 1) -> None:
 
 def _one_at_a_time(client: Client, scale: float, whole: int) -> list[float]:
     """How many milliseconds each of some messages takes, after a fifth as many more."""
-    topic, batch, count = f"single-{whole}-{id(client)}", batches_of(100, 1), max(10, int(whole * scale))
+    topic, batch, count = f"single-{next(_NUMBERS)}", batches_of(100, 1), max(10, int(whole * scale))
     client.create(topic)
     client.produce(topic, batch * (count // 5))
     took_ms = []
