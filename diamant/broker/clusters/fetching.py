@@ -37,7 +37,7 @@ from diamant.protocol.wire.apis import FETCH
 VERSION = 11
 """The first version that followers answer, and one that names topics and has no compact encodings."""
 FETCH_BYTES = 4 * 1024 * 1024
-PIECE_BYTES = 512 * 1024
+PIECE_BYTES = 1024 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
