@@ -9,13 +9,19 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from diamant import Broker
+from tests.broker.wire import WireClient
 from tests.torture.draws import pick
+from tests.torture.history import History, Topic
+from tests.torture.operations import Administrator, Operation
 from tests.torture.power_loss import chosen_points, lose_power
+from tests.torture.producing import Clock, Refused
 from tests.torture.program import torture
 from tests.torture.shim import Entry, Kind, Op, Rule, Shim, can_compile, compiled, entries
 from tests.torture.warm import Warm
@@ -52,6 +58,20 @@ def test_a_seed_repeats_when_weights_change() -> None:
     assert 150 < Counter(before)["stop"] < 250
     after = [pick({"new": 2} | weights, seed, "disturbance") for seed in range(2000)]
     assert {new for old, new in zip(before, after, strict=True) if old != new} == {"new"}
+
+
+@pytest.mark.parametrize("ask", [lambda admin: admin.grow("t"), lambda admin: admin.alter("t", "segment.ms", "60000")])
+async def test_a_change_that_is_repeated_after_the_deletion_of_its_topic_is_no_finding(
+    tmp_path: Path, ask: Callable[[Administrator], Operation]
+) -> None:
+    """Both were not answered, and the deletion had come through; without a deletion the topic must be there."""
+    admin = Administrator(History(topics={"t": Topic()}), Clock())
+    async with Broker(data_dir=tmp_path, listen="127.0.0.1:0") as broker, WireClient(broker.bootstrap_servers) as wire:
+        change = ask(admin)
+        with pytest.raises(Refused):
+            await change(wire)
+        admin.delete("t")
+        await change(wire)
 
 
 PROGRAM = """
