@@ -17,7 +17,7 @@ from diamant.storage.env.env import Env
 from diamant.storage.log.append_checks import BatchCheck, Validation
 from diamant.storage.log.control_append import append_control
 from diamant.storage.producers.producer import DuplicateBatch
-from diamant.storage.producers.producer_state import ProducerStateManager
+from diamant.storage.producers.producer_state import ProducerStateManager, Update
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
@@ -91,6 +91,7 @@ class Appender:
             return self.append(batch, parse_header(batch), now_ms, -1, is_client=False)
         base_offset = log.log_end_offset
         last_offset = base_offset + last_offset_delta
+        self._check_writable(len(batch))
         try:
             segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, log.leader_epoch)
@@ -113,72 +114,57 @@ class Appender:
     ) -> AppendResult:
         """Assign offsets and epoch to a checked or trusted batch, append it and return its place. Raises KafkaError."""
         log = self._log
+        producers = log.producers
+        has_producer = header.producer_id != NO_PRODUCER_ID
         base_offset = log.log_end_offset
         last_offset = base_offset + header.last_offset_delta
+        self._check_writable(len(batch))
+        update: Update | None = None
+        if has_producer and not header.is_control:
+            # Before a roll: a batch that is in the log must not be refused for want of room, since its producer would take it for
+            # lost. librdkafka then sends it again in a new epoch, in which it is no duplicate.
+            checked = producers.check(header, is_client=is_client)
+            if isinstance(checked, DuplicateBatch):
+                time_ms = checked.timestamp if log.config.is_log_append_time else -1
+                return AppendResult(checked.base_offset, checked.last_offset, time_ms, log.log_start_offset, True)
+            update = checked
+        interval = log.config.index_interval_bytes
         try:
             segment = self._segment_for(len(batch), last_offset, header.max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, log.leader_epoch)
-            if header.producer_id == NO_PRODUCER_ID:
-                segment.append(batch, last_offset, header.max_timestamp, now_ms, log.config.index_interval_bytes)
-                log.log_end_offset = last_offset + 1
+            if has_producer and header.is_control:
+                placed = header._replace(base_offset=base_offset)
+                append_control(segment, producers, batch, placed, now_ms, interval, log.fail)
             else:
-                duplicate = self._append_of_producer(
-                    batch, header._replace(base_offset=base_offset), segment, last_offset, now_ms, is_client
-                )
-                if duplicate is not None:
-                    return duplicate
+                segment.append(batch, last_offset, header.max_timestamp, now_ms, interval)
         except OSError as error:
             self._cut_half_written()
             raise self._storage_error(error) from error
+        log.log_end_offset = last_offset + 1
+        if update is not None:
+            producers.apply(update, base_offset)
         log.appended()
         return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
 
-    def _append_of_producer(
-        self,
-        batch: memoryview | bytearray,
-        header: BatchHeader,
-        segment: Segment,
-        last_offset: int,
-        now_ms: int,
-        is_client: bool,
-    ) -> AppendResult | None:
-        """Append in the two phases of the producer state; return a result only for a duplicate batch."""
+    def _check_writable(self, size: int) -> None:
+        """Raise KafkaError if the log refuses writes, or a batch of `size` bytes is too large."""
         log = self._log
-        producers = log.producers
-        interval = log.config.index_interval_bytes
-        if header.is_control:
-            append_control(segment, producers, batch, header, now_ms, interval, log.fail)
-            log.log_end_offset = last_offset + 1
-            return None
-        checked = producers.check(header, is_client=is_client)
-        if isinstance(checked, DuplicateBatch):
-            return AppendResult(
-                checked.base_offset,
-                checked.last_offset,
-                checked.timestamp if log.config.is_log_append_time else -1,
-                log.log_start_offset,
-                True,
+        if log.write_failure is not None or log.is_deleted:
+            raise self._storage_error(log.write_failure) from log.write_failure
+        if size > log.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"Message batch size is {size} bytes in append to partition {log.topic}-{log.partition}, "
+                f"which exceeds the maximum configured segment size of {log.config.segment_bytes}.",
             )
-        segment.append(batch, last_offset, header.max_timestamp, now_ms, interval)
-        log.log_end_offset = last_offset + 1
-        producers.apply(checked, header.base_offset)
-        return None
 
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """Return the segment for an append of `size` bytes up to `last_offset`; roll and record the epoch if necessary.
 
-        Raises KafkaError if the log refuses writes or the batch is too large; OSError if the caller must clean up.
+        Raises OSError if the caller must clean up.
         """
         log = self._log
-        if log.write_failure is not None or log.is_deleted:
-            raise self._storage_error(log.write_failure) from log.write_failure
         config = log.config
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {log.topic}-{log.partition}, "
-                f"which exceeds the maximum configured segment size of {config.segment_bytes}.",
-            )
         segment = log.segments[-1]
         if segment.should_roll(size, last_offset, max_timestamp, config, now_ms):
             segment = log.roll()

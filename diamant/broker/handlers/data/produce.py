@@ -7,6 +7,10 @@ creates no topics. Transactional batches are accepted if their partition belongs
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 names the leader if it
 is another broker (KIP-951).
 
+Records that cannot be synced stay in the log, and nothing may deny that. Producers with an id are answered by the end of their
+connection, others by NOT_ENOUGH_REPLICAS_AFTER_APPEND. After any error, a gap in the sequence makes librdkafka send all that is
+not acknowledged in a new epoch, where it is no duplicate.
+
 Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 """
 
@@ -22,7 +26,7 @@ from uuid import UUID
 from diamant.broker.handlers.data.delayed_produce import AppendedPart, DelayedProduce
 from diamant.broker.network.api import REQUEST_ERRORS, Answer, CloseConnection, RequestContext, error_of
 from diamant.broker.network.pending_answer import Body, PendingAnswer
-from diamant.broker.node.flusher import has_failed
+from diamant.broker.node.flusher import check_synced, has_failed
 from diamant.broker.security.authorization import permissions
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.broker.topics.leader_check import NotLeader, check_leader
@@ -110,6 +114,8 @@ class Appending:
         self._is_open = context.access.is_open
         self._results: list[ProduceTopicResult] = []
         self._to_flush: list[AppendedPart] = []
+        self._has_sequences = False
+        """True if a batch that waits for a flush has a producer id."""
         self._refused: KafkaError | None = None
         """The error of the whole request."""
         self._refused_writes: Mapping[tuple[str, int], KafkaError] = {}
@@ -131,7 +137,7 @@ class Appending:
                         raise HeavyBatch
                     checked = log.check_batch(records, produce_version=version, is_light=True)
                     topic_results.append(self._append(log, index, checked))
-                    self._note_flush(log, topic_results, len(topic_results) - 1)
+                    self._note_flush(log, checked, topic_results, len(topic_results) - 1)
                 except HeavyBatch:
                     part = HeavyPart(topic_results, len(topic_results), name, topic_id, index, records)
                     self.heavy.append(part)
@@ -153,7 +159,7 @@ class Appending:
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
-                self._note_flush(log, results, position)
+                self._note_flush(log, checked, results, position)
             except REQUEST_ERRORS as error:
                 results[position] = self._refuse(index, log, error)
         answer = self.answer()
@@ -288,10 +294,13 @@ class Appending:
             index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
 
-    def _note_flush(self, log: Log, results: list[ProducePartitionResult], position: int) -> None:
+    def _note_flush(
+        self, log: Log, checked: CheckedBatch, results: list[ProducePartitionResult], position: int
+    ) -> None:
         """Make the answer wait for `flush.messages`. Also for a duplicate: the original batch may not be on disk yet."""
         if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
             self._to_flush.append(AppendedPart(log, results, position))
+            self._has_sequences |= checked.header.producer_id != NO_PRODUCER_ID
 
     def _refuse(self, index: int, log: Log | None, error: Exception) -> ProducePartitionResult:
         if isinstance(error, KafkaError) and error.record_errors:
@@ -315,14 +324,15 @@ class Appending:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._request.timeout_ms / 1000
         await self._node.flusher.flushed(part.log for part in self._to_flush)
+        if self._has_sequences:
+            check_synced([part.log for part in self._to_flush])
         flushed = []
         for part in self._to_flush:
             if not has_failed(part.log):
                 flushed.append(part)
             else:
-                unsynced = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the records could not be synced to disk")
-                index = part.results[part.position].index
-                part.results[part.position] = self._refuse(index, part.log, unsynced)
+                unsynced = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                part.results[part.position] = self._refuse_appended(part.results[part.position], unsynced)
         brokers = self._node.topics.brokers
         if brokers is None or self._request.acks != -1:
             return self._encode()
