@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.protocol.errors import ErrorCode, ProtocolError
@@ -170,36 +170,22 @@ class KafkaConnection:
         except OSError as error:
             raise self._failed(error) from None
 
-    def receive(self, api_key: int, version: int) -> memoryview:
-        """Return the body of the next response, without header."""
-        *_, (body, _) = self.arriving(api_key, version)
-        return body
-
-    def arriving(
-        self, api_key: int, version: int, memory: memoryview | None = None, piece_bytes: int = MAX_ANSWER_BYTES
-    ) -> Iterator[tuple[memoryview, bool]]:
-        """Yield what has arrived of the body of the next response, and whether that is all: after each `piece_bytes` or more.
-
-        It is received in `memory` if all of it fits there, else in memory of its own.
-        """
+    def receive(self, api_key: int, version: int, memory: memoryview | None = None) -> memoryview:
+        """Return the body of the next response, without header: in `memory` if it fits there, else in memory of its own."""
         try:
-            self._receive(prefix := memoryview(bytearray(4)), 4)
-            (size,) = struct.unpack(">i", prefix)
+            (size,) = struct.unpack(">i", self._receive(4))
             if not 4 <= size <= MAX_ANSWER_BYTES:
                 raise ConnectionFailed(f"{self.address} does not speak Kafka's protocol, or requires TLS")
-            answer = memory[:size] if memory is not None and size <= len(memory) else memoryview(bytearray(size))
-            head, at = 4 + response_header_version(api_key, version), 0
-            self._received_id += 1
-            while at < size:
-                at += self._receive(answer[at:], min(piece_bytes, size - at))
-                (correlation_id,) = struct.unpack_from(">i", answer)
-                if correlation_id != self._received_id:
-                    raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._received_id}")
-                yield answer[head:at], at == size
+            answer = self._receive(size, memory)
         except TimeoutError:
             raise self._silent(api_key) from None
         except OSError as error:
             raise self._failed(error) from None
+        self._received_id += 1
+        (correlation_id,) = struct.unpack_from(">i", answer)
+        if correlation_id != self._received_id:
+            raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._received_id}")
+        return answer[4 + response_header_version(api_key, version) :]
 
     def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
         if timeout_s is not None:
@@ -227,14 +213,14 @@ class KafkaConnection:
     def _silent(self, api_key: int) -> ConnectionFailed:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
-    def _receive(self, memory: memoryview, least: int) -> int:
-        """Receive at least so many bytes; return how many there are."""
+    def _receive(self, count: int, memory: memoryview | None = None) -> memoryview:
+        received = memory[:count] if memory and count <= len(memory) else memoryview(bytearray(count))
         at = 0
-        while at < least:
-            size = self._socket.recv_into(memory[at:])
+        while at < count:
+            size = self._socket.recv_into(received[at:])
             if not size:
                 raise ConnectionFailed(
                     f"{self.address} closed the connection without a response: it may require a login, or TLS"
                 )
             at += size
-        return at
+        return received

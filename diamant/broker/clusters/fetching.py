@@ -3,11 +3,11 @@
 A follower answers Fetch from version 11 on, up to its high watermark (KIP-392), and a fetch never crosses a segment. So a
 client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
 
-All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response is searched, the broker
-prepares the next. Of a response, each `PIECE_BYTES` are searched as soon as they are there: a broker's socket sends only a few
-100 KB ahead of what is received, so it would wait for the search of a whole response. All responses are received in the same
-memory: new memory for each takes a tenth of the time.
-Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
+All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response arrives, the broker prepares
+the next. A response is searched by a second thread while the next one is received: a broker's socket sends only a few 100 KB
+ahead of what is received, so it would wait for the search. All responses are received in the same two memories: new memory for
+each takes a tenth of the time.
+Memory: two responses of `FETCH_BYTES`, or two larger batches, besides the buffers of the sockets.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -37,7 +38,6 @@ from diamant.protocol.wire.apis import FETCH
 VERSION = 11
 """The first version that followers answer, and one that names topics and has no compact encodings."""
 FETCH_BYTES = 4 * 1024 * 1024
-PIECE_BYTES = 1024 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
@@ -120,11 +120,8 @@ class Stretch:
             "rack_id": "",
         }
 
-    def accept(self, body: memoryview, timeout_s: float, *, taken: int = 0, is_all: bool = True) -> memoryview:
-        """Take a response, or what has arrived of it, and return its whole batches behind those of the first `taken` bytes.
-
-        An error ends the stretch, or has it wait for at most `timeout_s`.
-        """
+    def accept(self, body: memoryview, timeout_s: float) -> memoryview:
+        """Take a response, and return its whole batches. An error ends the stretch, or has it wait for at most `timeout_s`."""
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
         if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             # The broker itself delays the response to the next request.
@@ -141,19 +138,16 @@ class Stretch:
             return records[:0]
         self._has_answered = True
         self.high_watermark, self.log_start = high_watermark, log_start
-        size, first_size, next_offset, first_offset, latest_ms = _whole_batches(records[taken:], self.end_offset)
-        if not (taken or size or is_all):
-            return records[:0]  # The first batch is larger than a piece.
+        size, first_size, next_offset, first_offset, latest_ms = _whole_batches(records, self.end_offset)
         self.latest_ms = max(self.latest_ms, latest_ms)
         self.next_offset = max(self.next_offset, next_offset)
         self.bytes += size
-        if size and not taken and (self._room is None or first_size <= self._room):
-            self.segments.append(first_offset)
-        if taken or size:
-            # How much room a response leaves is not known if it is cut off.
-            self._room = max(0, self.fetch_bytes - taken - size) if is_all else 0
+        if size:
+            if self._room is None or first_size <= self._room:
+                self.segments.append(first_offset)
+            self._room = max(0, self.fetch_bytes - size)
             self._deadline = None
-            if is_all and self.next_offset <= self._asked_offset:
+            if self.next_offset <= self._asked_offset:
                 self.problem = (
                     f"its batches end before offset {self._asked_offset}, which was asked for: a damaged header"
                 )
@@ -165,7 +159,7 @@ class Stretch:
             self._wait(
                 f"its high watermark is {high_watermark}, expected {self.end_offset}", timeout_s + throttle_ms / 1000
             )
-        return records[taken : taken + size]
+        return records[:size]
 
     def _wait(self, problem: str, timeout_s: float) -> None:
         now = time.monotonic()
@@ -179,10 +173,9 @@ class Stretch:
 class _BrokerReads:
     """The stretches of one broker: those in flight, in the order of their requests, and those to follow."""
 
-    def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch], memory: memoryview) -> None:
+    def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch]) -> None:
         self._client = client
         self._broker = broker
-        self._memory = memory
         self._pending = deque(stretches)
         self._sent: deque[Stretch] = deque()
         self._has_failed = False
@@ -191,28 +184,23 @@ class _BrokerReads:
     def is_over(self) -> bool:
         return not self._pending and not self._sent
 
-    def step(self, take: Callable[[Stretch, memoryview], object]) -> None:
-        """Receive one response, and hand over its batches as they arrive; the request that follows it is sent before the last."""
+    def step(self, memory: memoryview, take: Callable[[Stretch, memoryview], object]) -> None:
+        """Receive one response, in `memory` if it fits there, send the request that follows it, then hand over its batches."""
         try:
             connection = self._client.broker(self._broker)
             while self._pending and len(self._sent) < IN_FLIGHT:
                 self._send(connection, self._pending.popleft())
             one = self._sent[0]
-            patience_s = self._client.timeout_s if one.patience_s is None else one.patience_s
-            taken = 0
-            for body, is_all in connection.arriving(FETCH, VERSION, self._memory, PIECE_BYTES):
-                data = one.accept(body, patience_s, taken=taken, is_all=is_all)
-                taken += len(data)
-                try:
-                    if is_all:
-                        self._has_failed = False
-                        self._sent.popleft()
-                        if not one.is_done:
-                            self._send(connection, one)
-                finally:
-                    # What was accepted counts as read, even if the connection is lost now.
-                    if data or is_all:
-                        take(one, data)
+            body = connection.receive(FETCH, VERSION, memory)
+            data = one.accept(body, self._client.timeout_s if one.patience_s is None else one.patience_s)
+            self._has_failed = False
+            self._sent.popleft()
+            try:
+                if not one.is_done:
+                    self._send(connection, one)
+            finally:
+                # What was accepted counts as read, even if the connection is lost now.
+                take(one, data)
         except ConnectionFailed as error:
             self._lost(str(error))
 
@@ -240,26 +228,35 @@ def read_stretches(
 ) -> None:
     """Read stretches of any replicas side by side, each to its end or its problem.
 
-    `take` gets whole batches, in order for each stretch, which the next response overwrites; the first and the last may reach
-    beyond it. After a response without batches it gets none.
-    `check` is called between responses; its exceptions end the reading and close the connections.
+    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it. It runs
+    in another thread while the next response is received, which may advance the stretch; its memory is used again after that.
+    `check` is called between responses. Exceptions of both end the reading and close the connections.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:
         by_broker.setdefault(one.broker, []).append(one)
     largest = max((one.fetch_bytes for own in by_broker.values() for one in own), default=0)
-    memory = memoryview(bytearray(largest + _AROUND_BYTES))
-    reads = [_BrokerReads(client, broker, own, memory) for broker, own in by_broker.items()]
-    try:
-        while reads := [one for one in reads if not one.is_over]:
-            for broker_reads in reads:
-                check()
-                broker_reads.step(take)
-    except BaseException:
-        # Responses are still to come on these connections.
-        for broker in by_broker:
-            client.forget(broker)
-        raise
+    free, used = (memoryview(bytearray(largest + _AROUND_BYTES)) for _ in range(2))
+    reads = [_BrokerReads(client, broker, own) for broker, own in by_broker.items()]
+    with ThreadPoolExecutor(1, "take") as taker:
+        taken: Future[object] = taker.submit(object)
+
+        def hand_over(one: Stretch, data: memoryview) -> None:
+            nonlocal free, used, taken
+            taken.result()
+            free, used, taken = used, free, taker.submit(take, one, data)
+
+        try:
+            while reads := [one for one in reads if not one.is_over]:
+                for broker_reads in reads:
+                    check()
+                    broker_reads.step(free, hand_over)
+            taken.result()
+        except BaseException:
+            # Responses are still to come on these connections.
+            for broker in by_broker:
+                client.forget(broker)
+            raise
 
 
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:

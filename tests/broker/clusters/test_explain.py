@@ -103,12 +103,11 @@ def batch(base_offset: int, offsets: Sequence[int]) -> bytes:
 
 
 def outside(*segments: Sequence[bytes], end: int) -> OutsideLog:
-    """Return the log that these segments show."""
-    log = OutsideLog(Stretch("t", 0, 1, 0, end, log_start=0))
+    """Return the log that these segments show. The stretch knows all of them: it is ahead of what is taken."""
+    begins = [int.from_bytes(segment[0][:8], "big") for segment in segments]
+    log = OutsideLog(Stretch("t", 0, 1, 0, end, log_start=0, segments=begins))
     for segment in segments:
-        data = memoryview(b"".join(segment))
-        log.stretch.segments.append(len(log.stretch.segments))
-        log.take(data)
+        log.take(memoryview(b"".join(segment)))
     return log
 
 

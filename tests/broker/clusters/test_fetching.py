@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from struct import pack
+from threading import Semaphore
 from typing import Any, cast
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_batch_that_ends_before_the_offset_that_was_asked_for_is_a_problem() -
     """The last offset of its header is damaged: asked for again, the same batch would come for ever."""
     damaged = bytearray(build_batch([Record(4, 1, b"k", b"v"), Record(9, 1, b"k", b"v")], base_offset=4))
     damaged[23:27] = pack(">i", 0)
-    one, _ = read(Broker([[response(bytes(damaged))]] * 2), 10)
+    one, _ = read(Broker([response(bytes(damaged))] * 2), 10)
     assert (one.next_offset, one.is_done) == (5, True)
     assert "its batches end before offset 5, which was asked for" in one.problem
 
@@ -80,32 +81,34 @@ def test_a_throttled_response_is_asked_for_again(deadline_s: float | None) -> No
 
 
 class Broker:
-    """A client, and its connection to a broker: it answers each fetch with the next of some lists of pieces."""
+    """A client, and its connection to a broker: it answers each fetch with the next of some responses."""
 
     timeout_s = 1.0
 
-    def __init__(self, answers: Sequence[Sequence[memoryview]], *, fails_at: int = -1) -> None:
-        """After a list of pieces whose last is not complete, the connection is lost; so is it at the request `fails_at`."""
+    def __init__(self, answers: Sequence[memoryview | None], *, fails_at: int = -1) -> None:
+        """None: the connection is lost; so is it at the request `fails_at`."""
         self.answers = list(answers)
         self.asked: list[int] = []
+        self.forgotten = 0
         self.fails_at = fails_at
 
     def broker(self, _: int) -> Broker:
         return self
 
     def forget(self, _: int) -> None:
-        pass
+        self.forgotten += 1
 
     def send(self, _api_key: int, _version: int, fields: dict[str, Any]) -> None:
         self.asked.append(fields["topics"][0]["partitions"][0]["fetch_offset"])
         if len(self.asked) - 1 == self.fails_at:
             raise ConnectionFailed("broken pipe")
 
-    def arriving(self, *_: object) -> Iterator[tuple[memoryview, bool]]:
-        for piece in self.answers.pop(0):
-            yield piece, len(piece) == len(cast("bytes", piece.obj))
-        if len(piece) < len(cast("bytes", piece.obj)):
+    def receive(self, _api_key: int, _version: int, memory: memoryview) -> memoryview:
+        answer = self.answers.pop(0)
+        if answer is None:
             raise ConnectionFailed("reset")
+        memory[: len(answer)] = answer
+        return memory[: len(answer)]
 
 
 def read(broker: Broker, end: int) -> tuple[Stretch, list[int]]:
@@ -121,56 +124,67 @@ def read(broker: Broker, end: int) -> tuple[Stretch, list[int]]:
 
 LOG = bytes(make_log(*[("a=1", "b=2")] * 5))
 """Five batches of two records."""
-WHOLE = response(LOG)
+SIZE = len(LOG) // 5
 
 
-@pytest.mark.parametrize("at", range(len(WHOLE) - len(LOG), len(WHOLE), 7))
-def test_a_response_in_pieces_is_read_like_a_whole_one(at: int) -> None:
-    """Wherever its pieces end, each batch is handed over once, and the replica is known as after the whole response."""
-    expected, _ = read(Broker([[WHOLE]]), 10)
-    one, found = read(Broker([[WHOLE[:at], WHOLE[: (at + len(WHOLE)) // 2], WHOLE]]), 10)
+def test_the_next_response_is_received_while_batches_are_taken() -> None:
+    """They are not overwritten before they are taken, and they come in order."""
+
+    class Signalling(Broker):
+        def receive(self, *args: Any) -> memoryview:
+            answer = super().receive(*args)
+            if len(self.answers) < 4:
+                later.release()
+            return answer
+
+    def take(_: Stretch, data: memoryview) -> None:
+        assert len(found) == 4 or later.acquire(timeout=60)
+        found.extend(header.base_offset for _, header in iter_headers(data))
+
+    later, found = Semaphore(0), list[int]()
+    broker = Signalling([response(LOG[at : at + SIZE]) for at in range(0, len(LOG), SIZE)])
+    read_stretches(cast("KafkaClient", broker), [Stretch("t", 0, 1, 0, 10)], take)
     assert found == [0, 2, 4, 6, 8]
-    assert (one, one.segments) == (expected, [0])
 
 
-@pytest.mark.parametrize("at", range(len(WHOLE) - len(LOG), len(WHOLE), 7))
-def test_after_a_response_that_is_cut_off_the_rest_is_asked_for(at: int) -> None:
-    """What was handed over before the connection was lost is not read again, and no segment is seen where the cut was."""
-    rest = [response(LOG[position:]) for position, _ in iter_headers(LOG)]
-    taken = max(0, (at - (len(WHOLE) - len(LOG))) // (len(LOG) // 5))
-    broker = Broker([[WHOLE[:at]], [rest[taken]]])
+def test_what_fails_while_batches_are_taken_ends_the_reading() -> None:
+    """It reaches the caller, and the connection is closed, on which responses are still to come."""
+
+    def take(_one: Stretch, _data: memoryview) -> None:
+        raise ValueError("no")
+
+    broker = Broker([response(LOG[at : at + SIZE]) for at in range(0, len(LOG), SIZE)])
+    with pytest.raises(ValueError, match="no"):
+        read_stretches(cast("KafkaClient", broker), [Stretch("t", 0, 1, 0, 10)], take)
+    assert (len(broker.answers), broker.forgotten) == (3, 1)
+
+
+def test_a_response_that_is_lost_is_asked_for_again() -> None:
+    """Nothing is left out, and nothing is handed over twice."""
+    broker = Broker([response(LOG[:SIZE]), None, response(LOG[SIZE:])])
     one, found = read(broker, 10)
-    assert broker.asked == [0, 2 * taken]
+    assert (broker.asked, broker.forgotten) == ([0, 2, 2], 1)
     assert found == [0, 2, 4, 6, 8]
-    assert (one.next_offset, one.bytes, one.segments, one.problem) == (10, len(LOG), [0], "")
-
-
-def test_all_that_was_received_before_the_connection_was_lost_suffices() -> None:
-    """If the last batch is there, the rest of the response is not missed, though the broker does not come back."""
-    broker = Broker([[response(LOG + LOG)[: len(WHOLE)]]])
-    one, found = read(broker, 10)
-    assert (broker.asked, found, one.problem) == ([0], [0, 2, 4, 6, 8], "")
+    assert (one.next_offset, one.bytes, one.problem) == (10, len(LOG), "")
 
 
 def test_a_request_that_cannot_be_sent_does_not_lose_the_response_before_it() -> None:
     """The batches that were received are handed over, though the broker has closed the connection since."""
     first, second = list(iter_headers(LOG))[1:3]
-    broker = Broker([[response(LOG[: second[0]])], [response(LOG[second[0] :])]], fails_at=1)
+    broker = Broker([response(LOG[: second[0]]), response(LOG[second[0] :])], fails_at=1)
     one, found = read(broker, 10)
     assert first[1].base_offset in found
     assert (found, broker.asked, one.problem) == ([0, 2, 4, 6, 8], [0, 4, 4], "")
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_what_lies_across_two_pieces_is_found(codec: int) -> None:
-    """A record of the key, and its bytes in another value, are found wherever a piece ends within them, with any codec."""
+def test_the_key_is_found_with_any_codec(codec: int) -> None:
+    """A record of the key, and its bytes in another value."""
     records = [Record(1, 1, KEY, b"{}"), Record(2, 1, b"other", b"of " + KEY)]
     log = make_batch() + build_batch(records, base_offset=1, codec=codec) + make_batch(base_offset=3)
-    body = response(bytes(log), high_watermark=4)
-    for at in range(len(body) - len(log), len(body), 23):
-        one, search = Stretch("t", 0, 1, 0, 4), KeySearch(KEY, ["t"], b"secret")
-        (found,) = search.read(cast("KafkaClient", Broker([[body[:at], body]])), [one])
-        result = replica_read(one, found, 4, is_leader=True, is_in_sync=True)
-        assert [value.offset for value in result.values] == [1]
-        assert (result.same_bytes, result.batches, result.bytes, result.problem) == ((2,), 3, len(log), "")
-        assert result.planted == result.planted_found > 0
+    one, search = Stretch("t", 0, 1, 0, 4), KeySearch(KEY, ["t"], b"secret")
+    (found,) = search.read(cast("KafkaClient", Broker([response(bytes(log), high_watermark=4)])), [one])
+    result = replica_read(one, found, 4, is_leader=True, is_in_sync=True)
+    assert [value.offset for value in result.values] == [1]
+    assert (result.same_bytes, result.batches, result.bytes, result.problem) == ((2,), 3, len(log), "")
+    assert result.planted == result.planted_found > 0
