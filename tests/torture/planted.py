@@ -122,6 +122,20 @@ FAULTS = {
             ),
         )
     ),
+    "what is in the log is said not to be": Fault(
+        (
+            (
+                "broker/handlers/data/produce.py",
+                "        if self._has_sequences:\n            check_synced([part.log for part in self._to_flush])\n",
+                "",
+            ),
+            (
+                "broker/handlers/data/produce.py",
+                "unsynced = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)",
+                "unsynced = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)",
+            ),
+        )
+    ),
     "a deletion that is not recorded": Fault(
         (
             (

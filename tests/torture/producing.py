@@ -71,7 +71,7 @@ class Clock:
 
 
 class IdempotentProducer:
-    """One producer of one partition, with one batch in flight, that is sent until it is acknowledged."""
+    """One producer of one partition, with one batch in flight, sent until it is acknowledged, or said not to be stored."""
 
     def __init__(self, history: History, partition: Partition, name: str, *, keys: int, pad: int = 400) -> None:
         self.partition = partition
@@ -84,6 +84,8 @@ class IdempotentProducer:
         self._serial = 0
         self._pending: list[tuple[bytes | None, bytes]] = []
         self._codec = 0
+        self._is_sent = False
+        """True if the batch may be in the log."""
         self._retired: set[bytes] = set()
 
     @property
@@ -108,7 +110,7 @@ class IdempotentProducer:
             self._id = int(answer.producer_id)
         if not self._pending:
             self._codec = rng.choice((0, 0, 1, 2, 3, 4)) if self._pad < PADDED else 0
-            self._pending = [self._next(rng) for _ in range(rng.randint(1, 12))]
+            self._pending, self._is_sent = [self._next(rng) for _ in range(rng.randint(1, 12))], False
             for key, value in self._pending:
                 self.history.send(self.partition, self._name, key, value)
         await self.finish(wire, clock)
@@ -121,8 +123,13 @@ class IdempotentProducer:
         batch = build_batch(
             rows, base_offset=0, codec=self._codec, producer_id=self._id, producer_epoch=0, base_sequence=self._sequence
         )
+        was_sent, self._is_sent = self._is_sent, True
         answer = await wire.call(PRODUCE, PRODUCE_VERSION, produce_fields(*self.partition, bytes(batch)))
         result = answer.responses[0].partition_responses[0]
+        if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not was_sent:
+            for _, value in self._pending:  # never to be seen; others take their place in the sequence
+                del self.history.sent[self.partition][value]
+            self._pending = []
         expect(result.error_code, f"Produce to {self.partition}")
         self.history.acknowledge(self.partition, [value for _, value in self._pending], result.base_offset)
         self._sequence += len(self._pending)
