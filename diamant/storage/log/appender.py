@@ -139,6 +139,8 @@ class Appender:
                 segment.append(batch, last_offset, header.max_timestamp, now_ms, interval)
         except OSError as error:
             self._cut_half_written()
+            if update is not None and is_client:
+                producers.refuse(header, now_ms)
             raise self._storage_error(error) from error
         log.log_end_offset = last_offset + 1
         if update is not None:

@@ -5,7 +5,7 @@ transaction. Checks and changes are separate steps, so that a failed write leave
 
     check(header)        duplicate? refused? else an Update          changes nothing
       ... the batch is written ...
-    apply(update, base_offset)
+    apply(update, base_offset)           or refuse(header, now_ms) if it could not be
 
     check_marker(header, coordinator_epoch)                           changes nothing
     completed = transaction_ended_by(header, control_type, offset)    changes nothing
@@ -79,6 +79,8 @@ class ProducerStateManager:
         self._producers: dict[int, ProducerState] = {}
         self.transactions = OpenTransactions(self._name)
         self._verifications = VerificationStates()
+        self._refused = VerificationStates()
+        """Unknown producers whose first batch could not be written."""
 
     # -- a batch about to be appended ------------------------------------------------------------------------------
 
@@ -116,6 +118,9 @@ class ProducerStateManager:
                     return duplicate
         if state is None:
             # An unknown producer may begin at any sequence: its state may have expired or been deleted (KIP-360).
+            refused = self._refused.get(header.producer_id)
+            if refused is not None:
+                check_verification(None, header, refused, self._name)
             return Update(header)
         if is_client:
             expected = NO_SEQUENCE
@@ -149,6 +154,7 @@ class ProducerStateManager:
         state = self._producers.get(producer_id)
         if state is None:
             self._producers[producer_id] = state = ProducerState(producer_id, header.producer_epoch)
+            self._refused.on_batch(producer_id)
         elif state.producer_epoch != header.producer_epoch:
             state.set_epoch(header.producer_epoch)
         delta = header.last_offset_delta
@@ -167,6 +173,16 @@ class ProducerStateManager:
                 state.current_txn_first_offset = base_offset
                 self.transactions.begin(base_offset, producer_id)
         self.map_end_offset = base_offset + delta + 1
+
+    def refuse(self, header: BatchHeader, now_ms: int) -> None:
+        """Record a checked batch that could not be written. An unknown producer may then not begin with a later one.
+
+        librdkafka takes the success of a later batch for that of all before it.
+        """
+        if header.producer_id not in self._producers:
+            self._refused.start(
+                header.producer_id, header.base_sequence, header.producer_epoch, now_ms, supports_epoch_bump=False
+            )
 
     # -- markers and transactions ----------------------------------------------------------------------------------
 
@@ -270,6 +286,7 @@ class ProducerStateManager:
         for producer_id in expired:
             del self._producers[producer_id]
         self._verifications.expire(now_ms, limit_ms)
+        self._refused.expire(now_ms, limit_ms)
         return len(expired)
 
     def clear(self, offset: int = 0) -> None:

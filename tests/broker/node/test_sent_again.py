@@ -49,7 +49,12 @@ def fail_roll(env: MemoryEnv, broker: Broker, log: Log) -> list[InjectedFault]:
     return [env.fail("create", f"{log.path}/*.log", errno.ENOSPC, times=2)]
 
 
-@pytest.mark.parametrize("fail", [fail_flush, fail_roll])
+def fail_first(env: MemoryEnv, _: Broker, log: Log) -> list[InjectedFault]:
+    """There is no room for the first batch, and for the next there is."""
+    return [env.fail("append", f"{log.path}/*.log", errno.ENOSPC, times=1)]
+
+
+@pytest.mark.parametrize("fail", [fail_flush, fail_roll, fail_first])
 async def test_a_batch_in_the_log_is_not_said_to_be_missing(
     fail: Callable[[MemoryEnv, Broker, Log], list[InjectedFault]],
 ) -> None:
@@ -77,3 +82,18 @@ async def test_a_duplicate_needs_no_room() -> None:
         assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
         refused = await client.produce("t", VALUES[1:2], base_sequence=1, **sent)
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_first_batch_that_finds_no_room_is_not_overtaken() -> None:
+    """An unknown producer may begin at any sequence, but not behind a batch that was refused for want of room; once that one
+    is there, the next are taken.
+    """
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        await client.create("t")
+        fault = env.fail("append", f"{broker.node.topics.log('t', 0).path}/*.log", errno.ENOSPC, times=1)
+        codes = []
+        for sequence in (5, 6, 5, 6):
+            sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            codes.append(ErrorCode((await client.produce("t", VALUES[:1], **sent)).error_code).name)
+        assert (codes, fault.hits) == (["KAFKA_STORAGE_ERROR", "OUT_OF_ORDER_SEQUENCE_NUMBER", "NONE", "NONE"], 1)
