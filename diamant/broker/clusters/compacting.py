@@ -8,7 +8,7 @@ been there.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from diamant.broker.clusters import lowered_configs
 from diamant.broker.clusters.cluster_look import check_cleanable, look, now_ms
 from diamant.broker.clusters.cluster_waiting import CleanerWait
 from diamant.broker.clusters.fetching import Stretch, read_stretches
+from diamant.broker.clusters.lowered_configs import LoweringRun
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
@@ -46,7 +47,7 @@ class _Compacted:
     sizes_before: dict[int, int] = field(default_factory=dict)
 
 
-class CompactionRun:
+class CompactionRun(LoweringRun):
     """One compaction of a topic, or of one of its partitions."""
 
     def __init__(
@@ -59,18 +60,13 @@ class CompactionRun:
         partition: int | None,
         force: bool,
     ) -> None:
-        self._client = client
-        self._register = register
-        self._work = work
+        super().__init__(client, register, work)
         self._progress = progress
         self._partition = partition
         self._force = force
         self._parts: list[_Compacted] = []
         self._problems: dict[str, str] = {}
         self._wait: CleanerWait | None = None
-        self.left: list[str] = []
-        self.not_put_back: Mapping[str, str] = {}
-        """Why the topic still has lowered configurations, by its name."""
 
     def run(self) -> JsonObject:
         """Compact, and return the report. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
@@ -92,7 +88,7 @@ class CompactionRun:
         self._look_for_witnesses(wanted)
         try:
             if any(part.witnesses for part in self._parts):
-                lowered_configs.lower(self._client, self._register, self._work, [self._topic], lowering)
+                self._lower([self._topic], lowering)
                 self._clean()
         except TimeIsUp:
             if self._wait is not None:
@@ -125,12 +121,6 @@ class CompactionRun:
         oldest = {part.led.number: min(part.witnesses) for part in self._parts if part.witnesses}
         wait.targets = {one: oldest[one.partition] for one in targets if one not in wait.problems}
         self._problems = wait.until_clean(lambda: None)
-
-    def _put_back(self, names: Collection[str] | None = None) -> None:
-        if self._work.changes:
-            found = lowered_configs.put_back(self._client, self._register, self._work, names)
-            self.left += found.left
-            self.not_put_back = found.failed
 
     def _look_for_witnesses(self, wanted: Iterable[LedPartition]) -> None:
         self._progress.stage("looking for superseded records")

@@ -6,7 +6,7 @@ register lists it with what is missing, and a resumed run lowers and rolls again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,7 +27,7 @@ from diamant.broker.clusters.cluster_look import (
 )
 from diamant.broker.clusters.cluster_waiting import CleanerWait, has_record, has_undecided
 from diamant.broker.clusters.fetching import Stretch
-from diamant.broker.clusters.lowered_configs import CleaningDelays, Lowering
+from diamant.broker.clusters.lowered_configs import CleaningDelays, LoweringRun
 from diamant.broker.clusters.outcome import ErasedPartition, ErasureOutcome, KeyRecord, ReplicaRead
 from diamant.broker.clusters.register import ClusterWork, Register
 from diamant.broker.clusters.rolling import Replica, Roller, raise_first
@@ -53,14 +53,11 @@ class FoundPartition:
     topic: SeenTopic
     led: LedPartition
     end_offset: int
-    """Claims end here unless a tombstone was written."""
+    """Claims end here: after the first tombstone that was written, else where the partition ended when it was found."""
     values: int = 0
     latest_ms: int = -1
     tombstone: int | None = None
-
-    @property
-    def below_offset(self) -> int:
-        return self.end_offset if self.tombstone is None else self.tombstone + 1
+    """The last one that was written, or that was found and has gone."""
 
     def replicas(self) -> list[Replica]:
         """Return its replicas, the leader first."""
@@ -98,7 +95,7 @@ class ReplicaReads:
             part.latest_ms = max(part.latest_ms, stretch.latest_ms)
             if not stretch.problem and 0 <= stretch.log_start < begins[replica]:
                 stretch.problem = f"its log begins at {stretch.log_start}, before the leader's ({begins[replica]})"
-            below = part.below_offset if part.tombstone is not None else stretch.end_offset
+            below = stretch.end_offset if part.tombstone is None else part.end_offset
             read = replica_read(
                 stretch,
                 finds,
@@ -152,7 +149,7 @@ class ReplicaReads:
             self.reads[leader] = replace(read, written_since=(*read.written_since, *late))
 
 
-class ErasureRun:
+class ErasureRun(LoweringRun):
     """One run of an erasure, from the look to the confirmation. `work.key` is the key, `secret` keys the digests."""
 
     def __init__(
@@ -160,9 +157,7 @@ class ErasureRun:
     ) -> None:
         assert work.key is not None
         assert work.outcome is not None
-        self._client = client
-        self._register = register
-        self._work = work
+        super().__init__(client, register, work)
         self._key = work.key
         self._progress = progress
         self._search = KeySearch(work.key, work.topics, secret)
@@ -171,10 +166,6 @@ class ErasureRun:
         self._is_resumed = self._is_saved = bool(work.outcome.partitions)
         """True once the register has the work: before anything is changed, not earlier."""
         self.outcome = work.outcome
-        self.left: list[str] = []
-        """Sentences about configurations that others have changed."""
-        self.not_put_back: Mapping[str, str] = {}
-        """Why topics still have lowered configurations, by name."""
         self.groups_behind: Mapping[str, list[str]] = {}
         self.groups_not_known: list[str] = []
         self.is_now_refused = False
@@ -255,6 +246,7 @@ class ErasureRun:
             ],
             "lower": {name: values for name, values in self._lowering.items() if name in topics},
             "tombstones": len(parts),
+            "tombstones_found": sum(map(len, self._replicas.tombstones().values())),
             "roll": "aborted transaction" if self._cluster.has_transactions else "second tombstone",
             "replicas_to_read": sum(len(part.led.replicas) for part in self._replicas.parts.values()),
             "missing": {str(one): read.problem for one, read in self._replicas.reads.items() if read.problem},
@@ -274,7 +266,7 @@ class ErasureRun:
     def erase(self, agree: Agree | None = None) -> None:
         """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come.
 
-        `agree`: whether tombstones that go now may go. None: that was asked by an earlier run.
+        `agree`: whether tombstones that go now may go. None: an earlier run has asked.
         """
         try:
             self._replicas.read_others()
@@ -392,6 +384,10 @@ class ErasureRun:
         )
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
         self._replicas.read([one for one in marks if str(one) not in held], "reading the replicas")
+        for replica, own in marks.items():
+            part = self._replicas.parts[replica[:2]]
+            if part.tombstone is None and str(replica) not in held:
+                part.tombstone = max(mark.offset for mark in own)
 
     def _delays(self) -> dict[str, CleaningDelays]:
         return {one.name: lowered_configs.delays(one, self._work.changes.get(one.name, {})) for one in self._topics}
@@ -405,7 +401,9 @@ class ErasureRun:
             check_same(self._client, {part.topic.name: part.topic for part in parts.values()}.values())
             written = roller.write_tombstones({place: part.latest_ms for place, part in parts.items()})
             for place, offset in written.items():
-                if parts[place].tombstone is None and not isinstance(offset, KafkaRefusal):
+                if not isinstance(offset, KafkaRefusal):
+                    if parts[place].tombstone is None:
+                        parts[place].end_offset = offset + 1
                     parts[place].tombstone = offset
             raise_first(written.values())
             small = lowered_configs.SMALL_SEGMENTS
@@ -417,9 +415,6 @@ class ErasureRun:
                 noted = self._progress.clock()
         self._note_outcome()
 
-    def _lower(self, topics: Iterable[SeenTopic], values: Lowering) -> None:
-        lowered_configs.lower(self._client, self._register, self._work, topics, values)
-
     def _build(self) -> ErasureOutcome:
         """Return the outcome as of now."""
         partitions = tuple(
@@ -428,7 +423,7 @@ class ErasureRun:
                 part.led.number,
                 part.values,
                 part.tombstone,
-                part.below_offset,
+                part.end_offset,
                 tuple(sorted(part.led.replicas)),
             )
             for _, part in sorted(self._replicas.parts.items())
@@ -446,12 +441,6 @@ class ErasureRun:
     def _note_outcome(self) -> None:
         self.outcome = self._work.outcome = self._build()
         self._register.save(self._work)
-
-    def _put_back(self, names: Collection[str] | None = None) -> None:
-        if self._work.changes:
-            found = lowered_configs.put_back(self._client, self._register, self._work, names)
-            self.left += found.left
-            self.not_put_back = found.failed
 
 
 def groups_behind(client: KafkaClient, ends: Mapping[Place, int]) -> tuple[dict[str, list[str]], list[str]]:

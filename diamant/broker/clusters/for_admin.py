@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from diamant.broker.client.admin import Admin, AdminError
 from diamant.broker.client.kafka_client import KafkaClient, KafkaRefusal
 from diamant.broker.client.kafka_connection import ConnectionFailed
 from diamant.broker.clusters import operations
+from diamant.broker.clusters.erasing import Agree
 from diamant.broker.operation_errors import OperationError, code_of_kafka_error
 from diamant.broker.record_json import parse_key
 from diamant.duration import Duration, seconds_of
@@ -78,7 +79,7 @@ def erase(
     force: bool = False,
     engine: str | None = None,
     dry_run: bool = False,
-    agree: Callable[[Mapping[str, list[str]], list[str]], bool] | None = None,
+    agree: Agree | None = None,
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
@@ -100,11 +101,24 @@ def erase(
 
 
 def resume(
-    admin: Admin, erasure_id: str, *, timeout: Duration | None = None, on_progress: OnProgress | None = None
+    admin: Admin,
+    erasure_id: str,
+    *,
+    now: bool = False,
+    agree: Agree = lambda behind, _: not behind,
+    timeout: Duration | None = None,
+    on_progress: OnProgress | None = None,
 ) -> JsonObject:
     """Continue an open erasure, as `clusters.operations.resume`."""
     with connected(admin) as client:
-        return operations.resume(client, erasure_id, timeout_s=_timeout_s(admin, timeout), on_progress=on_progress)
+        return operations.resume(
+            client,
+            erasure_id,
+            tombstones_now=now,
+            agree=agree,
+            timeout_s=_timeout_s(admin, timeout),
+            on_progress=on_progress,
+        )
 
 
 def restore(admin: Admin, work_id: str, *, forget: bool = False) -> JsonObject:

@@ -264,6 +264,28 @@ def put_back(
     return PutBack(left, failed)
 
 
+class LoweringRun:
+    """A run of a work that lowers configurations. What it has lowered is put back by `put_back`."""
+
+    def __init__(self, client: KafkaClient, register: Register, work: ClusterWork) -> None:
+        self._client = client
+        self._register = register
+        self._work = work
+        self.left: list[str] = []
+        """Sentences about what is not as it was: configurations that others have changed, and tombstones."""
+        self.not_put_back: Mapping[str, str] = {}
+        """Why topics still have lowered configurations, by name."""
+
+    def _lower(self, topics: Iterable[SeenTopic], values: Lowering) -> None:
+        lower(self._client, self._register, self._work, topics, values)
+
+    def _put_back(self, names: Collection[str] | None = None) -> None:
+        if self._work.changes:
+            found = put_back(self._client, self._register, self._work, names)
+            self.left += found.left
+            self.not_put_back = found.failed
+
+
 def _to_put_back(
     topic: str, own: Mapping[str, LoweredValue], shown: Mapping[str, ConfigValue], left: list[str]
 ) -> dict[str, str | None]:

@@ -73,11 +73,16 @@ def resume(
     client: KafkaClient,
     erasure_id: str,
     *,
+    tombstones_now: bool = False,
+    agree: Agree = lambda behind, _: not behind,
     timeout_s: float,
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Continue an open erasure. As `erase`; NotFound if the register has none with this id."""
+    """Continue an open erasure. As `erase`; NotFound if the register has none with this id.
+
+    `tombstones_now`: their horizon is not waited for from now on, if `agree` does.
+    """
     register = register or Register()
     work = register.get(erasure_id)
     if work.outcome is None:
@@ -98,10 +103,11 @@ def resume(
         work = register.get(erasure_id)
     assert work.outcome is not None
     # Between the runs, segments may have been replaced with the usual delay of deletion.
-    work.outcome = replace(work.outcome, file_delay_lowered=())
+    is_now = tombstones_now or work.outcome.tombstones_now
+    work.outcome = replace(work.outcome, file_delay_lowered=(), tombstones_now=is_now)
     run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
     run.left += left
-    return _run(register, work, run)
+    return _run(register, work, run, agree if tombstones_now else None)
 
 
 def _run(
@@ -109,10 +115,11 @@ def _run(
 ) -> JsonObject:
     check_alone(register, work)
     run.look()
+    same = [one for one in register.all() if one.key == work.key and one.is_open and {*one.topics} & {*work.topics}]
+    others = [one.id for one in same if one.id != work.id and one.cluster_id == work.cluster_id]
     if dry_run:
         _find(run)
-        same = [one for one in register.all() if one.key == work.key and one.is_open and {*one.topics} & {*work.topics}]
-        return run.plan() | {"open": [one.id for one in same if one.cluster_id == work.cluster_id]}
+        return run.plan() | {"open": others}
     with register.working(work):
         _find(run)
         try:
@@ -134,6 +141,7 @@ def _run(
         "certificate_path": path,
         "outcome": outcome.to_fields(),
         "missing": outcome.missing,
+        "open": others,
         "left": run.left,
         "not_put_back": dict(run.not_put_back),
         "groups_behind": dict(run.groups_behind),

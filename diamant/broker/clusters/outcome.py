@@ -73,15 +73,15 @@ class ErasedPartition:
     values: int
     """Values that were found at the beginning."""
     tombstone_offset: int | None
-    """None if none was written, as the partition had no value."""
+    """The last one that was written, or that was found and has gone. None if there is none: the partition had no value."""
     below_offset: int
-    """Claims end here: after the tombstone, which they cover, or where the partition ended when it was searched."""
+    """Claims end here: after the first tombstone that was written, or where the partition ended when it was searched."""
     replicas: tuple[int, ...]
     """The brokers that have to be read."""
 
     @property
     def is_found(self) -> bool:
-        """True if the partition had a value, or a tombstone in whose place a later one was written."""
+        """True if the partition had a value, or a tombstone that has gone, or was replaced by a later one."""
         return bool(self.values) or self.tombstone_offset is not None
 
 

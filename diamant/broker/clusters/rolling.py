@@ -35,7 +35,7 @@ _RETRIED_AS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.LEADER_NOT_AVAILABLE,
 }
 """Errors that pass for a tombstone: it may be written twice, and a broker that has just started may not know the topic yet."""
-_CLOSING = "; a record that any producer writes to the partition closes it"
+_CLOSING = "; the next record closes it whose timestamp is more than segment.ms after that of the first record in it"
 _LACKS = {
     True: f"this user lacks WRITE on the transactional id {TRANSACTIONAL_ID}{_CLOSING}",
     False: f"the topic {TRANSACTION_TOPIC} does not exist, as no producer has used a transaction yet, or this user lacks "
@@ -195,7 +195,7 @@ class Roller:
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
         self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
-        """Why nothing can be appended, so that only other producers' records close segments; "" if something can."""
+        """Why nothing can be appended, so that only later records of other producers close segments; "" if something can."""
         self._offsets: dict[Place, int] = {}
         """What has to leave the active segment."""
         self._times_ms: dict[Place, int] = {}
@@ -266,9 +266,9 @@ class Roller:
             due_ms = self._times_ms.get(one[:2], now_ms()) + roll_ms
             if roll_ms > SEGMENT_MS and due_ms > now_ms():
                 self.later[one] = (
-                    f"{reason}, and {roll_ms} ms are the shortest segment.ms here: at the latest, a record from "
+                    f"{reason}, and {roll_ms} ms are the shortest segment.ms here: at the latest, a record with a "
                 )
-                self.later[one] += f"{moment(due_ms)} on closes it"
+                self.later[one] += f"timestamp from {moment(due_ms)} on closes it"
         return found
 
 

@@ -218,16 +218,9 @@ def certify_disks(
 
 
 def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], signing: SigningKey) -> JsonObject:
-    """Return a cluster's certificate with those of its disks. NotGenuine, BadArgument for one that does not belong to it."""
+    """Return a cluster's certificate with those of its disks, which `disk_of` has checked. NotGenuine, BadArgument."""
     certificate = checked(erasure, signing, CLUSTER_TYPE)
-    found = [checked(disk, signing, DISK_TYPE) for disk in disks]
-    for disk in found:
-        if disk["erasure"] != _named(certificate):
-            raise BadArgument(
-                f"the certificate of the disk of broker {disk['broker']} belongs to erasure {disk['erasure']['id']}, or to an "
-                "earlier certificate of it: search the disk with this one"
-            )
-    by_broker = {disk["broker"]: disk for disk in (*certificate.get("disks", ()), *found)}
+    by_broker = {disk["broker"]: disk for disk in (*certificate.get("disks", ()), *disks)}
     fields = {
         **{name: value for name, value in certificate.items() if name != "signature"},
         **issued(certificate["issuer"]["cluster_id"], certificate["clock"]["requested_ms"]),
@@ -240,6 +233,17 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
         fields["not_covered"] = list(dict.fromkeys([*NOT_COVERED, *rest]))
     fields["state"] = with_disks(fields)
     return sign_certificate(fields, signing)
+
+
+def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: SigningKey) -> JsonObject:
+    """Return the certificate of a disk. NotGenuine; BadArgument if it does not belong to this one of the cluster."""
+    found = checked(disk, signing, DISK_TYPE)
+    if found["erasure"] != _named(certificate):
+        raise BadArgument(
+            f"the certificate of the disk of broker {found['broker']} belongs to erasure {found['erasure']['id']}, or to an "
+            "earlier certificate of it: search the disk with this one"
+        )
+    return found
 
 
 def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:

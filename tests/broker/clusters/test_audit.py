@@ -127,9 +127,22 @@ def test_sound_topic_has_no_finding_and_a_missing_one_is_an_error(audited: AnyCl
     assert run(audited, "sound", "--deadline", "1h").exit_code == 3
 
 
-def test_table_and_page_show_the_findings(audited: AnyCluster, tmp_path: Path) -> None:
-    """People get a table, and with --html a page with the same rows."""
+@pytest.mark.parametrize(("columns", "width"), [("", 100), ("200", 100), ("60", 60)])
+def test_each_finding_is_a_block_of_readable_width(
+    audited: AnyCluster, monkeypatch: pytest.MonkeyPatch, columns: str, width: int
+) -> None:
+    """As wide as the terminal, 100 columns at most, also where there is none."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    lines = run(audited).output.splitlines()
+    assert "faulty-0: stranded-keys (bounded)" in lines
+    assert f"  set max.compaction.lag.ms={30 * DAY_MS}" in lines
+    assert width - 20 < max(map(len, lines)) <= width
+
+
+def test_the_page_shows_the_findings(audited: AnyCluster, tmp_path: Path) -> None:
+    """With --html, a page has a row for each."""
     page = tmp_path / "audit.html"
-    done = run(audited, "--html", str(page))
-    assert "stranded-keys" in done.output
+    run(audited, "--html", str(page))
     assert page.read_text().count("<tr>") == 1 + 4

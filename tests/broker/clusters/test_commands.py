@@ -76,8 +76,16 @@ def test_a_dry_run_names_an_open_erasure_of_the_key(elsewhere: AnyCluster, tmp_p
     work.outcome = replace(work.outcome, reads=())
     register.save(work)
     told = run(elsewhere, tmp_path, *words, "--dry-run").stdout
-    assert f"Erasure {work.id} of this key is open" in told
-    assert f"erase --resume {work.id}" in told
+    assert (
+        f"An earlier erasure of this key is open: {work.id}. To continue it: diamant erase --resume {work.id}" in told
+    )
+    done = run(elsewhere, tmp_path, *words)
+    assert (done.exit_code, "unreadable" in done.stdout) == (0, True), done.output
+    assert (
+        f"An earlier erasure of this key is open: {work.id}. To continue it: diamant erase --resume {work.id}"
+        in done.stdout
+    )
+    assert "An earlier erasure" not in run(elsewhere, tmp_path, "erase", "--resume", work.id).stdout
 
 
 KEYS = {
@@ -122,11 +130,15 @@ def test_declined_tombstones_are_explained(elsewhere: AnyCluster, tmp_path: Path
     ("words", "said"),
     [
         (["erase", "users", "--resume", "e1"], "expected no TOPICS beside it"),
-        (["erase", "--resume", "e1", "--key", "a", "--now"], "expected no --key, --now beside it"),
+        (["erase", "--resume", "e1", "--key", "a", "--force"], "expected no --key, --force beside it"),
+        (
+            ["erase", "--resume", "e1", "--confirm-groups-behind"],
+            "expected no --confirm-groups-behind beside it",
+        ),
         (["erase", "--resume", "e1", "--dry-run", "--reason", "r"], "expected no --reason, --dry-run beside it"),
         (["restore", "--forget"], "--forget needs the ID"),
     ],
-    ids=["topics", "key", "dry run", "forget"],
+    ids=["topics", "key", "confirmation", "dry run", "forget"],
 )
 def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
     """Before any broker is asked."""

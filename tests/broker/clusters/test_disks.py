@@ -16,7 +16,8 @@ from diamant.broker.cli import main
 from diamant.broker.clusters.certificate import issue, signing_key
 from diamant.broker.clusters.operations import erase
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
-from diamant.broker.inspection.disks import ReadLimit, certify_disks, join, log_ends
+from diamant.broker.inspection import disks
+from diamant.broker.inspection.disks import ReadLimit, certify_disks, disk_of, join, log_ends
 from diamant.broker.operation_errors import BadArgument, NotGenuine
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
@@ -28,6 +29,7 @@ from diamant.storage.env.env import RealEnv
 from tests.broker.clusters.any_cluster import AnyCluster, diamant
 from tests.broker.clusters.outcomes import KEY, outcome
 from tests.broker.clusters.real_kafka import real_kafka
+from tests.mutants import Mutant, put_in
 
 ERASED = b"customer-000042"
 
@@ -142,7 +144,7 @@ def test_wrong_inputs_are_refused(erased: Erased, tmp_path: Path) -> None:
         erased.cluster.client, ERASED, ["certified"], reason="again", timeout_s=120, register=erased.register
     )["certificate"]
     with pytest.raises(BadArgument, match="belongs to erasure"):
-        join(later, [disk], erased.signing)
+        disk_of(later, disk, erased.signing)
     with pytest.raises(BadArgument, match="expected a certificate of type"):
         join(disk, [], erased.signing)
 
@@ -171,6 +173,27 @@ def test_missing_disk_is_named_and_cannot_be_hidden(tmp_path: Path) -> None:
     ):
         found = verify_certificate(resigned({**joined, **changes}, signing), signing.public_bytes)
         assert found.outcome == "not-valid", changes
+
+
+def test_many_disks_are_joined_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each disk is checked when it is read and when the whole is: with one after the other joined, it was a thousand times."""
+    state = tmp_path / "state"
+    signing = signing_key(str(state))
+    certificate = issue(outcome(signing.secret), str(state))
+    (path := tmp_path / "erasure.json").write_text(json.dumps(certificate))
+    directory = log_directory(tmp_path / "data", [Record(90, 1_000, KEY, None)])
+    disk = certify_disks(RealEnv(), [directory], certificate, KEY, signing, ReadLimit(0))
+    words = ["certify", "--erasure", str(path)]
+    for broker in range(1, 21):
+        (one := tmp_path / f"{broker}.json").write_text(json.dumps(forged(disk, signing, broker=broker)))
+        words += ["--join", str(one)]
+    signed: list[object] = []
+    put_in(
+        monkeypatch,
+        Mutant(disks, "sign_certificate", lambda real: lambda fields, key: signed.append(1) or real(fields, key)),
+    )
+    done = CliRunner().invoke(main, words, env={STATE_VARIABLE: str(state)})
+    assert (done.exit_code, done.output, len(signed)) == (0, "values-gone: the cluster, 1 claim\n", 1)
 
 
 def test_key_that_was_written_again_is_named(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from diamant.broker.client import admin as admin_module
 from diamant.broker.client.kafka_client import LATEST
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.broker.clusters.cluster_look import look
@@ -18,7 +20,9 @@ from diamant.cleaner.evidence.certificates.cluster_claims import contradictions
 from diamant.json_types import JsonObject
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 from tests.broker.clusters.open_transaction import OpenTransaction
-from tests.broker.clusters.test_erasing_oddities import at_stage
+from tests.broker.clusters.test_commands import run
+from tests.broker.clusters.test_erasing_oddities import at_stage, time_is_up
+from tests.mutants import Mutant, put_in
 
 TIMEOUT_S = 120.0
 
@@ -80,6 +84,31 @@ def test_a_resumed_run_removes_them_after_their_horizon(with_transactions: AnyCl
     assert [record.key for record in cluster.held(name)] == [b"other"]
 
 
+def test_tombstones_alone_are_not_nothing(
+    with_transactions: AnyCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat that finds and removes only those says so, with exit code 0, and names the tombstone that is gone."""
+    cluster, register = with_transactions, Register(tmp_path / "state")
+    name = filled(cluster, "only-tombstones", delete_retention_ms="1")
+    stop = at_stage("waiting for the cleaner to remove the tombstones", time_is_up)
+    found = erase(
+        cluster.client, b"k", [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=stop, register=register
+    )
+    assert found["state"] == "unreadable"
+    put_in(monkeypatch, Mutant(admin_module, "HTTP_ADDRESS_CONFIG", lambda _real: "no.such.config"))
+    words = ["erase", name, "--key", "k", "--reason", "asked"]
+    plan = run(cluster, tmp_path, *words, "--dry-run")
+    assert (plan.exit_code, "Only tombstones of the key were found" in plan.stdout) == (0, True), plan.output
+    done = run(cluster, tmp_path, *words)
+    told = done.stdout.splitlines()
+    assert (done.exit_code, told[0]) == (0, "No value of the key was found, only tombstones. They are gone now."), (
+        done.output
+    )
+    assert told[1].startswith("key-unreadable, erasure ")
+    assert told[3].split()[:3] == [f"{name}-0", "0", "3"]
+    assert [record.key for record in cluster.held(name)] == [b"other"]
+
+
 def killed(
     cluster: AnyCluster, name: str, register: Register, stage: str, *, tombstones_now: bool = False
 ) -> JsonObject:
@@ -133,6 +162,37 @@ def test_tombstones_whose_horizon_is_written_are_removed_by_later_ones(
     assert contradictions(found["certificate"]) == []
     assert [record.key for record in cluster.held(name)] == [b"other"]
     assert cluster.configs(name) == before
+
+
+def test_a_resumed_run_removes_them_at_once_if_asked_to(with_transactions: AnyCluster, register: Register) -> None:
+    """By new tombstones, whose offset it names. Claims end where they did: no other replica has to be read further for it.
+
+    A group that is behind keeps them, without consent.
+    """
+    cluster = with_transactions
+    name = filled(cluster, "resumed-at-once")
+    before = cluster.configs(name)
+    first = erase(cluster.client, b"k", [name], reason="asked", timeout_s=TIMEOUT_S, register=register)
+    KafkaGroup(cluster.client, "still-behind").commit({(name, 0): 1})
+
+    def again(*, is_agreed: bool) -> JsonObject:
+        return resume(
+            cluster.client, first["id"], tombstones_now=True, agree=lambda *_: is_agreed, timeout_s=TIMEOUT_S,
+            register=register,
+        )  # fmt: skip
+
+    found = again(is_agreed=False)
+    assert (found["is_now_refused"], found["groups_behind"]) == (True, {f"{name}-0": ["still-behind"]})
+    assert (found["state"], found["certificate"]["done"]) == ("unreadable", first["certificate"]["done"])
+    assert [record.key for record in cluster.held(name)] == [b"other", b"k"]
+    found = again(is_agreed=True)
+    assert (found["state"], found["missing"], found["left"]) == ("key-unreadable", {}, [])
+    assert [record.key for record in cluster.held(name)] == [b"other"]
+    (before_this,), (done,) = first["certificate"]["done"], found["certificate"]["done"]
+    assert done["tombstone_offset"] > before_this["tombstone_offset"]
+    assert [one["below_offset"] for one in found["certificate"]["claims"]] == [before_this["tombstone_offset"] + 1]
+    assert contradictions(found["certificate"]) == []
+    assert (cluster.configs(name), register.all()) == (before, [])
 
 
 def test_a_group_that_is_behind_is_named_by_a_later_erasure_too(

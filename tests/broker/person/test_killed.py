@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.cleaner.papers.person_intent import OPEN, PersonIntent
 from tests import effort
 from tests.broker.erasure.brokers import broker_at, config, data_of, move_to
 from tests.broker.erasure.constants import DAY_MS, RETRY_MS, START_MS
@@ -53,6 +54,12 @@ async def state_after_a_start(tmp_path: Path, index: int) -> str:
         kept = {one.parent.name for one in data_of(broker).rglob("*.log") if BOB.encode() in one.read_bytes()}
         assert kept == {"customers-0", "carts-0", "orders-0"}
         return state
+
+
+def test_the_intent_of_a_request_has_no_remains_itself() -> None:
+    """Those of its values are in the intents of its jobs."""
+    intent = PersonIntent("p1", OPEN, {"customer_id": (ADA,)}, "asked", "", START_MS, (), ())
+    assert intent.remains(b"secret").needles == intent.needles == ()
 
 
 @pytest.mark.slow

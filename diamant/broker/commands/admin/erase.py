@@ -45,13 +45,16 @@ def erase(
 
     The broker may be another Kafka than Diamant: then configurations of the topics are lowered for the time of it, and the
     erasure is closed once every replica was read without a value. If one cannot be, it stays open (exit code 3), and --resume
-    continues it. `diamant restore` lists what is open.
+    continues it; with --tombstones now it also removes the tombstones at once. `diamant restore` lists what is open.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
     again during the erasure, or the tombstones stay although they were to go now, 4 the topics have no record with the key.
     """
     if resume is not None:
-        given = {**fields, "tombstones": tombstones, "dry_run": dry_run}
+        now, is_confirmed = fields.pop("now") or bool(tombstones), fields["confirm_groups_behind"]
+        if now:
+            del fields["confirm_groups_behind"]
+        given = {**fields, "dry_run": dry_run}
         more = [name for name, value in given.items() if value not in (None, "", (), False)]
         if more:
             names = ["TOPICS" if name == "topics" else f"--{name.replace('_', '-')}" for name in more]
@@ -60,7 +63,7 @@ def erase(
             )
         from diamant.broker.commands.clusters.erase import resume_elsewhere
 
-        resume_elsewhere(asked, resume, file, page)
+        resume_elsewhere(asked, resume, file, page, _is_agreed, now=now, is_confirmed=is_confirmed)
     if not fields["topics"] or fields["reason"] is None:
         raise click.UsageError(
             "Missing argument 'TOPICS...'." if not fields["topics"] else "Missing option '--reason'."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,11 @@ import click
 from diamant.broker.client.kafka_client import KafkaClient
 from diamant.broker.commands.cluster.asking_kafka import json_option, on_cluster
 from diamant.broker.commands.terminal.completion import topic_names
+from diamant.broker.commands.terminal.console import Console
 from diamant.broker.commands.terminal.failures import duration, fail, note
 from diamant.broker.commands.terminal.files import visible
 from diamant.broker.commands.terminal.progress_text import LiveProgress, progress_text
 from diamant.broker.commands.terminal.remote import OutputFile
-from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 from diamant.duration import duration_text
 from diamant.words import counted, moment
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from diamant.broker.inspection.audit_rules import AuditFinding
     from diamant.broker.inspection.cluster_audit import AuditReport
 
+WIDEST = 100
+"""Longer lines are hard to read, on a wide terminal, too."""
 _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 
 
@@ -83,11 +86,15 @@ def _cells(one: AuditFinding) -> list[str]:
 
 
 def _print(report: AuditReport) -> None:
+    """Print a block for each finding: their texts are too long for columns."""
     click.echo(_title(report))
-    if report.findings:
-        print_table(
-            [TableColumn(head, is_text=head != "partition") for head in _HEADS], [*map(_cells, report.findings)]
-        )
+    width = min(Console().width, WIDEST)
+    for one in report.findings:
+        topic, partition, kind, seen, text, configs = _cells(one)
+        click.echo(f"\n{'-'.join(filter(None, (topic, partition)))}: {kind} ({seen})")
+        click.echo(textwrap.fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+        if configs:
+            click.echo(f"  set {configs}")
 
 
 def _page(report: AuditReport) -> str:

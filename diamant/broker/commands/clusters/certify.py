@@ -71,7 +71,7 @@ def certify(
     """
     from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.register import state_directory
-    from diamant.broker.inspection.disks import ReadLimit, certify_disks, checked, join
+    from diamant.broker.inspection.disks import ReadLimit, certify_disks, checked, disk_of, join
     from diamant.cleaner.evidence.certificates.certificate import CLUSTER_TYPE, MAX_BYTES, parse_certificate
     from diamant.cleaner.evidence.certificates.cluster_claims import written_since
     from diamant.storage.env.env import RealEnv
@@ -84,9 +84,12 @@ def certify(
             signing = existing_signing_key(str(state_directory()))
             with _naming(erasure):
                 found = checked(parse_certificate(read_input(erasure, MAX_BYTES)), signing, CLUSTER_TYPE)
+            parts = []
             for one in disks:
                 with _naming(one):
-                    found = join(found, [parse_certificate(read_input(one, MAX_BYTES))], signing)
+                    parts.append(disk_of(found, parse_certificate(read_input(one, MAX_BYTES)), signing))
+            if parts:
+                found = join(found, parts, signing)
             if directories:
                 with LiveProgress(_size(directories)) as bar:
                     limit = ReadLimit(max_rate * MEGABYTE, bar.advance)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from diamant.broker.clusters import for_admin
 from diamant.broker.clusters.cluster_look import now_ms
+from diamant.broker.clusters.erasing import Agree
 from diamant.broker.clusters.register import Register
 from diamant.broker.commands.terminal import remote
 from diamant.broker.commands.terminal.asked import Asked
@@ -19,7 +20,7 @@ from diamant.broker.commands.terminal.failures import note
 from diamant.broker.commands.terminal.files import time_text, visible
 from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.broker.operation_errors import EXIT_DONE, EXIT_FAILED, EXIT_NOT_SO, EXIT_NOTHING
-from diamant.cleaner.evidence.certificates.cluster_claims import UNREADABLE
+from diamant.cleaner.evidence.certificates.cluster_claims import KEY_UNREADABLE, UNREADABLE
 from diamant.json_types import JsonObject
 from diamant.words import counted
 
@@ -38,17 +39,13 @@ def erase_elsewhere(
 ) -> NoReturn:
     """Erase a key from topics of a cluster, print the outcome, and exit."""
     _offer_restore(asked)
+    agree = _agreeing(asked, is_agreed, is_confirmed=fields.pop("confirm_groups_behind"))
     with ending_by_signal(asked):
-        is_confirmed = fields.pop("confirm_groups_behind")
-
-        def agree(behind: Mapping[str, list[str]], unknown: list[str]) -> bool:
-            asked.end_progress()
-            return is_agreed({"groups_behind": behind, "groups_not_known": unknown}, is_asked=not is_confirmed)
-
         found = for_admin.erase(asked.admin, dry_run=dry_run, agree=agree, **fields, **asked.waiting)
     if dry_run:
         asked.show(found, lambda console: _print_plan(console, asked, found))
-        sys.exit(EXIT_NOT_SO if found["missing"] else EXIT_DONE if found["tombstones"] else EXIT_NOTHING)
+        is_found = found["tombstones"] or found["tombstones_found"]
+        sys.exit(EXIT_NOT_SO if found["missing"] else EXIT_DONE if is_found else EXIT_NOTHING)
     _end(asked, found, file, page)
 
 
@@ -73,11 +70,29 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
     sys.exit(EXIT_DONE if found["is_reached"] and not found["not_put_back"] else EXIT_NOT_SO)
 
 
-def resume_elsewhere(asked: Asked, erasure_id: str, file: str | None, page: str | None) -> NoReturn:
+def resume_elsewhere(
+    asked: Asked,
+    erasure_id: str,
+    file: str | None,
+    page: str | None,
+    is_agreed: Callable[..., bool],
+    *,
+    now: bool,
+    is_confirmed: bool,
+) -> NoReturn:
     """Continue an open erasure, print the outcome, and exit."""
+    agree = _agreeing(asked, is_agreed, is_confirmed=is_confirmed)
     with ending_by_signal(asked):
-        found = for_admin.resume(asked.admin, erasure_id, **asked.waiting)
+        found = for_admin.resume(asked.admin, erasure_id, now=now, agree=agree, **asked.waiting)
     _end(asked, found, file, page)
+
+
+def _agreeing(asked: Asked, is_agreed: Callable[..., bool], *, is_confirmed: bool) -> Agree:
+    def agree(behind: Mapping[str, list[str]], unknown: list[str]) -> bool:
+        asked.end_progress()
+        return is_agreed({"groups_behind": behind, "groups_not_known": unknown}, is_asked=not is_confirmed)
+
+    return agree
 
 
 @contextmanager
@@ -118,9 +133,10 @@ def _end(asked: Asked, found: JsonObject, file: str | None, page: str | None) ->
     is_written = found["certificate"] is None or remote.write_outputs(found, file, page)
     asked.show(found, lambda console: _print(console, asked, found))
     if found["is_now_refused"]:
+        words = ("erase", "--resume", found["id"], "--tombstones", "now", "--confirm-groups-behind")
         note(
             "declined, so the tombstones stay until delete.retention.ms is over; what else is done is said above. To remove them "
-            "sooner: the same command with --confirm-groups-behind, which writes new tombstones in their place"
+            f"sooner, by new tombstones in their place: {asked.command(*words)}"
         )
     is_kept = found["outcome"]["tombstones_now"] and found["state"] == UNREADABLE
     if found["missing"] or found["written_since"] or found["is_now_refused"] or found["not_put_back"] or is_kept:
@@ -137,9 +153,7 @@ def _print_plan(console: Console, asked: Asked, found: Mapping[str, Any]) -> Non
         if one["values"]
     ]
     console.print("[bold]nothing was changed[/bold]: this is what an erasure would do")
-    for erasure in found["open"]:
-        again = asked.command("erase", "--resume", erasure)
-        console.print(f"Erasure {erasure} of this key is open. To continue it instead: {again}", soft_wrap=True)
+    _print_open(console, asked, found["open"])
     _print_missing(console, found["missing"])
     if found["missing"]:
         console.print(
@@ -147,6 +161,8 @@ def _print_plan(console: Console, asked: Asked, found: Mapping[str, Any]) -> Non
             "stay open until they can",
             soft_wrap=True,
         )
+    elif found["tombstones_found"] and not rows:
+        console.print("Only tombstones of the key were found. An erasure would remove those whose time has passed.")
     elif not rows:
         _print_nothing_found(console, {one["topic"]: None for one in found["partitions"]})
     if not rows:
@@ -165,13 +181,15 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     outcome = found["outcome"]
     if found["state"] == "nothing-matched":
         _print_nothing_found(console, outcome["topics"])
+    if found["state"] == KEY_UNREADABLE and not any(one["values"] for one in outcome["partitions"]):
+        console.print("No value of the key was found, only tombstones. They are gone now.")
     path = f", certificate {escape(found['certificate_path'])}" if found["certificate_path"] else ""
     console.print(f"[bold]{found['state']}[/bold], erasure {found['id']}{path}", soft_wrap=True)
     missing = {name.partition("@")[0] for name in found["missing"]}
     rows = []
     for one in outcome["partitions"]:
         name = f"{one['topic']}-{one['partition']}"
-        if one["values"] or name in missing:
+        if one["values"] or one["tombstone_offset"] is not None or name in missing:
             offset = "-" if one["tombstone_offset"] is None else str(one["tombstone_offset"])
             state = "open" if name in missing else found["state"]
             rows.append([name, str(one["values"]), offset, str(one["below_offset"]), ids(one["replicas"]), state])
@@ -198,7 +216,8 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
     elif found["state"] == UNREADABLE:
         again, due_ms = asked.command("erase", "--resume", found["id"]), found["next_due_ms"]
         until = f" until {time_text(due_ms)}; to remove them then" if (due_ms or 0) > now_ms() else "; to remove them"
-        console.print(f"The tombstones name the key{until}: {again}")
+        console.print(f"The tombstones name the key{until}: {again}", soft_wrap=True)
+    _print_open(console, asked, found["open"])
 
 
 def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any], work_id: str) -> None:
@@ -211,6 +230,12 @@ def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any]
     if found["not_put_back"]:
         again = asked.command("restore", work_id)
         console.print(f"To put them back, once that is resolved: {again}", markup=False, soft_wrap=True)
+
+
+def _print_open(console: Console, asked: Asked, erasures: Iterable[str]) -> None:
+    for one in erasures:
+        again = asked.command("erase", "--resume", one)
+        console.print(f"An earlier erasure of this key is open: {one}. To continue it: {again}", soft_wrap=True)
 
 
 def _print_missing(console: Console, missing: Mapping[str, str]) -> None:
