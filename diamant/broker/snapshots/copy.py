@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 async def copy_directory(node: Node, target: str) -> Lock:
     """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
 
-    Returns the lock of the copy. NotPossible when the broker stops, OperationError on disk errors. Errors leave nothing behind,
-    or what `remove_copy` leaves.
+    Returns the lock of the copy. NotPossible when the broker stops or a partition could not be opened: it would be empty in
+    the copy. OperationError on disk errors. Errors leave nothing behind, or what `remove_copy` leaves.
     """
     copy = DirectoryCopy(node.env, target)
     lock: Lock | None = None
@@ -36,6 +36,12 @@ async def copy_directory(node: Node, target: str) -> Lock:
             await asyncio.sleep(0)  # a swap renames files over several turns
         if node.is_stopping:
             raise NotPossible("the broker is stopping or being reset, so its state cannot be copied")
+        if unopened := [one for one in node.directory.failures if not one.is_new]:
+            first, more = unopened[0], f" ({len(unopened) - 1} more)" if len(unopened) > 1 else ""
+            raise NotPossible(
+                f"{node.directory.path} cannot be copied, since {first.topic}-{first.partition}{more} could not be opened and "
+                f"its records would be missing: {first.error}. Remove the cause and restart the broker"
+            )
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
             logger.info("%s: hard links from %s are not possible: the data is copied", target, node.directory.path)

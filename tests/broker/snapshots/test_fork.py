@@ -14,7 +14,7 @@ import pytest
 
 from diamant.broker.broker import Broker
 from diamant.broker.cannot_start import CannotStart
-from diamant.broker.operation_errors import OperationError
+from diamant.broker.operation_errors import NotPossible, OperationError
 from tests.broker.erasure.brokers import config as certifying
 from tests.broker.erasure.brokers import data_of
 from tests.broker.erasure.constants import KEY, PERSON
@@ -93,6 +93,26 @@ async def test_a_disk_too_full_for_a_fork() -> None:
         assert env.list_dir("/") == ["data"]
         await produce(broker, b"continued")
         assert await values(broker) == [LARGE, b"tail", b"continued"]
+
+
+async def test_a_partition_that_could_not_be_opened_keeps_the_data_from_being_copied(tmp_path: Path) -> None:
+    """In no fork or snapshot is such a partition empty: both are refused, name it, and leave nothing behind."""
+    async with Broker(config(tmp_path)) as broker:
+        await fill(broker)
+    epochs = Path(broker.config.data_dir) / "t-0" / "leader-epoch-checkpoint"
+    aside = epochs.rename(epochs.with_name("aside"))
+    epochs.mkdir()
+    async with Broker(config(tmp_path)) as broker:
+        for copy in (broker.fork, broker.snapshot):
+            with pytest.raises(
+                NotPossible, match=r"t-0 could not be opened and its records would be missing: .*directory"
+            ):
+                await copy()
+        assert beside(tmp_path) == []
+    epochs.rmdir()
+    aside.rename(epochs)
+    async with Broker(config(tmp_path)) as broker, await broker.fork() as fork:
+        assert await values(fork) == [LARGE, b"tail"]
 
 
 async def test_a_disk_that_does_not_release_a_fork(caplog: pytest.LogCaptureFixture) -> None:
