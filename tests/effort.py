@@ -1,8 +1,8 @@
 """The amount of work of tests with random examples: all of it, or a share in `make quick`.
 
 `make quick` (`-m "not slow"`) is for before every commit and takes an eighth of the random examples, and of the points at which
-something is stopped or damaged every second or third. `make test`, and pytest without options, take all. DIAMANT_EXAMPLES=N takes
-N times as many random examples.
+something is stopped or damaged every second or third. `make test`, and pytest without options, take all; with CI set, where the
+examples are the same every time, half of the random ones. DIAMANT_EXAMPLES=N takes N times as many.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TypeVar
 
 Point = TypeVar("Point")
 QUICK_SHARE = 8
+CI_SHARE = 2
+IS_CI = bool(os.environ.get("CI"))
 FACTOR = int(os.environ.get("DIAMANT_EXAMPLES", "1"))
 FEWEST = 15
 
@@ -34,9 +36,10 @@ def is_quick() -> bool:
 
 
 def examples(full: int) -> int:
-    """Return the number of random examples to take: `full`, or an eighth in a quick run, but not fewer than 15."""
+    """Return the number of random examples to take: `full`, an eighth in a quick run, or half in CI, but not fewer than 15."""
     full *= FACTOR
-    return max(FEWEST, full // QUICK_SHARE) if is_quick() and full > FEWEST else full
+    share = QUICK_SHARE if is_quick() else CI_SHARE if IS_CI else 1
+    return max(min(FEWEST, full), full // share)
 
 
 def some(points: Sequence[Point], *, every: int, seed: int = 0) -> Sequence[Point]:
