@@ -35,7 +35,7 @@ def run_ci(tmp_path: Path, path: str) -> list[list[str]]:
 def test_all_targets_see_the_systems_programs_and_an_empty_home(tmp_path: Path) -> None:
     """Of the shell's variables only those that install packages arrive; the user's Python and its home do not."""
     calls = run_ci(tmp_path, os.environ["PATH"])
-    assert [call[0] for call in calls][:2] == ["-j2 check lowest", "test"]
+    assert [calls[0][0], calls[-1][0]] == ["-j2 check lowest", "test"]
     for call in calls:
         shells = ("PWD", "OLDPWD", "SHLVL", "_")
         variables = dict(line.split("=", 1) for line in call[1:] if "=" in line)
@@ -47,8 +47,8 @@ def test_all_targets_see_the_systems_programs_and_an_empty_home(tmp_path: Path) 
 
 
 def test_another_python_on_path_runs_the_main_path_too(tmp_path: Path) -> None:
-    """The main path runs in an environment of its own; the same version as the system's is not tried again."""
+    """The main path runs in a copy, beside the checks; the same version as the system's is not tried again."""
     other = write_program(tmp_path / "python3", OTHER_PYTHON)
     calls = run_ci(tmp_path, f"{tmp_path}:{SYSTEM_PATH}")
-    assert [call[0] for call in calls][2:] == [f"main PYTHON={other} VENV=.venv/other"]
+    assert [call[0].partition("main")[2] for call in calls] == ["", f" PYTHON={other}", ""]
     assert len(run_ci(tmp_path, SYSTEM_PATH)) == 2
