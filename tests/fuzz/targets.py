@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from tests.broker.security.sasl.fuzzing import fuzz as fuzz_sasl
 from tests.fuzz.documents import fuzz as fuzz_documents
 from tests.fuzz.files import fuzz as fuzz_files
-from tests.fuzz.requests import Plaintext, Tls, fuzz
+from tests.fuzz.requests import Authenticated, Plaintext, Tls, fuzz
 
-FRAMES = 5000
+FRAMES = 10_000
 DIRECTORIES = 50
 DOCUMENTS = 5000
 
@@ -22,6 +22,11 @@ async def plaintext(seed: int) -> int:
 async def tls(seed: int) -> int:
     """Frames of all APIs in TLS records, some of which are damaged."""
     return await fuzz(seed, FRAMES, Tls)
+
+
+async def authenticated(seed: int) -> int:
+    """Frames of all APIs of clients that have authenticated by SASL."""
+    return await fuzz(seed, FRAMES, Authenticated)
 
 
 async def sasl(seed: int) -> int:
@@ -43,6 +48,7 @@ async def documents(seed: int) -> int:
 TARGETS: dict[str, Callable[[int], Awaitable[int]]] = {
     "plaintext": plaintext,
     "sasl": sasl,
+    "authenticated": authenticated,
     "tls": tls,
     "files": files,
     "documents": documents,

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import struct
+from contextlib import nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from crc32c import crc32c
 
+from diamant.broker.network.server import Server
+from diamant.broker.network.server_limits import ServerLimits
 from tests.broker.wire import batch_of
+from tests.fuzz.__main__ import sums
 from tests.fuzz.files import damaged_log
 from tests.fuzz.files import fuzz as fuzz_files
-from tests.fuzz.requests import Plaintext, Tls, fuzz
+from tests.fuzz.requests import Authenticated, Parsed, Plaintext, Quiet, Talk, Tls, fuzz, header
 from tests.fuzz.watching import Finding, watched
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Plaintext, Tls])
+@pytest.mark.parametrize("kind", [Plaintext, Authenticated, Tls])
 async def test_frames_that_are_nearly_right(kind: type[Plaintext]) -> None:
     """Each is answered or closes its connection; the broker logs no failure and serves the next client."""
     assert await fuzz(1, 300, kind) >= 300
@@ -36,6 +43,36 @@ def test_a_failure_of_the_broker_is_found() -> None:
         logging.getLogger("diamant").error("failed", exc_info=ValueError("a failure"))
     with pytest.raises(Finding, match="here: KeyError"), watched("here"):
         raise KeyError("unforeseen")
+
+
+class NoServer:
+    """What a conversation needs of a server."""
+
+    limits = ServerLimits(1 << 20, 1, 1)
+    scratch = bytearray(1 << 16)
+
+
+async def test_an_answer_that_is_not_owed_is_found() -> None:
+    """Answers come in the order of the requests, and only Produce may go without one."""
+    for answered, message in (
+        ([1, 2], None),
+        ([2], None),
+        ([1, 3], "3 is answered, 2 of Metadata"),
+        ([1, 2, 3, 9], "nobody"),
+    ):
+        parsed = Parsed(cast(Server, NoServer()))
+        talk = Talk(
+            Quiet(asyncio.get_running_loop()), cast(Any, None), cast(Any, SimpleNamespace(frames=parsed)), parsed
+        )
+        parsed.receive(header(0, 3, 1, 0) + header(3, 1, 2, 0) + header(3, 1, 3, 0))
+        answers = b"".join(struct.pack(">ii", 4, number) for number in answered)
+        with pytest.raises(Finding, match=message) if message else nullcontext():
+            talk.check(answers)
+
+
+def test_totals_are_summed_over_runs() -> None:
+    """Each run adds its lines; the sums of all are shown."""
+    assert sums("tls 5 1.5\nsasl 7 0.5\ntls 3 0.5\n") == {"tls": (8, 2.0), "sasl": (7, 0.5)}
 
 
 def test_a_damaged_log_has_the_right_checksums() -> None:

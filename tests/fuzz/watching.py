@@ -55,3 +55,8 @@ def watched(context: str) -> Iterator[None]:
 def resident_bytes() -> int:
     """Return the memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def descriptors() -> int:
+    """Return the number of descriptors that this process has open."""
+    return len(os.listdir("/proc/self/fd"))
