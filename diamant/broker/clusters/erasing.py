@@ -205,10 +205,13 @@ class ErasureRun(LoweringRun):
                     found.end_offset, found.values = before.below_offset, before.values
                     found.tombstone = before.tombstone_offset
                 self._replicas.parts[topic.name, led.number] = found
-        clean = {Replica(one.topic, one.partition, one.broker) for one in self.outcome.reads if one.is_clean}
-        self._replicas.reads = {
-            Replica(one.topic, one.partition, one.broker): one for one in self.outcome.reads if one.is_clean
+        # A tombstone without a horizon is read again: a clean may have come since.
+        clean = {
+            Replica(one.topic, one.partition, one.broker): one
+            for one in self.outcome.reads
+            if one.is_clean and all(mark.horizon_ms is not None for mark in one.tombstones)
         }
+        self._replicas.reads = dict(clean)
         wanted = [
             one
             for place, part in self._replicas.parts.items()
@@ -276,6 +279,7 @@ class ErasureRun(LoweringRun):
                 self._supersede(self._replicas.remaining)
             self._read_what_is_new()
             self._remove_tombstones()
+            self._note_gone()
         except TimeIsUp:
             if self._wait is not None:
                 self._replicas.problems.update(self._wait.held())
@@ -384,10 +388,14 @@ class ErasureRun(LoweringRun):
         )
         self.left += [f"the tombstone of {name} stays: {reason}" for name, reason in held.items()]
         self._replicas.read([one for one in marks if str(one) not in held], "reading the replicas")
-        for replica, own in marks.items():
-            part = self._replicas.parts[replica[:2]]
-            if part.tombstone is None and str(replica) not in held:
-                part.tombstone = max(mark.offset for mark in own)
+
+    def _note_gone(self) -> None:
+        """Note tombstones that were found, by this run or an earlier one, and have gone: the key was there."""
+        present = {one[:2] for one, read in self._replicas.reads.items() if read.tombstones}
+        for read in self.outcome.reads:
+            place = read.topic, read.partition
+            if read.tombstones and place not in present and self._replicas.parts[place].tombstone is None:
+                self._replicas.parts[place].tombstone = read.tombstones[-1].offset
 
     def _delays(self) -> dict[str, CleaningDelays]:
         return {one.name: lowered_configs.delays(one, self._work.changes.get(one.name, {})) for one in self._topics}

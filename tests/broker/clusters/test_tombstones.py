@@ -68,10 +68,16 @@ def test_a_group_that_is_behind_keeps_them(with_transactions: AnyCluster, regist
     assert [(record.key, record.value) for record in cluster.held(name)] == [(b"other", b"2"), (b"k", None)]
 
 
-def test_a_resumed_run_removes_them_after_their_horizon(with_transactions: AnyCluster, register: Register) -> None:
-    """The register keeps an erasure whose values are gone until its tombstones are, too."""
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_resumed_run_removes_them_after_their_horizon(
+    with_transactions: AnyCluster, register: Register, is_decided: bool
+) -> None:
+    """The register keeps an erasure whose values are gone until its tombstones are, too.
+
+    They may have got the horizon after the last read.
+    """
     cluster = with_transactions
-    name = filled(cluster, "horizon", delete_retention_ms="1")
+    name = filled(cluster, f"horizon-{is_decided}", delete_retention_ms="1")
 
     def end(progress: JsonObject) -> None:
         if progress["stage"] == "waiting for the cleaner to remove the tombstones":
@@ -79,6 +85,12 @@ def test_a_resumed_run_removes_them_after_their_horizon(with_transactions: AnyCl
 
     found = erase(cluster.client, b"k", [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=end, register=register)
     assert (found["state"], found["missing"]) == ("unreadable", {})
+    if not is_decided:
+        (work,) = register.all()
+        fields = work.to_fields()
+        for mark in fields["outcome"]["reads"][0]["tombstones"]:
+            mark["horizon_ms"] = None
+        register.save(ClusterWork.from_fields(fields))
     found = resume(cluster.client, found["id"], timeout_s=TIMEOUT_S, register=register)
     assert (found["state"], found["missing"], register.all()) == ("key-unreadable", {}, [])
     assert [record.key for record in cluster.held(name)] == [b"other"]
@@ -107,6 +119,25 @@ def test_tombstones_alone_are_not_nothing(
     assert told[1].startswith("key-unreadable, erasure ")
     assert told[3].split()[:3] == [f"{name}-0", "0", "3"]
     assert [record.key for record in cluster.held(name)] == [b"other"]
+
+
+def test_tombstones_that_another_run_has_removed_were_found(with_transactions: AnyCluster, register: Register) -> None:
+    """An erasure that found nothing else is not told at the end that nothing matched."""
+    cluster = with_transactions
+    name = filled(cluster, "removed-by-another", delete_retention_ms="1")
+    opened = []
+    for _ in range(2):
+        stop = at_stage("waiting for the cleaner to remove the tombstones", time_is_up)
+        found = erase(
+            cluster.client, b"k", [name], reason="asked", timeout_s=TIMEOUT_S, on_progress=stop, register=register
+        )
+        assert found["state"] == "unreadable"
+        opened.append(found["id"])
+    for one in opened:
+        found = resume(cluster.client, one, timeout_s=TIMEOUT_S, register=register)
+        assert (found["state"], found["missing"]) == ("key-unreadable", {})
+        assert found["certificate"]["done"] == [{"topic": name, "partition": 0, "tombstone_offset": 3}]
+    assert register.all() == []
 
 
 def killed(
