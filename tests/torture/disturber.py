@@ -26,7 +26,7 @@ STEPS = (6, 30)
 KINDS = {
     "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
     "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-    "clock": 2, "few descriptors": 2, "kill in a swap": 6,
+    "clock": 2, "few descriptors": 2, "kill in a swap": 6, "no room for a batch": 3,
 }  # fmt: skip
 """Kinds of disturbances, and how often each is taken."""
 LOOPS, LOOP = 0.35, (5, 30)
@@ -34,6 +34,8 @@ LOOPS, LOOP = 0.35, (5, 30)
 LIVES = 5
 """One start in so many lives, and is killed at a call of the load after it."""
 FEW_S = 1.0
+REAL = "real"
+"""The topic that librdkafka produces to."""
 JUMP_S = 3000
 """Records of clients whose clock is an hour ahead of the broker's are refused."""
 
@@ -55,6 +57,8 @@ class Disturbance:
     """The rules apply to a start after a kill, too."""
     compacts: bool = False
     """A compaction is begun with it."""
+    for_clients: bool = False
+    """Real clients run in it."""
     ends: str = "kill"
     """If the broker still runs after the steps: "kill", "stop" (SIGTERM), or "" to let it run."""
 
@@ -88,6 +92,11 @@ def choose(seed: int, number: int) -> Disturbance:
             return Disturbance(name, steps, (rule,), at_start=name != "error", ends=rng.choice(("", "kill", "stop")))
         case "full":
             return Disturbance(name, steps, quota=rng.randrange(20_000), ends=rng.choice(("", "kill", "stop")))
+        case "no room for a batch":
+            # The first batch of a producer, and some that come later, with others in flight behind them.
+            at = [(partition, skip) for partition in (0, 1) for skip in (0, rng.randrange(1, 20))]
+            rules = tuple(Rule(Op.WRITE, Kind.FAIL, errno.ENOSPC, skip=skip, part=f"/{REAL}-{n}/0") for n, skip in at)
+            return Disturbance(name, steps, rules, for_clients=True, ends="")
         case "few descriptors":
             return Disturbance(name, steps, descriptors=rng.randrange(8), ends=rng.choice(("", "kill", "stop")))
         case "short":

@@ -45,7 +45,9 @@ def connection(bootstrap: str) -> dict[str, Any]:
 
 def produce(bootstrap: str, topic: str, name: str, most: str) -> None:
     """Send as an idempotent producer, until the end; then wait for what is not acknowledged."""
-    producer = Producer({**connection(bootstrap), "enable.idempotence": True, "message.timeout.ms": 0, **BATCHES})
+    several = {"batch.num.messages": 4}  # in flight from one burst
+    own = {"enable.idempotence": True, "message.timeout.ms": 0, **BATCHES, **several}
+    producer = Producer({**connection(bootstrap), **own})
 
     def acknowledged(error: Any, message: Message) -> None:
         value = (message.value() or b"").decode()

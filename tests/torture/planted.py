@@ -136,6 +136,9 @@ FAULTS = {
             ),
         )
     ),
+    "a first batch is overtaken": Fault(
+        (("storage/log/appender.py", "                producers.refuse(header, now_ms)\n", "                pass\n"),)
+    ),
     "a deletion that is not recorded": Fault(
         (
             (

@@ -531,7 +531,7 @@ class World:
             await self.start()
         else:
             self.arm(disturbance)
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.4 or disturbance.for_clients:
             self.clients.start(with_java=self.rng.random() < 0.3)
         if disturbance.compacts:
             self.begin_compaction()
