@@ -37,8 +37,8 @@ def compact(asked: Asked, **fields: Any) -> None:
     An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
     --force is given. The first line says what is held back, and until when.
 
-    Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed (a Diamant continues); 2 usage,
-    or no such topic; 3 records are held back, or a horizon has not passed yet.
+    Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed on a Diamant, which continues;
+    2 usage, or no such topic; 3 records are held back, a horizon has not passed yet, or --timeout passed on another Kafka.
     """
     if not fields["wait"] and fields["until"] == "clean":
         fail("--no-wait is for --until tombstones-gone, which is not given", "bad-argument")

@@ -44,8 +44,9 @@ def erase(
     """Erase a key from TOPICS and certify the removal.
 
     The broker may be another Kafka than Diamant: then configurations of the topics are lowered for the time of it, and the
-    erasure is closed once every replica was read without a value. If one cannot be, it stays open (exit code 3), and --resume
-    continues it; with --tombstones now it also removes the tombstones at once. `diamant restore` lists what is open.
+    erasure is closed once every replica was read without a value. If one cannot be, or --timeout passes, it stays open (exit
+    code 3), and --resume continues it; with --tombstones now it also removes the tombstones at once. `diamant restore` lists what
+    is open.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
     again during the erasure, or the tombstones stay although they were to go now, 4 the topics have no record with the key.
