@@ -29,8 +29,11 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 def diamant(kafka: RealKafka, state: Path, *words: str) -> subprocess.Popen[str]:
-    """Return a command on the cluster, with a register of its own."""
-    command = [sys.executable, "-m", "diamant.broker.cli", *words, "-b", kafka.bootstrap]
+    """Return a command on the cluster, with a register of its own.
+
+    Not by `-m`: there CPython ends by SIGINT, whatever the exit code, if Ctrl-C comes while the text of a class is executed.
+    """
+    command = [sys.executable, "-c", "from diamant.broker.cli import main; main()", *words, "-b", kafka.bootstrap]
     environment = {**os.environ, STATE_VARIABLE: str(state)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
