@@ -60,7 +60,7 @@ MAIN_STAMP := $(VENV)/.main-installed
 MAIN_TOOLS = $(LOWEST_TOOLS) $(shell grep '^numpy==' requirements-spark.txt)
 MAIN_TESTS := tests/kernels $(LOWEST_TESTS)
 
-.PHONY: run test quick torture soak fuzz matrix sanitize main lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
+.PHONY: run test collect quick torture soak fuzz matrix sanitize main lowest check format bench demo demo-spark docs site screenshots vendor dist single sbom image-check clean help java browser
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,10 @@ ifneq ($(BROWSER),skip)
 		echo "the tests in a browser are skipped: they need Chromium. On Debian, as root: apt-get install -y $(BROWSER_PACKAGE)" >&2; \
 	fi
 endif
+
+# The byte code of the tests, made once, beside `check`: else each of the workers of `test` makes all of it.
+collect: $(DEV_STAMP)
+	$(BIN)/python -m pytest -q -p no:cacheprovider --collect-only | tail -n 1
 
 quick: $(DEV_STAMP) ## the part of the suite to run before every commit
 	$(BIN)/python -m pytest -n 3 --dist worksteal -q -m "not slow"

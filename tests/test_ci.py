@@ -35,7 +35,7 @@ def run_ci(tmp_path: Path, path: str) -> list[list[str]]:
 def test_all_targets_see_the_systems_programs_and_an_empty_home(tmp_path: Path) -> None:
     """Of the shell's variables only those that install packages arrive; the user's Python and its home do not."""
     calls = run_ci(tmp_path, os.environ["PATH"])
-    assert [calls[0][0], calls[-1][0]] == ["-j2 check lowest", "test"]
+    assert [calls[0][0], calls[-1][0]] == ["-j3 check lowest collect", "test"]
     for call in calls:
         shells = ("PWD", "OLDPWD", "SHLVL", "_")
         variables = dict(line.split("=", 1) for line in call[1:] if "=" in line)
