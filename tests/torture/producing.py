@@ -39,6 +39,8 @@ RETRIABLE = frozenset(
 FORBIDDEN = "forbidden"
 PADDED = 10_000
 """Records that are to be large are not compressed."""
+TWICE = 0.1
+"""How often a batch is sent again although it was answered."""
 TRIES = 300
 POLL_S = 0.02
 Answer = TypeVar("Answer")
@@ -113,25 +115,30 @@ class IdempotentProducer:
             self._pending, self._is_sent = [self._next(rng) for _ in range(rng.randint(1, 12))], False
             for key, value in self._pending:
                 self.history.send(self.partition, self._name, key, value)
-        await self.finish(wire, clock)
+        await self.finish(wire, clock, twice=self._pad < PADDED and rng.random() < TWICE)
 
-    async def finish(self, wire: WireClient, clock: Clock) -> None:
-        """Have what was sent acknowledged."""
+    async def finish(self, wire: WireClient, clock: Clock, *, twice: bool = False) -> None:
+        """Have what was sent acknowledged; `twice`: as if the first answer had been lost."""
         if not self._pending:
             return
         rows = [Record(index, clock.now_ms, key, value) for index, (key, value) in enumerate(self._pending)]
         batch = build_batch(
             rows, base_offset=0, codec=self._codec, producer_id=self._id, producer_epoch=0, base_sequence=self._sequence
         )
-        was_sent, self._is_sent = self._is_sent, True
-        answer = await wire.call(PRODUCE, PRODUCE_VERSION, produce_fields(*self.partition, bytes(batch)))
-        result = answer.responses[0].partition_responses[0]
-        if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not was_sent:
-            for _, value in self._pending:  # never to be seen; others take their place in the sequence
-                del self.history.sent[self.partition][value]
-            self._pending = []
-        expect(result.error_code, f"Produce to {self.partition}")
-        self.history.acknowledge(self.partition, [value for _, value in self._pending], result.base_offset)
+        offsets = set()
+        for _ in range(1 + twice):
+            was_sent, self._is_sent = self._is_sent, True
+            answer = await wire.call(PRODUCE, PRODUCE_VERSION, produce_fields(*self.partition, bytes(batch)))
+            result = answer.responses[0].partition_responses[0]
+            if result.error_code == ErrorCode.KAFKA_STORAGE_ERROR and not was_sent:
+                for _, value in self._pending:  # never to be seen; others take their place in the sequence
+                    del self.history.sent[self.partition][value]
+                self._pending = []
+            expect(result.error_code, f"Produce to {self.partition}")
+            self.history.acknowledge(self.partition, [value for _, value in self._pending], result.base_offset)
+            offsets.add(result.base_offset)
+        if len(offsets) > 1:
+            raise Finding(f"{self.partition}: a batch that was sent twice is at {offsets}")
         self._sequence += len(self._pending)
         self._pending = []
 
