@@ -86,7 +86,7 @@ STEPS = {
 LOAD, LOAD_STEPS = ("send", "transact", "commit", "share", "beside"), 8
 """What is done between two starts of a crash loop."""
 MOST_TOPICS = 12
-CLIENT_RECORDS = 1000
+CLIENT_RECORDS = 400
 LARGE, LARGE_BYTES = "large", 66 << 20
 """A topic, and so much that a round is divided among processes."""
 LARGE_CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "segment.bytes": str(16 << 20)}
