@@ -26,7 +26,7 @@ STEPS = (6, 30)
 KINDS = {
     "kill": 6, "kill at a change": 6, "torn write": 3, "kill another process": 2, "kill at a start": 3, "plain kill": 1,
     "error": 6, "error at a start": 2, "full": 3, "short": 2, "stopped": 1, "cut": 2, "short on connections": 1, "stop": 1,
-    "clock": 2, "few descriptors": 2, "kill in a swap": 6, "no room for a batch": 3,
+    "clock": 2, "few descriptors": 2, "kill in a swap": 6, "no room for a batch": 3, "no sync": 2,
 }  # fmt: skip
 """Kinds of disturbances, and how often each is taken."""
 LOOPS, LOOP = 0.35, (5, 30)
@@ -97,6 +97,9 @@ def choose(seed: int, number: int) -> Disturbance:
             at = [(partition, skip) for partition in (0, 1) for skip in (0, rng.randrange(1, 20))]
             rules = tuple(Rule(Op.WRITE, Kind.FAIL, errno.ENOSPC, skip=skip, part=f"/{REAL}-{n}/0") for n, skip in at)
             return Disturbance(name, steps, rules, for_clients=True, ends="")
+        case "no sync":
+            part = rng.choice(("/events-", "/keyed-", "/state-"))
+            return Disturbance(name, steps, (Rule(Op.SYNC, Kind.FAIL, errno.EIO, skip=rng.randrange(4), part=part),))
         case "few descriptors":
             return Disturbance(name, steps, descriptors=rng.randrange(8), ends=rng.choice(("", "kill", "stop")))
         case "short":
