@@ -57,10 +57,16 @@ def log(tmp_path: Path) -> Log:
 
 
 @pytest.fixture
-async def runner(log: Log, request: pytest.FixtureRequest) -> AsyncIterator[SparkRunner]:
+def niceness() -> int:
+    """None: beside the tests of other workers, a JVM of low priority may starve until the time limit."""
+    return 0
+
+
+@pytest.fixture
+async def runner(log: Log, niceness: int, request: pytest.FixtureRequest) -> AsyncIterator[SparkRunner]:
     """A runner without a local runner; its driver does not use Spark unless the test has Java."""
     program = DRIVER_PROGRAM if "java" in request.fixturenames else FAKE
-    runner = SparkRunner(log.env, LOCAL, program=program)
+    runner = SparkRunner(log.env, LOCAL, program=program, niceness=niceness)
     yield runner
     await runner.close()
     assert runner.driver_pid is None
@@ -106,6 +112,7 @@ def is_group_alive(group_id: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("niceness", [NICENESS])
 @pytest.mark.usefixtures("java")
 async def test_the_result_is_that_of_the_inline_runner(
     log: Log, runner: SparkRunner, tmp_path: Path, temporary_files: Path
