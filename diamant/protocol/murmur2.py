@@ -1,6 +1,8 @@
-"""The hash that Kafka's producer uses to choose a partition."""
+"""The hash that Kafka's producer uses to choose a partition, and the partitions that producers choose by default."""
 
 from __future__ import annotations
+
+from zlib import crc32
 
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
@@ -19,3 +21,8 @@ def murmur2(key: bytes) -> int:
         mixed = (mixed ^ int.from_bytes(key[whole:], "little")) * _FACTOR & _MASK
     mixed = (mixed ^ mixed >> 13) * _FACTOR & _MASK
     return (mixed ^ mixed >> 15) & 0x7FFFFFFF
+
+
+def default_partitions(key: bytes, count: int) -> tuple[int, int]:
+    """Return the partitions of `count` that the default partitioners of Java and librdkafka choose for a key."""
+    return murmur2(key) % count, crc32(key) % count

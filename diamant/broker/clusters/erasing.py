@@ -6,7 +6,7 @@ register lists it with what is missing, and a resumed run lowers and rolls again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
@@ -35,6 +35,7 @@ from diamant.broker.clusters.searching import KeySearch, replica_read
 from diamant.broker.clusters.work_progress import TimeIsUp, WorkProgress
 from diamant.broker.operation_errors import NotPossible
 from diamant.cleaner.evidence.search.needles import Needles
+from diamant.protocol.murmur2 import default_partitions
 
 if TYPE_CHECKING:
     from diamant.json_types import JsonObject
@@ -79,6 +80,8 @@ class ReplicaReads:
         """The youngest value of each replica that has one."""
         self.problems: dict[str, str] = {}
         """Why a replica is not read or not clean, by its name."""
+        self._values_known: dict[Replica, int] = {}
+        """The number of values whose copies the last read of a replica looked for."""
 
     def read(self, replicas: list[Replica], stage: str) -> None:
         """Read replicas whole."""
@@ -104,6 +107,7 @@ class ReplicaReads:
                 is_in_sync=replica.broker in part.led.in_sync,
             )
             self.reads[replica] = read
+            self._values_known[replica] = self._search.values_searched_for
             self.remaining.pop(replica, None)
             if read.values:
                 self.remaining[replica] = max(one.offset for one in read.values)
@@ -114,13 +118,13 @@ class ReplicaReads:
                 self.problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
 
     def unread(self, *, for_copies: bool = False) -> list[Replica]:
-        """Return the replicas without a read, and `for_copies` of the values found a leader alone, which was read before that."""
-        has_values = for_copies and self._search.values_searched_for
+        """Return the replicas without a read, and `for_copies` leaders alone that were read before all values were known."""
+        values = self._search.values_searched_for if for_copies else 0
         return [
             one
             for part in self.parts.values()
             for one in part.replicas()
-            if one not in self.reads or (has_values and len(part.led.replicas) == 1)
+            if one not in self.reads or (len(part.led.replicas) == 1 and self._values_known.get(one, 0) < values)
         ]
 
     def read_others(self) -> None:
@@ -147,6 +151,20 @@ class ReplicaReads:
             late = tuple(record for record in found.records if record.value_bytes is not None)
             read = self.reads[leader]
             self.reads[leader] = replace(read, written_since=(*read.written_since, *late))
+
+
+def likely_first(key: bytes, topics: Sequence[SeenTopic], replicas: Iterable[Replica]) -> Iterator[list[Replica]]:
+    """Split replicas: those where Java's producer puts the key by default, those where librdkafka does, and the rest.
+
+    What is read later is searched for copies of the values as well.
+    """
+    left = set(replicas)
+    for of_client in zip(*(default_partitions(key, len(one.partitions)) for one in topics), strict=True):
+        likely = {(one.name, number) for one, number in zip(topics, of_client, strict=True)}
+        own = {one for one in left if one[:2] in likely}
+        left -= own
+        yield sorted(own)
+    yield sorted(left)
 
 
 class ErasureRun(LoweringRun):
@@ -218,11 +236,11 @@ class ErasureRun(LoweringRun):
             for one in (part.replicas() if place in known else part.replicas()[:1])
             if one not in clean
         ]
-        self._replicas.read(wanted, "finding")
-        for replica in wanted:
-            if replica[:2] not in known:
+        for replicas in likely_first(self._key, self._topics, wanted):
+            self._replicas.read(replicas, "finding")
+            for replica in (one for one in replicas if one[:2] not in known):
                 self._check_found(replica)
-        self._search.learn()
+            self._search.learn()
         return list(self._replicas.parts.values())
 
     @property

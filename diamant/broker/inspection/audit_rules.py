@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from zlib import crc32
 
 from diamant.broker.client.kafka_client import LedTopic
 from diamant.cleaner.explain.explanation import KNOWN
 from diamant.duration import duration_text
-from diamant.protocol.murmur2 import murmur2
+from diamant.protocol.murmur2 import default_partitions
 from diamant.storage.config_key import LONG_MAX
 from diamant.words import counted
 
@@ -80,16 +79,11 @@ def replica_findings(topic: LedTopic) -> Iterator[AuditFinding]:
             yield AuditFinding("out-of-sync", topic.name, text, one.number)
 
 
-def homes(key: bytes, count: int) -> tuple[int, int]:
-    """Return the partitions that the default partitioners of Java and librdkafka choose for a key."""
-    return murmur2(key) % count, crc32(key) % count
-
-
 def stranded_text(partition: int, keys: set[bytes], count: int) -> str:
     """Return what a sample of a partition's keys says; "" if they belong there, or did with no smaller number of partitions."""
-    strangers = [key for key in keys if partition not in homes(key, count)]
+    strangers = [key for key in keys if partition not in default_partitions(key, count)]
     for before in range(count - 1, partition, -1) if strangers else ():
-        if all(partition in homes(key, before) for key in strangers):
+        if all(partition in default_partitions(key, before) for key in strangers):
             return (
                 f"{len(strangers):,} of {counted(len(keys), 'sampled key')} belong elsewhere since partitions were added to "
                 f"{before}, unless producers choose otherwise: no later record supersedes their values here"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from zlib import crc32
 
 from diamant.cleaner.explain.explanation import (
     IS_LIVE,
@@ -23,7 +22,7 @@ from diamant.cleaner.explain.explanation import (
     Gate,
     PartitionExplanation,
 )
-from diamant.protocol.murmur2 import murmur2
+from diamant.protocol.murmur2 import default_partitions
 
 
 def with_stranded(
@@ -48,7 +47,7 @@ def _told(
         and record.timestamp > latest_ms
     ]
     text = "latest value of its key here, but "
-    by_java, by_librdkafka = murmur2(key) % partition_count, crc32(key) % partition_count
+    by_java, by_librdkafka = default_partitions(key, partition_count)
     if later:
         _, partition, offset = max(later)
         text += f"partition {partition} takes this key now and has a later record of it (offset {offset})"

@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 from diamant.broker.cli import main
 from diamant.broker.client.kafka_client import LedPartition, LedTopic
 from diamant.broker.client.kafka_group import KafkaGroup
-from diamant.broker.inspection.audit_rules import homes, replica_findings, stranded_text, topic_findings
+from diamant.broker.inspection.audit_rules import replica_findings, stranded_text, topic_findings
 from diamant.broker.inspection.cluster_audit import audit
 from diamant.json_types import JsonObject
+from diamant.protocol.murmur2 import default_partitions
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster
 
 DAY_MS = 86_400_000
@@ -63,7 +64,7 @@ def test_replicas_out_of_sync_are_named() -> None:
 def test_keys_are_stranded_only_if_fewer_partitions_explain_them() -> None:
     """Keys that an earlier number of partitions put here are stranded; keys that no partitioner put here are not judged."""
     keys = {f"customer-{number}".encode() for number in range(200)}
-    mine = {key for key in keys if homes(key, 3)[0] == 2}
+    mine = {key for key in keys if default_partitions(key, 3)[0] == 2}
     assert "added to 3" in stranded_text(2, mine, 5)
     assert stranded_text(2, mine, 3) == ""
     assert stranded_text(2, keys, 5) == ""

@@ -19,6 +19,7 @@ from diamant.broker.clusters.work_progress import TimeIsUp
 from diamant.broker.operation_errors import NotFound, NotPossible
 from diamant.json_types import JsonObject
 from diamant.protocol.errors import ErrorCode
+from diamant.protocol.murmur2 import default_partitions
 from tests.broker.clusters.any_cluster import OLD_MS, AnyCluster, open_works
 from tests.broker.clusters.open_transaction import OpenTransaction
 
@@ -103,15 +104,24 @@ def test_a_record_that_mentions_the_key_stays_and_is_named(cluster: AnyCluster, 
     assert left(cluster, name, b"a") == [b"see customer-000042"]
 
 
-def test_a_copy_in_a_partition_without_the_key_is_named(cluster: AnyCluster, register: Register) -> None:
-    """Its only replica is read again once the values are known, so the certificate lists the copy."""
-    name = cluster.create("copied", partitions=2)
-    value = b"a value that is nowhere else"
-    cluster.produce(name, [(b"a", b"copy: " + value)], timestamp_ms=OLD_MS)
-    cluster.produce(name, [(b"k", value)], timestamp_ms=OLD_MS, partition=1)
-    certificate = run(cluster, register, name, b"k")["certificate"]
-    expected = {"topic": name, "partition": 0, "offset": 0, "what": "same-bytes"}
+@pytest.mark.parametrize("is_likely", [True, False])
+def test_a_copy_in_a_partition_without_the_key_is_named(
+    cluster: AnyCluster, register: Register, is_likely: bool
+) -> None:
+    """The certificate lists it. The other partitions are read again for that only if the key is not where Java puts it."""
+    name, key, value = cluster.create(f"copied-{is_likely}", partitions=6), b"k", b"a value that is nowhere else"
+    likely = default_partitions(key, 6)
+    unlikely = [one for one in range(6) if one not in likely]
+    home, elsewhere = likely[0] if is_likely else unlikely[0], unlikely[1]
+    cluster.produce(name, [(b"a", b"copy: " + value)], timestamp_ms=OLD_MS, partition=elsewhere)
+    cluster.produce(name, [(key, value)], timestamp_ms=OLD_MS, partition=home)
+    stages: list[str] = []
+    done = run(cluster, register, name, key, on_progress=lambda fields: stages.append(fields["stage"]))
+    certificate = done["certificate"]
+    expected = {"topic": name, "partition": elsewhere, "offset": 0, "what": "same-bytes"}
     assert (certificate["state"], certificate["elsewhere"]) == ("unreadable", [expected])
+    before = stages[: stages.index("lowering configurations")]
+    assert ("reading the replicas" in before) == (not is_likely)
 
 
 def test_a_value_that_is_written_during_the_erasure_is_named(cluster: AnyCluster, register: Register) -> None:
