@@ -140,9 +140,11 @@ static inline __attribute__((always_inline)) int64_t compare_words(
     const uint8_t *data, int64_t place, int64_t end, const uint64_t *windows) {
     eight_words halves[4];
     for (int which = 0; which < 4; which++) {
-        uint8_t half[32];
-        for (int at = 0; at < 32; at += 4) store_little32(half + at, (uint32_t)windows[which]);
-        memcpy(&halves[which], half, 32);
+        uint8_t bytes[4];
+        uint32_t word;
+        store_little32(bytes, (uint32_t)windows[which]);
+        memcpy(&word, bytes, 4);
+        halves[which] = word + (eight_words){0};
     }
     for (; place + COMPARED_BYTES + 4 <= end; place += COMPARED_BYTES) {
         eight_words equal = {0};
