@@ -146,6 +146,12 @@ def _user_quotas(name: str, *entries: tuple[str, str, float]) -> Case:
     return Case(name, ALTER_QUOTAS, 1, {"entries": changes}, True)
 
 
+def _quota_of_types_twice(name: str, count: int = 1) -> Case:
+    named = [{"entity_type": "user", "entity_name": user} for user in ("v", None, "w")]
+    change = {"entity": named, "ops": [{"key": _RATE, "value": 1.0}]}
+    return Case(name, ALTER_QUOTAS, 1, {"entries": [change] * count, "validate_only": True}, True)
+
+
 def _quorum(name: str, topic: str, partition: int = 0, version: int = 2) -> Case:
     wanted = [{"topic_name": topic, "partitions": [{"partition_index": partition}]}]
     return Case(name, DESCRIBE_QUORUM, version, {"topics": wanted})
@@ -519,6 +525,8 @@ SCRIPT: tuple[Case, ...] = (
     _quota("quota: remove what is not there", {"user": "nobody"}, ("producer_byte_rate", 0.0, True)),
     _quota("quota: beyond a long", {"user": "long"}, ("producer_byte_rate", 1e30, False)),
     _user_quotas("quota: entity twice", ("w", _RATE, 1.0), ("w", _RATE, 2.0)),
+    _quota_of_types_twice("quota: a type twice"),
+    _quota_of_types_twice("quota: a type twice, and the entity twice", count=2),
     _quota("quota: remove what was named twice", {"user": "w"}, ("producer_byte_rate", 0.0, True)),
     _user_quotas("quota: one bad, one good", ("good", _RATE, 1.0), ("bad", _RATE, -2.0)),
     *(

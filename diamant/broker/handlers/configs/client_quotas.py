@@ -116,10 +116,7 @@ async def alter(
 
     Source: ClientQuotaControlManager.alterClientQuotas.
     """
-    entries = [
-        (in_parts_order([QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity]), entry.ops)
-        for entry in request.entries
-    ]
+    entries = [(_entity(entry.entity), entry.ops) for entry in request.entries]
     counts = Counter(same_entity(entity) for entity, _ in entries)
     unknown_hosts = await _unknown_hosts([entity for entity, _ in entries])
     results: dict[Any, tuple[Entity, int, str | None]] = {}
@@ -160,6 +157,12 @@ async def alter(
             for entity, code, message in ordered
         ]
     }
+
+
+def _entity(parts: Any) -> Entity:
+    """Return an entity of a request. Of each type the last name counts, as in AlterClientQuotasRequest.entries."""
+    names = {part.entity_type: part.entity_name for part in parts}
+    return in_parts_order([QuotaEntity(*part) for part in names.items()])
 
 
 def _records(node: Node, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
