@@ -23,9 +23,15 @@ from diamant.protocol.internal_topics.group_records import NamedPartitions
 from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.log.log import Log
 
+_HALF = 1 << 63
+"""Half of the 64-bit numbers: a start may be any of them, and the lag wraps around as in Java."""
+
 
 class StartOffset(NamedTuple):
-    """Where a share partition begins, and how many records of it are not done; -1 if not known."""
+    """Where a share partition begins, and how many records of it are not done; -1 if not known.
+
+    As in Kafka, the lag is negative if an administrator has moved the start beyond the end.
+    """
 
     partition: int
     start_offset: int = UNKNOWN_OFFSET
@@ -63,7 +69,9 @@ class ShareOffsets:
         if state is None or state.start_offset == UNKNOWN_OFFSET:
             return StartOffset(partition)
         start, completed, _ = state.current()
-        lag = UNKNOWN_OFFSET if log is None else max(log.log_end_offset - start - max(completed, 0), 0)
+        lag = UNKNOWN_OFFSET
+        if log is not None and state.completed_count != UNKNOWN_OFFSET:
+            lag = (log.log_end_offset - start - completed + _HALF) % (2 * _HALF) - _HALF
         return StartOffset(partition, start, state.leader_epoch, lag)
 
     def group_to_change(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup:

@@ -26,6 +26,8 @@ from tests.broker.groups.share.share_requests import (
 from tests.broker.wire import METADATA, WireClient
 
 NO_TOPIC = UUID(int=77)
+WRITE_SHARE_STATE = 85
+ODD_STARTS = {"beyond the end": 100, "to the last": (1 << 63) - 1, "below 0": -5, "to the first": -1 << 63, "to -1": -1}
 FIRST, SECOND = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 
@@ -150,6 +152,14 @@ async def _offsets(found: dict[str, object], one: ShareMemberClient, two: ShareM
     await ask("move", ALTER_SHARE_OFFSETS, 0, alter)
     everything = {"groups": [{"group_id": group_id, "topics": None}]}
     await ask("moved", DESCRIBE_SHARE_OFFSETS, 1, everything)
+    for where, offset in ODD_STARTS.items():
+        moved[:] = [{"partition_index": 0, "start_offset": offset}]
+        await ask(f"move {where}", ALTER_SHARE_OFFSETS, 0, alter)
+        await ask(f"moved {where}", DESCRIBE_SHARE_OFFSETS, 1, everything)
+    epochs = {"state_epoch": -1, "leader_epoch": -1, "start_offset": 3, "state_batches": []}
+    written = [{"topic_id": one.topic_id, "partitions": [{"partition": 0, **epochs}]}]
+    await wire.call(WRITE_SHARE_STATE, 0, {"group_id": group_id, "topics": written})
+    await ask("written without a count", DESCRIBE_SHARE_OFFSETS, 1, everything)
     await ask("deletion", DELETE_SHARE_OFFSETS, 0, delete)
     await ask("deletion in no group", DELETE_SHARE_OFFSETS, 0, {**delete, "group_id": f"no-{group_id}"})
     await ask("deleted", DESCRIBE_SHARE_OFFSETS, 1, everything)
