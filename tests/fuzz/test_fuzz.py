@@ -14,13 +14,15 @@ from typing import Any, cast
 import pytest
 from crc32c import crc32c
 
+from diamant.broker.network.request_metrics import VersionCounts
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
-from tests.broker.wire import batch_of
+from tests.broker.groups.share.share_requests import SHARE_ACKNOWLEDGE, SHARE_FETCH
+from tests.broker.wire import METADATA, batch_of
 from tests.fuzz.__main__ import sums
 from tests.fuzz.files import damaged_log
 from tests.fuzz.files import fuzz as fuzz_files
-from tests.fuzz.requests import Authenticated, Parsed, Plaintext, Quiet, Talk, Tls, fuzz, header
+from tests.fuzz.requests import Authenticated, Parsed, Plaintext, Quiet, Talk, Tls, fuzz, header, surprises
 from tests.fuzz.watching import Finding, watched
 
 
@@ -43,6 +45,14 @@ def test_a_failure_of_the_broker_is_found() -> None:
         logging.getLogger("diamant").error("failed", exc_info=ValueError("a failure"))
     with pytest.raises(Finding, match="here: KeyError"), watched("here"):
         raise KeyError("unforeseen")
+
+
+def test_an_unknown_error_is_found_unless_it_is_kafkas() -> None:
+    """UNKNOWN_SERVER_ERROR of any API is a finding, but of ShareFetch, which answers it where Kafka does."""
+    rows = [VersionCounts(api_key, 1, reads_codes=False) for api_key in (METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE)]
+    for row in rows[:2]:
+        row.errors[-1] = 1
+    assert surprises(rows) == {"Metadata"}
 
 
 class NoServer:
