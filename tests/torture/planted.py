@@ -21,7 +21,7 @@ class Fault(NamedTuple):
     edits: tuple[tuple[str, str, str], ...]
     """File below `diamant`, text, its replacement."""
     power_every: int = 4
-    """1 if only a loss of power shows it."""
+    """1 if only a loss of power shows it, or shows it in time."""
 
 
 FAULTS = {
@@ -120,7 +120,8 @@ FAULTS = {
                 "    for name in swaps:\n        env.rename(",
                 "    for name in swaps:\n        env.remove(f'{path}/{name}')\n        continue\n        env.rename(",
             ),
-        )
+        ),
+        1,
     ),
     "what is in the log is said not to be": Fault(
         (
