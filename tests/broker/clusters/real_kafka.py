@@ -45,9 +45,9 @@ def class_path() -> str:
 
 
 class RealKafka(AnyCluster):
-    """A cluster of one or more brokers."""
+    """A cluster of one or more brokers. `close` ends those that run, also after a start that failed."""
 
-    def __init__(self, path: Path, brokers: int, secured: Sequence[str], settings: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, brokers: int, secured: Sequence[str]) -> None:
         self._path = path
         self._class_path = class_path()
         self._logging = path / "log4j2.xml"
@@ -56,16 +56,20 @@ class RealKafka(AnyCluster):
         self._ports = [ReservedPort() for _ in range(brokers + 1)]
         self._secured = {name: ReservedPort() for name in secured}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        for node in range(1, brokers + 1):
-            self._write_properties(node, settings)
-            self._format(node)
-        for node in range(1, brokers + 1):
-            self.start(node)
-        for node in range(1, brokers + 1):
-            self.wait_up(node)
         addresses = {name: port.address for name, port in self._secured.items()}
         super().__init__(",".join(port.address for port in self._ports[:-1]), addresses)
-        self.wait_registered(brokers)
+
+    def start_all(self, settings: Mapping[str, str]) -> None:
+        """Start the brokers for the first time."""
+        nodes = range(1, len(self._ports))
+        for node in nodes:
+            self._write_properties(node, settings)
+            self._format(node)
+        for node in nodes:
+            self.start(node)
+        for node in nodes:
+            self.wait_up(node)
+        self.wait_registered(len(nodes))
 
     def wait_registered(self, brokers: int) -> None:
         """Wait until as many brokers are known to the cluster."""
@@ -211,8 +215,9 @@ def real_kafka(
 ) -> Iterator[RealKafka]:
     """A cluster of Kafka, with these secured listeners; settings have underscores for dots, properties their own names."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    cluster = RealKafka(path, brokers, secured, {**named, **properties})
+    cluster = RealKafka(path, brokers, secured)
     try:
+        cluster.start_all({**named, **properties})
         yield cluster
     finally:
         cluster.close()
