@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from diamant.broker.clusters.register import STATE_VARIABLE, Register
 from tests.broker.clusters.any_cluster import OLD_MS, open_works
 from tests.broker.clusters.real_kafka import RealKafka, real_kafka
+from tests.broker.commands.running import INSTALLED
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -29,11 +29,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKafka]:
 
 
 def diamant(kafka: RealKafka, state: Path, *words: str) -> subprocess.Popen[str]:
-    """Return a command on the cluster, with a register of its own.
-
-    Not by `-m`: there CPython ends by SIGINT, whatever the exit code, if Ctrl-C comes while the text of a class is executed.
-    """
-    command = [sys.executable, "-c", "from diamant.broker.cli import main; main()", *words, "-b", kafka.bootstrap]
+    """Return a command on the cluster, with a register of its own."""
+    command = [*INSTALLED, *words, "-b", kafka.bootstrap]
     environment = {**os.environ, STATE_VARIABLE: str(state)}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

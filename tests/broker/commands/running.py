@@ -1,7 +1,8 @@
-"""Runs commands in this process against a test's broker, and lists them."""
+"""Runs commands against a test's broker, in this process or as the installed command, and lists them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import click
@@ -10,6 +11,12 @@ from click.testing import CliRunner, Result
 from diamant.broker.broker import BlockingBroker
 from diamant.broker.cli import main
 from diamant.broker.client.bootstrap import BOOTSTRAP_VARIABLE
+
+INSTALLED = (sys.executable, "-c", "from diamant.__main__ import main; main()")
+"""The command as it is installed, for tests of Ctrl-C.
+
+By `-m`, CPython ends by SIGINT, whatever the exit code, if Ctrl-C comes while the text of a class is executed.
+"""
 
 
 def run(broker: BlockingBroker, *words: str, lines: str = "") -> Result:

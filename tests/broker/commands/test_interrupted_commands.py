@@ -23,6 +23,7 @@ from diamant.broker.erasure.erase.erase_tombstones import EraseTombstones
 from diamant.protocol.batches.batch_records import build_batch
 from diamant.protocol.batches.header import Record
 from tests.broker.certifying_broker import certifying_broker
+from tests.broker.commands.running import INSTALLED
 from tests.waiting import wait_until
 
 TIMEOUT_S = 120
@@ -67,7 +68,7 @@ async def _release(lock: Any) -> None:
 
 def interrupted(broker: Broker, arguments: list[str], *, undertaking: bool = False) -> subprocess.CompletedProcess[str]:
     """Run a command in its own process, and send SIGINT once its job runs."""
-    command = [sys.executable, "-m", "diamant", *arguments, "-b", broker.bootstrap_servers]
+    command = [*INSTALLED, *arguments, "-b", broker.bootstrap_servers]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         Admin(broker.bootstrap_servers).status()

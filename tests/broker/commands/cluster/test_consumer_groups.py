@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from diamant.broker.client.kafka_connection import KafkaConnection
 from diamant.broker.client.kafka_group import KafkaGroup
 from diamant.protocol.errors import ErrorCode
 from diamant.protocol.internal_topics.consumer_protocol import Subscription, encode_assignment
-from tests.broker.commands.running import run
+from tests.broker.commands.running import INSTALLED, run
 from tests.broker.groups.consumer.consumer_wire import HEARTBEAT
 from tests.broker.request_fields import join_group
 from tests.protocol.internal_topics.subscriptions import encode_subscription
@@ -227,7 +226,7 @@ def test_a_group_without_commits_starts_at_the_given_offset(broker: BlockingBrok
 
 def test_ctrl_c_commits_what_was_printed(broker: BlockingBroker, group: str) -> None:
     """Ctrl-C commits the offsets after the printed records, and has its own exit code."""
-    command = [sys.executable, "-m", "diamant", "consume", "users", "-g", group, "-b", broker.bootstrap_servers]
+    command = [*INSTALLED, "consume", "users", "-g", group, "-b", broker.bootstrap_servers]
     # Without a buffer it could be interrupted between a record and its offset, and would print that record again.
     environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
