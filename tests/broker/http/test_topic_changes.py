@@ -15,8 +15,8 @@ from diamant.broker.broker import Broker
 
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    """A broker with a topic of two partitions."""
-    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0"}
+    """A broker with a topic of two partitions, which no cleaner cleans when its turn comes."""
+    settings: dict[str, Any] = {"diamant_http_listen": "127.0.0.1:0", "log_cleaner_enable": False}
     async with Broker(data_dir=str(tmp_path / "data"), listen="127.0.0.1:0", **settings) as running:
         await running.create_topic("users", 2, compact=True)
         for number in range(40):
