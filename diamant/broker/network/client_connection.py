@@ -164,9 +164,9 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(None, error)
             return
         now_s = self.last_active_s = monotonic()
-        if self._is_finishing:
-            return
         queue = self.queue
+        if self._is_finishing or not (requests or queue.share):
+            return  # of a large request there is only a part yet
         held = queue.requests or self._waiting or self._client_wait.timer or self.is_write_paused or queue.share
         if len(requests) == 1 and not held and self._turns.left_s > 0:
             self._handle(requests[0], now_s)  # the common case: a single request needs no queue
@@ -248,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
         began_s = now_s = monotonic()
         while queue.requests and now_s - began_s < SLICE_S and self._turns.left_s > 0 and self._may_handle:
             self._handle(queue.take(), now_s)
-            if self._waiting is None:
+            if queue.share is not None and self._waiting is None:
                 queue.end_answer()
             now_s = monotonic()
         if now_s - began_s > COUNTED_S:

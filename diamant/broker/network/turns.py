@@ -20,8 +20,9 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""The time for requests in a turn of the loop. If a single one takes longer, the next turns have none: accepting a connection and
-reading its first request takes several.
+"""The most time for requests in a turn of the loop. Once it is used up, the next turn restores it: a callback in every turn would
+cost more. If a single request takes longer, the next turns have none: accepting a connection and reading its first request takes
+several.
 """
 
 SLICE_S = 0.002
@@ -78,7 +79,7 @@ class Turns:
         self._number = 0
         self._now_s = 0.0  # the tag that was served last
         self.left_s = TURN_S
-        """The time that is left in this turn of the loop; not above zero if it is used up."""
+        """The time that is left; not above zero if it is used up."""
         self._is_due = False
         self._ended: deque[TakingTurns] = deque()
         self._may_close = CLOSED_PER_TURN
@@ -88,7 +89,8 @@ class Turns:
         seconds = min(seconds, MAX_COUNTED_S)
         connection.used_s = max(connection.used_s, self._now_s) + seconds
         self.left_s -= seconds
-        self._begin_soon()
+        if self.left_s <= 0:
+            self._begin_soon()
 
     def wait(self, connection: TakingTurns) -> None:
         """Have `take_turn` called when it is the connection's turn. Once until then."""

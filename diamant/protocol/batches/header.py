@@ -29,6 +29,8 @@ from typing import NamedTuple, TypeAlias
 
 from diamant.protocol.errors import CorruptBatch
 
+_new = tuple.__new__  # as in `protocol/messages/fetch.py`
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -217,7 +219,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     the magic is not 2, or if the length field is less than 49.
     """
     try:
-        header = BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, position))
+        header = _new(BatchHeader, HEADER_STRUCT.unpack_from(buffer, position))
     except struct_error:
         raise CorruptBatch(
             position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are there"

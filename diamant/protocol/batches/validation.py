@@ -61,6 +61,8 @@ FAULTS = (
     "bytes remain after the declared records",
 )
 
+_new = tuple.__new__  # as in `protocol/messages/fetch.py`
+
 _INT64_MAX = 2**63 - 1
 # Above this base timestamp, the small deltas that the walk does not check could exceed 64 bits.
 _GREATEST_BASE_TIMESTAMP = 2**62
@@ -264,7 +266,7 @@ def compiled_walk(payload: bytes | memoryview, record_count: int, base_timestamp
 
     if not -_GREATEST_BASE_TIMESTAMP <= base_timestamp <= _GREATEST_BASE_TIMESTAMP:
         return WalkOutcome(TIMESTAMP_OVERFLOW, 0, 0, NO_TIMESTAMP, -1, False, _INT64_MAX)
-    return WalkOutcome._make(walk(payload, record_count, base_timestamp))
+    return _new(WalkOutcome, walk(payload, record_count, base_timestamp))
 
 
 def best_walk() -> Walk:
@@ -296,13 +298,13 @@ def validate_client_batch(
     """
     check_client_header(header)
     payload: bytes | memoryview
-    most_bytes = most_record_bytes(header.record_count, max_record_bytes)
     try:
         end = position + header.size
         if header.codec == compression.NONE and end <= len(buffer):
             # No copy here: a walk that needs bytes copies them itself.
             payload = memoryview(buffer)[position + HEADER_SIZE : end]
         else:
+            most_bytes = most_record_bytes(header.record_count, max_record_bytes)
             payload = records_payload(buffer, position, header, max_bytes=min(most_bytes, max_decompressed_bytes))
             check_record_sizes(payload, header.record_count, max_record_bytes)
     except DecompressionBomb as error:

@@ -30,6 +30,11 @@ An announced but unsent frame thus costs 16 KiB at most, whatever `max_frame_byt
 four times its received bytes.
 """
 
+MAX_USUAL_BYTES = 256 * 1024
+"""A frame gets as much memory at once as the last one filled, up to this size: each growth takes another read. A connection
+that is to hold so much has to send as much first.
+"""
+
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
 
 _SIZE = Struct(">i")
@@ -60,7 +65,8 @@ class ServerConnection:
     After a ProtocolError the connection must be closed; no more requests can be read from it.
     """
 
-    __slots__ = ("_filled", "_frame", "_frame_size", "_handed_out", "_head", "_scratch", "max_frame_bytes")
+    __slots__ = ("_filled", "_frame", "_frame_size", "_handed_out", "_head", "_scratch", "_usual_bytes",
+                 "max_frame_bytes")  # fmt: skip
 
     def __init__(self, *, max_frame_bytes: int, scratch: bytearray | None = None) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -71,6 +77,7 @@ class ServerConnection:
         self._frame: bytearray | None = None  # the frame being received; its first _filled bytes have arrived
         self._frame_size = 0
         self._filled = 0
+        self._usual_bytes = MIN_FRAME_BYTES
         self._handed_out = memoryview(b"")  # the transport's latest view of _frame
 
     @property
@@ -109,6 +116,7 @@ class ServerConnection:
             if self._filled < self._frame_size:
                 return []
             self._frame = None
+            self._usual_bytes = min(self._frame_size, MAX_USUAL_BYTES)
             return [_parse_request(memoryview(frame))]
 
         scratch = self._scratch
@@ -144,7 +152,7 @@ class ServerConnection:
         return requests
 
     def _begin_frame(self, size: int, first: memoryview) -> None:
-        frame = bytearray(min(size, max(MIN_FRAME_BYTES, 4 * len(first))))
+        frame = bytearray(min(size, max(MIN_FRAME_BYTES, 4 * len(first), self._usual_bytes)))
         frame[: len(first)] = first
         self._frame = frame
         self._frame_size = size

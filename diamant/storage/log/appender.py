@@ -6,7 +6,7 @@ Source: UnifiedLog.append, analyzeAndValidateProducerState.
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from diamant.protocol.batches.batch import set_base_offset
 from diamant.protocol.batches.header import NO_PRODUCER_ID, BatchHeader, parse_header
@@ -91,7 +91,8 @@ class Appender:
             return self.append(batch, parse_header(batch), now_ms, -1, is_client=False)
         base_offset = log.log_end_offset
         last_offset = base_offset + last_offset_delta
-        self._check_writable(len(batch))
+        if log.write_failure is not None or log.is_deleted or len(batch) > log.config.segment_bytes:
+            self._refuse(len(batch))
         try:
             segment = self._segment_for(len(batch), last_offset, max_timestamp, now_ms)
             set_base_offset(batch, 0, base_offset, log.leader_epoch)
@@ -118,7 +119,8 @@ class Appender:
         has_producer = header.producer_id != NO_PRODUCER_ID
         base_offset = log.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        self._check_writable(len(batch))
+        if log.write_failure is not None or log.is_deleted or len(batch) > log.config.segment_bytes:
+            self._refuse(len(batch))
         update: Update | None = None
         if has_producer and not header.is_control:
             # Before a roll: a batch that is in the log must not be refused for want of room, since its producer would take it for
@@ -148,17 +150,16 @@ class Appender:
         log.appended()
         return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
 
-    def _check_writable(self, size: int) -> None:
-        """Raise KafkaError if the log refuses writes, or a batch of `size` bytes is too large."""
+    def _refuse(self, size: int) -> NoReturn:
+        """Raise KafkaError since the log takes no writes, or a batch of `size` bytes is too large."""
         log = self._log
         if log.write_failure is not None or log.is_deleted:
             raise self._storage_error(log.write_failure) from log.write_failure
-        if size > log.config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"Message batch size is {size} bytes in append to partition {log.topic}-{log.partition}, "
-                f"which exceeds the maximum configured segment size of {log.config.segment_bytes}.",
-            )
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"Message batch size is {size} bytes in append to partition {log.topic}-{log.partition}, "
+            f"which exceeds the maximum configured segment size of {log.config.segment_bytes}.",
+        )
 
     def _segment_for(self, size: int, last_offset: int, max_timestamp: int, now_ms: int) -> Segment:
         """Return the segment for an append of `size` bytes up to `last_offset`; roll and record the epoch if necessary.

@@ -57,6 +57,20 @@ async def test_the_one_that_used_least_comes_first() -> None:
     assert "small" in taken[seen : seen + 3]
 
 
+async def test_only_time_that_is_used_up_is_restored() -> None:
+    """Short requests cost no callback of the loop; the one that uses the last of a turn's time does."""
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop)
+    taker = Taker(turns, "short", 0, 0, [])
+    for _ in range(2):
+        turns.used(taker, 0.4 * TURN_S)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert turns.left_s == pytest.approx(0.2 * TURN_S)
+    turns.used(taker, 0.4 * TURN_S)
+    await wait_until(lambda: turns.left_s == pytest.approx(0.8 * TURN_S))
+
+
 async def test_a_long_request_leaves_turns_of_the_loop_to_others() -> None:
     """After a request that took more than two turns' time, no other is begun in the next one: those who connect get on."""
     taken: list[str] = []

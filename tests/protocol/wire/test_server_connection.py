@@ -149,6 +149,19 @@ def test_memory_follows_the_bytes_of_a_huge_frame(hold: bool) -> None:
         assert requests[0].body[start : start + MEBIBYTE] == body
 
 
+def test_a_frame_gets_as_much_memory_at_once_as_the_last_one_filled() -> None:
+    """After a frame of 100 kB the next has room for as much, after one of 2 MiB for 256 KiB."""
+    server = ServerConnection(max_frame_bytes=4 * MEBIBYTE)
+    frames = [_frame(PRODUCE, 7, 1, b"x", bytes(size)) for size in (100_000, 2 * MEBIBYTE)]
+    for frame, room in ((frames[0], MIN_FRAME_BYTES), (frames[1], len(frames[0]) - 4), (frames[0], len(frames[0]) - 4)):
+        server.receive(frame[:1000])
+        assert len(server.get_buffer()) == room - 996
+        server.receive(frame[1000:])
+        assert server.announced_bytes == 0
+    server.receive(frames[1] + frames[1][:1000])
+    assert len(server.get_buffer()) == 256 * 1024 - 996
+
+
 @pytest.mark.parametrize("size", [-1, 0, 9, MEBIBYTE + 1, 0x7FFFFFFF])
 @pytest.mark.parametrize("step", [1, 100])
 def test_hostile_sizes_are_refused(size: int, step: int) -> None:

@@ -137,7 +137,8 @@ class Appending:
                         raise HeavyBatch
                     checked = log.check_batch(records, produce_version=version, is_light=True)
                     topic_results.append(self._append(log, index, checked))
-                    self._note_flush(log, checked, topic_results, len(topic_results) - 1)
+                    if log.config.flush_messages != LONG_MAX:
+                        self._note_flush(log, checked, topic_results, len(topic_results) - 1)
                 except HeavyBatch:
                     part = HeavyPart(topic_results, len(topic_results), name, topic_id, index, records)
                     self.heavy.append(part)
@@ -159,7 +160,8 @@ class Appending:
                 log = self._log(name, topic_id, index)
                 self._verify_again(log, records)
                 results[position] = self._append(log, index, checked)
-                self._note_flush(log, checked, results, position)
+                if log.config.flush_messages != LONG_MAX:
+                    self._note_flush(log, checked, results, position)
             except REQUEST_ERRORS as error:
                 results[position] = self._refuse(index, log, error)
         answer = self.answer()
@@ -298,7 +300,7 @@ class Appending:
         self, log: Log, checked: CheckedBatch, results: list[ProducePartitionResult], position: int
     ) -> None:
         """Make the answer wait for `flush.messages`. Also for a duplicate: the original batch may not be on disk yet."""
-        if log.config.flush_messages != LONG_MAX and log.is_flush_wanted:
+        if log.is_flush_wanted:
             self._to_flush.append(AppendedPart(log, results, position))
             self._has_sequences |= checked.header.producer_id != NO_PRODUCER_ID
 
