@@ -35,8 +35,8 @@ from diamant.broker.operation_methods import (
 )
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
-from diamant.cleaner.runners.contract import in_own_thread
 from diamant.duration import Duration, seconds_of
+from diamant.own_thread import in_own_thread
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:

@@ -31,12 +31,11 @@ from diamant.broker.node.node import Node, open_clock, open_metadata
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
-from diamant.cleaner.runners.contract import in_own_thread
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
+from diamant.own_thread import in_own_thread
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
-from diamant.storage.directory.directory_copy import restore_directory
 from diamant.storage.directory.log_directory import LogDirectory
 from diamant.storage.env.clocks import ManualClock, SystemClock
 from diamant.storage.env.env import Env
@@ -170,6 +169,8 @@ class RunningBroker:
         await asyncio.shield(self._resetting)
 
     async def _reset(self, files: SnapshotFiles, copy: str, seamless: bool) -> None:
+        from diamant.storage.directory.directory_copy import restore_directory
+
         if self._removing is not None:
             await asyncio.wait({self._removing})
         await self._wind_down()
@@ -420,6 +421,8 @@ def _tidy_up(directory: LogDirectory) -> None:
         return
     files = SnapshotFiles(env, directory.path)
     if env.exists(files.mark):
+        from diamant.storage.directory.directory_copy import restore_directory
+
         snapshot_id = env.read_bytes(files.mark).decode().rpartition("/")[2]
         if snapshot_id not in files.ids():
             raise StorageError(

@@ -6,7 +6,6 @@ the properties at the start, the default.
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -426,6 +425,8 @@ def _name_of(keyword: str) -> str:
         "brokers",
         *(known.replace(".", "_") for known in BROKER_CONFIGS),
     ]
+    import difflib
+
     similar = difflib.get_close_matches(keyword, keywords, n=1, cutoff=0.6)
     hint = f", did you mean {similar[0]}?" if similar else ""
     raise TypeError(f"{keyword}: there is no such configuration{hint} (properties= accepts names of other programs)")
@@ -440,6 +441,8 @@ def _without_effect(setting: tuple[str, str]) -> str:
 
 def _hint(name: str) -> str:
     """Return the known name that was probably meant, unless the name is one of Kafka's."""
+    import difflib
+
     setting = setting_of_listener(name) or name
     similar = [] if setting in KAFKA_ONLY else difflib.get_close_matches(setting, BROKER_CONFIGS, n=1, cutoff=0.85)
     return f" Did you mean {name[: -len(setting)]}{similar[0]}?" if similar else ""

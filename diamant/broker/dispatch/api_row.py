@@ -70,3 +70,10 @@ class Row(NamedTuple):
             if permission is not None
         }
         return frozenset(of_whole | self.items.keys())
+
+
+class WithBody(NamedTuple):
+    """A decoded request, and its bytes, from which a guard makes a denial. The connection owns the bytes."""
+
+    request: object
+    body: memoryview

@@ -13,10 +13,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, cast
 
-from diamant.broker.dispatch.api_row import Row
+from diamant.broker.dispatch.api_row import Row, WithBody
 from diamant.broker.dispatch.audit_subjects import Subjects
 from diamant.broker.dispatch.dispatcher import Handler
-from diamant.broker.dispatch.guard import WithBody
 from diamant.broker.network.api import Answer, RequestContext
 from diamant.broker.security.authorization.audit_log import (
     DENIED,

@@ -6,10 +6,8 @@ the `Access` for checks of single resources. Without an authorizer there are no 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from diamant.broker.acl import CLUSTER_NAME
-from diamant.broker.dispatch.api_row import Row
+from diamant.broker.dispatch.api_row import Row, WithBody
 from diamant.broker.dispatch.dispatcher import Handler
 from diamant.broker.network.api import Answer, ConnectionInfo, Decode, RequestContext
 from diamant.broker.security.authorization.access import ClientAccess
@@ -32,13 +30,6 @@ MESSAGES = {
 """Kafka's own (Errors)."""
 
 _new = tuple.__new__  # as in the dispatcher
-
-
-class WithBody(NamedTuple):
-    """A decoded request, and its bytes, from which a denial is made. The connection owns the bytes."""
-
-    request: object
-    body: memoryview
 
 
 def guarded(key: int, row: Row, authorizer: Authorizer, decode: Decode, handle: Handler) -> tuple[Decode, Handler]:

@@ -16,7 +16,7 @@ from diamant.broker.node.future_holds import FutureWarnings, future_holds
 from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.topics.partitions import is_refused, try_again
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.service.log_messages import RepeatedErrors
+from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.config_key import LONG_MAX
 from diamant.storage.log.segment_removal import delete_oldest
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from diamant.broker.brokers.membership import elect_missing_soon
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.topic_values import log_config, topic_value
 from diamant.broker.operation_errors import no_partition, no_topic
@@ -205,6 +204,8 @@ class Topics:
                 if self.on_config_changed is not None:
                     self.on_config_changed(log, before)
         if self.brokers is not None:
+            from diamant.broker.brokers.membership import elect_missing_soon
+
             elect_missing_soon(self.brokers)
 
     def _note_timed(self, log: Log) -> None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from diamant.cleaner.facts.filter_making import FactsTask
 from diamant.cleaner.rules.plan import CleanPlan
@@ -20,8 +19,6 @@ from diamant.storage import names
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError
 from diamant.storage.log.moves import Moves
-
-T = TypeVar("T")
 
 SwapOutput: TypeAlias = Callable[[OutputSegment], Coroutine[Any, Any, None]]
 """Swaps an output for its sources. Any error it raises ends the round."""
@@ -106,16 +103,6 @@ async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
             await asyncio.wait({future})
     if not future.cancelled():
         future.exception()
-
-
-async def in_own_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a new thread: it begins although all threads of the loop may be waiting for something that never comes."""
-    pool = ThreadPoolExecutor(1, "own")
-    done = asyncio.get_running_loop().run_in_executor(pool, work)
-    try:
-        return await done
-    finally:
-        pool.shutdown(wait=not done.cancelled())
 
 
 def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:

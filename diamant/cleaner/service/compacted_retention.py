@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable
 
 from diamant.cleaner.rules.retention import deletable_segments
-from diamant.cleaner.service.log_messages import RepeatedErrors
 from diamant.cleaner.service.log_picker import LogPicker
 from diamant.cleaner.service.partition_states import PartitionStates
+from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.env.clocks import Clock
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest

@@ -8,13 +8,10 @@ Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryC
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import REASONS, CleanResult, CleanStats
-from diamant.storage.checkpoints.checkpoints import TopicPartition
-from diamant.storage.errors import StorageError
 from diamant.words import size_text
 
 
@@ -135,32 +132,3 @@ def _reason(reason: object) -> str:
     if isinstance(reason, BaseException):
         return f"{type(reason).__name__}: {reason}" if str(reason) else type(reason).__name__
     return str(reason)
-
-
-logger = logging.getLogger(__name__)
-
-
-class RepeatedErrors:
-    """Memory: one text for each failing log and matter."""
-
-    def __init__(self) -> None:
-        self._told: dict[tuple[TopicPartition, str], str] = {}
-
-    def log(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
-        """Log an error unless it repeats the last one of this matter. An unexpected one gets its traceback."""
-        text = f"{type(error).__name__}: {error}"
-        if self._told.get((partition, matter)) == text:
-            return
-        self._told[partition, matter] = text
-        is_expected = isinstance(error, StorageError | OSError)
-        logger.log(level, "%s-%d: %s: %s", *partition, matter, error, exc_info=None if is_expected else error)
-
-    def is_over(self, partition: TopicPartition, matter: str) -> None:
-        """Record that the error is gone: the next one is logged, even if it is the same."""
-        if self._told:
-            self._told.pop((partition, matter), None)
-
-    def keep_only(self, partitions: Container[TopicPartition]) -> None:
-        """Forget all other logs."""
-        if self._told:
-            self._told = {key: text for key, text in self._told.items() if key[0] in partitions}

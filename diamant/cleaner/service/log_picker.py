@@ -18,9 +18,9 @@ from diamant.cleaner.rules.eligibility import BY_TIMESTAMP, CleanableRange, by_u
 from diamant.cleaner.rules.modes import KAFKA, PROMPT
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
 from diamant.cleaner.service import kafka_log_lines, log_messages
-from diamant.cleaner.service.log_messages import RepeatedErrors
 from diamant.cleaner.service.metrics import CleanerMetrics
 from diamant.cleaner.service.partition_states import PartitionStates
+from diamant.cleaner.service.repeated_errors import RepeatedErrors
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError

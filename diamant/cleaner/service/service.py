@@ -26,7 +26,7 @@ from diamant.cleaner.facts.quarantine import CorruptSegment
 from diamant.cleaner.facts.segment_facts import SegmentFacts
 from diamant.cleaner.rules.modes import KAFKA
 from diamant.cleaner.rules.tombstone_hold import TombstoneHolds, no_hold
-from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner, in_own_thread
+from diamant.cleaner.runners.contract import MAX_INLINE_BYTES, Runner
 from diamant.cleaner.runners.worker_warmth import WorkerWarmth
 from diamant.cleaner.service.checkpoint_file import CheckpointFile
 from diamant.cleaner.service.cleaner_slot import CleanerSlot, Slots
@@ -45,6 +45,7 @@ from diamant.cleaner.service.round_requests import (
 )
 from diamant.cleaner.service.rounds import ExpiryWatch, Rounds, no_watch
 from diamant.cleaner.service.service_settings import ServiceSettings, kept_hash_key, new_hash_key
+from diamant.own_thread import in_own_thread
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 from diamant.storage.errors import StorageError

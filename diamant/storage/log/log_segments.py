@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -56,5 +55,9 @@ def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Seg
         if env.exists(file):
             env.remove(file)
     jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
-    jitter_ms = random.randrange(jitter_limit) if jitter_limit > 0 else 0
+    jitter_ms = 0
+    if jitter_limit > 0:
+        import random  # few logs have a jitter
+
+        jitter_ms = random.randrange(jitter_limit)
     return Segment(env, path, base_offset, config, jitter_ms=jitter_ms, create=True)

@@ -21,6 +21,18 @@ with Broker(listen="127.0.0.1:0", diamant_http_listen="127.0.0.1:0") as broker:
     for path in {paths!r}:
         assert urllib.request.urlopen(broker.http_url + path).status == 200
     """
+ONE_COMMAND = """
+from click.testing import CliRunner
+from diamant.broker.cli import main
+assert "--listen" in CliRunner().invoke(main, ["start", "--help"]).output
+"""
+PRODUCES = """
+from diamant.broker.broker import Broker
+from diamant.broker.dispatch.api_table import load
+with Broker(listen="127.0.0.1:0") as broker:
+    for key in (0, 3, 18, 19):
+        load(broker.services, key)
+    """
 COMPACTED = """broker.create_topic("t", compact=True)
     broker.call(broker.services.cleaning.service())
     """
@@ -47,6 +59,18 @@ with tempfile.TemporaryDirectory() as path:
             [
                 *("diamant.broker.commands.log.clean", "diamant.broker.commands.log.dump", "diamant.cleaner.offline"),
                 "diamant.cleaner.engines.plain_round",
+            ],
+        ),
+        (
+            ONE_COMMAND,
+            ["diamant.broker.commands.clusters", "diamant.broker.commands.person", "diamant.broker.commands.testing"],
+        ),
+        (
+            PRODUCES,
+            [
+                *("diamant.broker.brokers.table", "diamant.broker.security.authorization.authorizer", "difflib"),
+                *("diamant.cleaner.facts", "diamant.cleaner.rules.plan", "diamant.cleaner.runners", "ipaddress"),
+                *("diamant.storage.directory.directory_copy", "pathlib"),
             ],
         ),
         (
@@ -80,7 +104,18 @@ with tempfile.TemporaryDirectory() as path:
         ("import diamant.broker.erasure.erase.erasures\n", ["diamant.cleaner.spark", "pyarrow", "pyspark"]),
         (STAGING, ["pyarrow", "pyspark"]),
     ],
-    ids=["Admin", "help", "idle broker", "page", "metrics", "cleaner", "erasures", "local staging place"],
+    ids=[
+        "Admin",
+        "help",
+        "one command",
+        "Produce and what comes before",
+        "idle broker",
+        "page",
+        "metrics",
+        "cleaner",
+        "erasures",
+        "local staging place",
+    ],
 )
 def test_nothing_is_imported_before_it_is_needed(program: str, unwanted: list[str]) -> None:
     """A web server comes with the first request, an endpoint with its own first request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple, NoReturn
@@ -55,11 +56,15 @@ class LazyGroup(click.Group):
     ) -> None:
         super().__init__(*args, **fields)
         self._synonyms = synonyms or {}
-        self._sections = {
+        self._all = sections or {"Commands": lazy or {}}
+
+    @cached_property
+    def _sections(self) -> dict[str, dict[str, LazyCommand]]:
+        """What is there. To run a command, the other forty are not looked up."""
+        return {
             heading: {name: command for name, command in commands.items() if command.is_there()}
-            for heading, commands in (sections or {"Commands": lazy or {}}).items()
+            for heading, commands in self._all.items()
         }
-        self.lazy = {name: command for commands in self._sections.values() for name, command in commands.items()}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the group's own arguments."""
@@ -89,12 +94,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted."""
-        return sorted({*super().list_commands(ctx), *self.lazy})
+        return sorted({*super().list_commands(ctx)}.union(*self._sections.values()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command with that name, importing it if necessary; None if there is none."""
-        found = self.lazy.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if found is None else found.load(cmd_name)
+        found = next((commands[cmd_name] for commands in self._all.values() if cmd_name in commands), None)
+        return super().get_command(ctx, cmd_name) if found is None or not found.is_there() else found.load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

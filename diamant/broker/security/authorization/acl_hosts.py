@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from diamant.broker.acl import WILDCARD
+
+if TYPE_CHECKING:
+    from ipaddress import IPv6Address  # takes 5 ms, for which no start waits
+    from pathlib import Path
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
 """As Integer.parseInt reads it: the digits of any script."""
 
 
-INTERFACES = Path("/proc/net/if_inet6")
+INTERFACES = "/proc/net/if_inet6"
 """Linux's list of IPv6 addresses: address, number of the interface, length of the prefix, kind, flags, name of the interface."""
 _LINK_LOCAL, _SITE_LOCAL = 0x20, 0x40
 
@@ -40,7 +42,7 @@ HostKey: TypeAlias = str | AddressRange
 """An ACL's host as it is looked up; a text stands for itself."""
 
 
-def parse_range(host: str, interfaces: Path = INTERFACES) -> AddressRange:
+def parse_range(host: str, interfaces: str | Path = INTERFACES) -> AddressRange:
     """Parse CIDR notation. The ValueError has Kafka's text. `interfaces`: the file with the addresses of this machine."""
     address, _, length = host.partition("/")
     if ":" in host:
@@ -55,7 +57,9 @@ def parse_range(host: str, interfaces: Path = INTERFACES) -> AddressRange:
     return AddressRange(32, bits, int.from_bytes(bytes(octets)) >> 32 - bits)
 
 
-def _ipv6_range(host: str, address: str, length: str, interfaces: Path) -> AddressRange:
+def _ipv6_range(host: str, address: str, length: str, interfaces: str | Path) -> AddressRange:
+    from ipaddress import AddressValueError, IPv6Address
+
     digits = _INTEGER.fullmatch(length)
     if digits is None or not -(2**31) <= (bits := int("".join(digits.groups()))) < 2**31:
         raise ValueError(f"Could not parse [{host}] - invalid prefix length")
@@ -73,14 +77,15 @@ def _ipv6_range(host: str, address: str, length: str, interfaces: Path) -> Addre
     return AddressRange(128, bits, int(found) >> 128 - bits)
 
 
-def _is_scope(scope: str, address: IPv6Address, interfaces: Path) -> bool:
+def _is_scope(scope: str, address: IPv6Address, interfaces: str | Path) -> bool:
     """True for a number, and for a network interface of this machine with an address of the kind, as Java has it."""
     if address.ipv4_mapped is not None:
         return False
     if number := re.fullmatch(r"0*([0-9]{1,10})", scope):
         return int(number[1]) < 2**31
     try:
-        lines = interfaces.read_text().splitlines()
+        with open(interfaces, encoding="utf-8") as file:
+            lines = file.read().splitlines()
     except OSError:
         return False
     kind = _LINK_LOCAL if address.is_link_local else _SITE_LOCAL if address.is_site_local else 0
@@ -100,6 +105,8 @@ def host_key(host: str) -> HostKey:
 
 def address_of(host: str) -> tuple[int, int] | None:
     """Return the bits and the number of a client's address; None for one that no range covers: unknown, or 0.0.0.0."""
+    from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
     try:
         if ":" in host:
             return 128, int(IPv6Address(host))
