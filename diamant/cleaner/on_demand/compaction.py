@@ -25,6 +25,7 @@ from diamant.cleaner.on_demand.remaining import RemainingRecords, held_back
 from diamant.cleaner.on_demand.report import (
     CLEAN,
     DELETED,
+    MAX_COUNTED_BYTES,
     NOT_COMPACTED,
     QUARANTINED,
     STOPPING,
@@ -71,6 +72,7 @@ class PartitionJob:
         log: Log,
         request: CompactRequest,
         on_stage: OnStage = no_stage,
+        max_counted_bytes: int = MAX_COUNTED_BYTES,
     ) -> None:
         self._service = service
         self._log = log
@@ -80,7 +82,7 @@ class PartitionJob:
         self._on_stage = on_stage
         self._watch = watch = service.callers.watch(self._partition)
         self._asked_offset = log.log_end_offset
-        self._remaining = RemainingRecords(service, counted, log, watch, self._asked_offset)
+        self._remaining = RemainingRecords(service, counted, log, watch, self._asked_offset, max_counted_bytes)
         self._first_dirty: int | None = None
         self._found: CleanableRange | None = None
         self._last_horizon_ms: int | None = None

@@ -8,12 +8,7 @@ from dataclasses import dataclass
 
 from diamant.cleaner.facts.facts_file import read_facts
 from diamant.cleaner.on_demand.header_counts import CountedLogs, SegmentCounts
-from diamant.cleaner.on_demand.report import (
-    MAX_COUNTED_BYTES,
-    MIN_COMPACTION_LAG,
-    OPEN_TRANSACTION,
-    HeldBack,
-)
+from diamant.cleaner.on_demand.report import MIN_COMPACTION_LAG, OPEN_TRANSACTION, HeldBack
 from diamant.cleaner.rules.eligibility import CleanableRange, inactive_from, limits, old_enough_ms, round_down
 from diamant.cleaner.rules.record_kinds import LIVE, MARKERS, TOMBSTONES
 from diamant.cleaner.rules.time_based_roll import ages_in
@@ -38,6 +33,7 @@ class RemainingRecords:
     watch: RoundWatch
     """Sees the rounds of the partition."""
     asked_offset: int
+    max_counted_bytes: int
 
     def segments(self) -> list[Segment]:
         """Return the segments that held offsets at the time of the request."""
@@ -84,9 +80,9 @@ class RemainingRecords:
     async def _count(self, segments: Callable[[], list[Segment]]) -> SegmentCounts | None:
         counts = self.counted.of(self.log)
         for _ in range(COUNT_TRIES):
-            if (found := await counts.count(segments(), max_bytes=MAX_COUNTED_BYTES)) is not None:
+            if (found := await counts.count(segments(), max_bytes=self.max_counted_bytes)) is not None:
                 return found
-            if counts.unknown_bytes(segments()) > MAX_COUNTED_BYTES:
+            if counts.unknown_bytes(segments()) > self.max_counted_bytes:
                 return None
             if self.service.states.is_in_progress((self.log.topic, self.log.partition)):
                 await self.watch.until_next()

@@ -382,21 +382,11 @@ async def test_a_count_that_a_round_overtakes_waits_for_its_end(logs: SeveralLog
     assert (report.rounds, report.kept) == (1, {"live": 3, "tombstones": 0, "markers": 0})
 
 
-class TooLarge(LogCounts):
-    """Counts of segments too large to be read."""
-
-    def unknown_bytes(self, segments: Sequence[Segment]) -> int:
-        """Return a size above the limit."""
-        return 1 << 62
-
-
 async def test_a_log_too_large_to_be_counted(logs: SeveralLogs) -> None:
     """The report has no record counts; tombstones are waited for all the same."""
     log = logs.add("t", "a=1 b=1 | a=", delete_retention_ms=0)
-    made = await compactor(logs)
-    assert logs.service is not None
-    made.counts.by_log["t", 0] = TooLarge(log, logs.service.blocking)
-    report = await compact(made, log, until=TOMBSTONES_GONE)
+    made, request = await compactor(logs), CompactRequest("t", 0, until=TOMBSTONES_GONE)
+    report = await PartitionJob(made.service, made.counts, log, request, max_counted_bytes=0).run()
     assert (report.records_before, report.records_after, report.kept) == (None, None, None)
     assert keys(logs, log) == ["b"]
     assert report.removed == {"superseded": 1, "tombstones": 1}

@@ -26,6 +26,7 @@ from diamant.broker.operation_errors import (
 )
 from diamant.broker.transactions.open_in_log import open_transactions
 from diamant.cleaner.on_demand.report import (
+    MAX_COUNTED_BYTES,
     OPEN_TRANSACTION,
     STOPPING,
     CompactionReport,
@@ -114,14 +115,24 @@ class Compactions:
         self._is_stopping = False
         self._running: set[asyncio.Task[CompactionReport]] = set()
 
-    async def compact(self, request: CompactRequest, progress: Progress | None = None) -> CompactionReport:
-        """Compact the partitions of a request and return a report; see `Broker.compact`."""
+    async def compact(
+        self,
+        request: CompactRequest,
+        progress: Progress | None = None,
+        *,
+        max_counted_bytes: int = MAX_COUNTED_BYTES,
+    ) -> CompactionReport:
+        """Compact the partitions of a request and return a report; see `Broker.compact`.
+
+        The records of larger partitions are not counted.
+        """
         check_engine(request.engine)
         if self._is_stopping:
             raise BrokerStopping("the broker is stopping")
         if len(self._running) >= MAX_CALLS:
             raise TooMany(f"{MAX_CALLS} calls are waiting for compactions, try again when some of them have ended")
-        running = self._loop.create_task(self._partitions(request, progress or Progress()))
+        work = self._partitions(request, progress or Progress(), max_counted_bytes)
+        running = self._loop.create_task(work)
         self._running.add(running)
         try:
             await asyncio.wait({running}, timeout=request.timeout)
@@ -158,7 +169,9 @@ class Compactions:
 
         return TopicFigures(self._node, await self._cleaning.service(), await self.counts())
 
-    async def _partitions(self, request: CompactRequest, progress: Progress) -> CompactionReport:
+    async def _partitions(
+        self, request: CompactRequest, progress: Progress, max_counted_bytes: int
+    ) -> CompactionReport:
         """Compact the partitions in parallel."""
         start_s, started_ms = self._loop.time(), self._node.env.clock.now_ms()
         topic = request.topic
@@ -182,7 +195,8 @@ class Compactions:
         tasks: list[asyncio.Task[PartitionCompaction]] = []
         try:
             for count, log in enumerate(logs, start=1):
-                tasks.append(self._loop.create_task(PartitionJob(service, counts, log, request, stage).run()))
+                job = PartitionJob(service, counts, log, request, stage, max_counted_bytes)
+                tasks.append(self._loop.create_task(job.run()))
                 tasks[-1].add_done_callback(is_over)
                 if count % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
