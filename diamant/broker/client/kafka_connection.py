@@ -3,7 +3,7 @@
     with KafkaConnection("127.0.0.1", 9092, timeout_s=10) as connection:
         answer = connection.ask(METADATA, {"topics": None})
 
-Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous, in one thread; `send` and `receive` keep several
+Requests and responses are fields as in `protocol/wire/schemas.py`. Synchronous, in one thread; `send` and `arriving` keep several
 requests in flight. A response has at most `MAX_ANSWER_BYTES`.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from diamant.protocol.errors import ErrorCode, ProtocolError
@@ -36,6 +37,8 @@ Fields: TypeAlias = Mapping[str, Any]
 
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """More than any expected response: a fetch requests a few MiB, but returns a whole batch, which may be larger."""
+GATHERED_BYTES = 256 * 1024
+"""A broker sends about as much ahead of what is acknowledged."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CLIENT_ID = "diamant-cli"
 
@@ -74,6 +77,9 @@ class KafkaConnection:
         except OSError as error:
             raise self._failed(error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._gathered = 1
+        # With TLS, not every byte that arrives is one of the response.
+        self._can_gather = self._tls is None and sys.platform == "linux"
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
             self._ranges = {
@@ -157,7 +163,7 @@ class KafkaConnection:
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 
     def send(self, api_key: int, version: int, fields: Fields) -> None:
-        """Send a request without waiting: its response comes after those of earlier requests. See `receive`."""
+        """Send a request without waiting: its response comes after those of earlier requests. See `arriving`."""
         self._sent_id += 1
         header = struct.pack(">hhi", api_key, version, self._sent_id) + encode_string(CLIENT_ID)
         if request_header_version(api_key, version) == 2:
@@ -170,29 +176,42 @@ class KafkaConnection:
         except OSError as error:
             raise self._failed(error) from None
 
-    def receive(self, api_key: int, version: int, memory: memoryview | None = None) -> memoryview:
-        """Return the body of the next response, without header: in `memory` if it fits there, else in memory of its own."""
+    def arriving(
+        self, api_key: int, version: int, memory: memoryview, piece_bytes: int
+    ) -> Iterator[tuple[memoryview, bool]]:
+        """Yield the body of the next response, without header, as far as it has arrived, and whether that is all of it.
+
+        Once for each `piece_bytes`, or more. It is in `memory` if it fits there, else in memory of its own. A caller that leaves
+        before the end has to close the connection.
+        """
         try:
-            (size,) = struct.unpack(">i", self._receive(4))
+            head = memoryview(bytearray(4))
+            self._receive(head, 0, 4)
+            (size,) = struct.unpack(">i", head)
             if not 4 <= size <= MAX_ANSWER_BYTES:
                 raise ConnectionFailed(f"{self.address} does not speak Kafka's protocol, or requires TLS")
-            answer = self._receive(size, memory)
+            answer = memory[:size] if size <= len(memory) else memoryview(bytearray(size))
+            at = self._receive(answer, 0, min(piece_bytes, size))
+            self._received_id += 1
+            (correlation_id,) = struct.unpack_from(">i", answer)
+            if correlation_id != self._received_id:
+                raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._received_id}")
+            begin = 4 + response_header_version(api_key, version)
+            while at < size:
+                yield answer[begin:at], False
+                at = self._receive(answer, at, min(at + piece_bytes, size))
+            yield answer[begin:], True
         except TimeoutError:
             raise self._silent(api_key) from None
         except OSError as error:
             raise self._failed(error) from None
-        self._received_id += 1
-        (correlation_id,) = struct.unpack_from(">i", answer)
-        if correlation_id != self._received_id:
-            raise ConnectionFailed(f"{self.address} answered request {correlation_id}, not {self._received_id}")
-        return answer[4 + response_header_version(api_key, version) :]
 
     def _ask(self, api_key: int, version: int, fields: Fields, timeout_s: float | None) -> Fields:
         if timeout_s is not None:
             self._socket.settimeout(timeout_s)
         try:
             self.send(api_key, version, fields)
-            answer = self.receive(api_key, version)
+            ((answer, _),) = self.arriving(api_key, version, memoryview(b""), MAX_ANSWER_BYTES)
         except BaseException:
             # The response may be still to come, and must not be taken for the next one's.
             self.close()
@@ -213,14 +232,25 @@ class KafkaConnection:
     def _silent(self, api_key: int) -> ConnectionFailed:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
-    def _receive(self, count: int, memory: memoryview | None = None) -> memoryview:
-        received = memory[:count] if memory and count <= len(memory) else memoryview(bytearray(count))
-        at = 0
-        while at < count:
-            size = self._socket.recv_into(received[at:])
+    def _receive(self, target: memoryview, at: int, end: int) -> int:
+        """Fill `target` from `at` to `end` or beyond; return how far."""
+        while at < end:
+            if self._can_gather:
+                self._gather(end - at)
+            size = self._socket.recv_into(target[at:])
             if not size:
                 raise ConnectionFailed(
                     f"{self.address} closed the connection without a response: it may require a login, or TLS"
                 )
             at += size
-        return received
+        return at
+
+    def _gather(self, size: int) -> None:
+        """Have the system collect so many bytes before it wakes this thread, which takes fewer calls.
+
+        It also acknowledges them before they are received, so that the broker sends more at the same time.
+        """
+        least = min(size, GATHERED_BYTES) if size >= GATHERED_BYTES // 4 else 1
+        if least != self._gathered:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._gathered = least

@@ -4,10 +4,10 @@ A follower answers Fetch from version 11 on, up to its high watermark (KIP-392),
 client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
 
 All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response arrives, the broker prepares
-the next. A response is searched by a second thread while the next one is received: a broker's socket sends only a few 100 KB
-ahead of what is received, so it would wait for the search. All responses are received in the same two memories: new memory for
-each takes a tenth of the time.
-Memory: two responses of `FETCH_BYTES`, or two larger batches, besides the buffers of the sockets.
+the next. The batches of a response are handed over as they arrive: a broker's socket sends only a few 100 KB ahead of what is
+received, so it would wait while a whole response is searched, and a piece of `GATHERED_BYTES` is still in the processor's cache.
+All responses are received in the same memory: new memory for each takes a tenth of the time.
+Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from struct import Struct
 
 from diamant.broker.client.kafka_client import RETRIED, RETRY_S, KafkaClient, error_name
-from diamant.broker.client.kafka_connection import ConnectionFailed, KafkaConnection
+from diamant.broker.client.kafka_connection import GATHERED_BYTES, ConnectionFailed, KafkaConnection
 from diamant.cleaner.evidence.certificates.cluster_claims import replica_name
-from diamant.kernels import ARE_COMPILED
+from diamant.kernels import ARE_COMPILED, in_large_pages, numbers
 from diamant.protocol.batches.header import (
     CURRENT_MAGIC,
     HEADER_SIZE,
@@ -81,8 +80,10 @@ class Stretch:
     latest_ms: int = -1
     """The latest timestamp of the batches read."""
     _asked_offset: int = -1
+    _taken: int = 0
+    """Bytes of the whole batches of the response that arrives."""
     _room: int | None = None
-    """Bytes left in the last response; None before the first."""
+    """Bytes left in the last response; None before the first, 0 while one arrives."""
     _has_answered: bool = False
     _deadline: float | None = None
 
@@ -99,7 +100,7 @@ class Stretch:
 
     def request(self) -> dict[str, object]:
         """Return the next fetch."""
-        self._asked_offset = self.next_offset
+        self._asked_offset, self._taken = self.next_offset, 0
         partition = {
             "partition": self.partition,
             "current_leader_epoch": -1,
@@ -120,8 +121,11 @@ class Stretch:
             "rack_id": "",
         }
 
-    def accept(self, body: memoryview, timeout_s: float) -> memoryview:
-        """Take a response, and return its whole batches. An error ends the stretch, or has it wait for at most `timeout_s`."""
+    def accept(self, body: memoryview, timeout_s: float, *, is_whole: bool = True) -> memoryview:
+        """Take a response as far as it has arrived; return the whole batches that were not there before.
+
+        An error ends the stretch, or has it wait for at most `timeout_s`.
+        """
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
         if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             # The broker itself delays the response to the next request.
@@ -138,28 +142,38 @@ class Stretch:
             return records[:0]
         self._has_answered = True
         self.high_watermark, self.log_start = high_watermark, log_start
-        size, first_size, next_offset, first_offset, latest_ms = _whole_batches(records, self.end_offset)
+        begin = self._taken
+        size, first_size, next_offset, first_offset, latest_ms = _whole_batches(records[begin:], self.end_offset)
         self.latest_ms = max(self.latest_ms, latest_ms)
         self.next_offset = max(self.next_offset, next_offset)
         self.bytes += size
+        self._taken += size
         if size:
             if self._room is None or first_size <= self._room:
                 self.segments.append(first_offset)
-            self._room = max(0, self.fetch_bytes - size)
+            self._room = 0
             self._deadline = None
+        if is_whole:
+            self._end_response(len(records), first_size, throttle_ms, timeout_s)
+        return records[begin : begin + size]
+
+    def _end_response(self, size: int, first_size: int, throttle_ms: int, timeout_s: float) -> None:
+        """Judge a response that had `size` bytes of batches. `first_size`: that of the first one if it is whole, else 0."""
+        if self._taken:
+            self._room = max(0, self.fetch_bytes - self._taken)
             if self.next_offset <= self._asked_offset:
                 self.problem = (
                     f"its batches end before offset {self._asked_offset}, which was asked for: a damaged header"
                 )
-        elif len(records) and not first_size:
+        elif size and not first_size:
             self.problem = "its response has no whole batch"
-        elif high_watermark >= self.end_offset and not throttle_ms:
+        elif self.high_watermark >= self.end_offset and not throttle_ms:
             self.next_offset = self.end_offset  # Cleaned away, all that was there.
         elif self.next_offset < self.end_offset:
             self._wait(
-                f"its high watermark is {high_watermark}, expected {self.end_offset}", timeout_s + throttle_ms / 1000
+                f"its high watermark is {self.high_watermark}, expected {self.end_offset}",
+                timeout_s + throttle_ms / 1000,
             )
-        return records[:size]
 
     def _wait(self, problem: str, timeout_s: float) -> None:
         now = time.monotonic()
@@ -185,22 +199,22 @@ class _BrokerReads:
         return not self._pending and not self._sent
 
     def step(self, memory: memoryview, take: Callable[[Stretch, memoryview], object]) -> None:
-        """Receive one response, in `memory` if it fits there, send the request that follows it, then hand over its batches."""
+        """Receive one response, in `memory` if it fits there, hand over its batches, and send the request that follows it."""
         try:
             connection = self._client.broker(self._broker)
             while self._pending and len(self._sent) < IN_FLIGHT:
                 self._send(connection, self._pending.popleft())
             one = self._sent[0]
-            body = connection.receive(FETCH, VERSION, memory)
-            data = one.accept(body, self._client.timeout_s if one.patience_s is None else one.patience_s)
+            patience_s = self._client.timeout_s if one.patience_s is None else one.patience_s
+            for body, is_whole in connection.arriving(FETCH, VERSION, memory, GATHERED_BYTES):
+                # What is accepted counts as read, even if the connection is lost then.
+                data = one.accept(body, patience_s, is_whole=is_whole)
+                if is_whole or len(data):
+                    take(one, data)
             self._has_failed = False
             self._sent.popleft()
-            try:
-                if not one.is_done:
-                    self._send(connection, one)
-            finally:
-                # What was accepted counts as read, even if the connection is lost now.
-                take(one, data)
+            if not one.is_done:
+                self._send(connection, one)
         except ConnectionFailed as error:
             self._lost(str(error))
 
@@ -228,35 +242,25 @@ def read_stretches(
 ) -> None:
     """Read stretches of any replicas side by side, each to its end or its problem.
 
-    `take` gets the whole batches of each response, in order for each stretch; the first and the last may reach beyond it. It runs
-    in another thread while the next response is received, which may advance the stretch; its memory is used again after that.
-    `check` is called between responses. Exceptions of both end the reading and close the connections.
+    `take` gets the whole batches as they arrive, in order for each stretch; the first and the last may reach beyond it.
+    Their memory is reused. `check` is called between responses. Exceptions of both end the reading and close the connections.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:
         by_broker.setdefault(one.broker, []).append(one)
     largest = max((one.fetch_bytes for own in by_broker.values() for one in own), default=0)
-    free, used = (memoryview(bytearray(largest + _AROUND_BYTES)) for _ in range(2))
+    memory = in_large_pages(numbers("B", largest + _AROUND_BYTES))
     reads = [_BrokerReads(client, broker, own) for broker, own in by_broker.items()]
-    with ThreadPoolExecutor(1, "take") as taker:
-        taken: Future[object] = taker.submit(object)
-
-        def hand_over(one: Stretch, data: memoryview) -> None:
-            nonlocal free, used, taken
-            taken.result()
-            free, used, taken = used, free, taker.submit(take, one, data)
-
-        try:
-            while reads := [one for one in reads if not one.is_over]:
-                for broker_reads in reads:
-                    check()
-                    broker_reads.step(free, hand_over)
-            taken.result()
-        except BaseException:
-            # Responses are still to come on these connections.
-            for broker in by_broker:
-                client.forget(broker)
-            raise
+    try:
+        while reads := [one for one in reads if not one.is_over]:
+            for broker_reads in reads:
+                check()
+                broker_reads.step(memory, take)
+    except BaseException:
+        # Responses are still to come on these connections.
+        for broker in by_broker:
+            client.forget(broker)
+        raise
 
 
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:

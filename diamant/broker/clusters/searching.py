@@ -1,6 +1,6 @@
 """Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
 
-What a response holds is searched where it was received, while the next one is received (`fetching.py`). The bound is a bare
+What a response holds is searched where it is received, as it arrives (`fetching.py`). The bound is a bare
 fetch loop: the same stretches with as many requests in flight on one connection, of whose responses only the offsets in the
 headers of batches are looked at.
 

@@ -49,7 +49,6 @@ class OutsideLog:
     def take(self, data: memoryview) -> None:
         """Take whole batches of one segment."""
         for position, header in iter_headers(data):
-            # The stretch may be ahead, and know of the segments of the next response.
             if self.stretch.segments[len(self.segments) :][:1] == [header.base_offset]:
                 self._begin(header)
             self._add(data, position, header)

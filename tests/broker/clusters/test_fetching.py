@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import pack
-from threading import Semaphore
 from typing import Any, cast
 
 import pytest
@@ -85,6 +84,10 @@ class Broker:
 
     timeout_s = 1.0
 
+    piece_bytes = 1 << 20
+    breaks_at = -1
+    """The connection is lost once, after this piece of a response."""
+
     def __init__(self, answers: Sequence[memoryview | None], *, fails_at: int = -1) -> None:
         """None: the connection is lost; so is it at the request `fails_at`."""
         self.answers = list(answers)
@@ -103,12 +106,21 @@ class Broker:
         if len(self.asked) - 1 == self.fails_at:
             raise ConnectionFailed("broken pipe")
 
-    def receive(self, _api_key: int, _version: int, memory: memoryview) -> memoryview:
+    def arriving(
+        self, _api_key: int, _version: int, memory: memoryview, _piece_bytes: int
+    ) -> Iterator[tuple[memoryview, bool]]:
+        """Each response arrives in pieces of `piece_bytes`."""
         answer = self.answers.pop(0)
         if answer is None:
             raise ConnectionFailed("reset")
+        for at in range(self.piece_bytes, len(answer), self.piece_bytes):
+            memory[:at] = answer[:at]
+            yield memory[:at], False
+            if self.breaks_at == at:
+                self.breaks_at = -1
+                raise ConnectionFailed("reset")
         memory[: len(answer)] = answer
-        return memory[: len(answer)]
+        yield memory[: len(answer)], True
 
 
 def read(broker: Broker, end: int) -> tuple[Stretch, list[int]]:
@@ -127,24 +139,26 @@ LOG = bytes(make_log(*[("a=1", "b=2")] * 5))
 SIZE = len(LOG) // 5
 
 
-def test_the_next_response_is_received_while_batches_are_taken() -> None:
-    """They are not overwritten before they are taken, and they come in order."""
+HEAD = len(response())
 
-    class Signalling(Broker):
-        def receive(self, *args: Any) -> memoryview:
-            answer = super().receive(*args)
-            if len(self.answers) < 4:
-                later.release()
-            return answer
 
-    def take(_: Stretch, data: memoryview) -> None:
-        assert len(found) == 4 or later.acquire(timeout=60)
-        found.extend(header.base_offset for _, header in iter_headers(data))
-
-    later, found = Semaphore(0), list[int]()
-    broker = Signalling([response(LOG[at : at + SIZE]) for at in range(0, len(LOG), SIZE)])
-    read_stretches(cast("KafkaClient", broker), [Stretch("t", 0, 1, 0, 10)], take)
+@pytest.mark.parametrize("piece_bytes", [HEAD, HEAD + 1, HEAD + SIZE - 1, HEAD + SIZE, HEAD + 2 * SIZE + 1])
+def test_batches_are_taken_as_they_arrive(piece_bytes: int) -> None:
+    """Each once it is whole, wherever a response is cut, and in order. One response is read within one segment."""
+    broker = Broker([response(LOG)])
+    broker.piece_bytes = piece_bytes
+    one, found = read(broker, 10)
     assert found == [0, 2, 4, 6, 8]
+    assert (one.bytes, one.segments, one.is_done, one.problem) == (len(LOG), [0], True, "")
+
+
+def test_batches_taken_before_the_connection_breaks_are_not_read_again() -> None:
+    """The next request begins after them. What it brings does not begin a segment, for all that is known."""
+    broker = Broker([response(LOG), response(LOG[2 * SIZE :])])
+    broker.piece_bytes, broker.breaks_at = HEAD + 2 * SIZE, HEAD + 2 * SIZE
+    one, found = read(broker, 10)
+    assert (broker.asked, found) == ([0, 4], [0, 2, 4, 6, 8])
+    assert (one.bytes, one.segments, one.problem) == (len(LOG), [0], "")
 
 
 def test_what_fails_while_batches_are_taken_ends_the_reading() -> None:
@@ -156,7 +170,7 @@ def test_what_fails_while_batches_are_taken_ends_the_reading() -> None:
     broker = Broker([response(LOG[at : at + SIZE]) for at in range(0, len(LOG), SIZE)])
     with pytest.raises(ValueError, match="no"):
         read_stretches(cast("KafkaClient", broker), [Stretch("t", 0, 1, 0, 10)], take)
-    assert (len(broker.answers), broker.forgotten) == (3, 1)
+    assert (len(broker.answers), broker.forgotten) == (4, 1)
 
 
 def test_a_response_that_is_lost_is_asked_for_again() -> None:

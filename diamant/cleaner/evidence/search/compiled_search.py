@@ -15,6 +15,7 @@ from diamant.cleaner.evidence.search.needles import Windows
 from diamant.cleaner.evidence.search.record_search import (
     BatchBytes,
     FileSearch,
+    WalkedKeys,
     batch_header,
     search_plain,
 )
@@ -38,48 +39,40 @@ class CompiledSearch:
     def __init__(self) -> None:
         self._reader = ChunkReader()
         self._unpacker = Unpacker()
+        self._amounts = numbers("q", fields.CODEC_MASK + 1, 3)
 
     def search(self, search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
         """Search a file of batches from byte `position`, where one begins, up to `end`."""
-        by_subject = [one.subject.walked_keys(search.topic) for one in search.parts]
-        is_judging = None in by_subject
-        walked = list(dict.fromkeys(key for keys in by_subject for key in keys or ()))
-        keys = b"".join(walked) + b"\0"
-        bounds = array("q", accumulate(map(len, walked), initial=0))
+        walked = search.walked = search.walked or _walked(search)
         windows = search.subject.needles.windows
-        amounts = numbers("q", fields.CODEC_MASK + 1, 3)
         try:
             for chunk in self._reader.chunks(file, position, end):
                 position = chunk.position
                 search.check()
-                self._search_chunk(search, chunk, keys, bounds, windows, amounts)
-                if is_judging:
+                self._search_chunk(search, chunk, walked, windows)
+                if walked.is_judging:
                     self._judge(search, chunk)
                 position += chunk.size
         except CorruptLog:
             # From here on the plain search reports what is wrong.
             search_plain(search, file, end, position)
         finally:
+            amounts = self._amounts
             for codec in range(fields.CODEC_MASK + 1):
                 if amounts[codec, 0]:
                     add_to(search.amounts, codec_name(2, codec), *(amounts[codec, index] for index in range(3)))
+                    amounts[codec, 0] = amounts[codec, 1] = amounts[codec, 2] = 0
 
-    def _search_chunk(
-        self,
-        search: FileSearch,
-        chunk: Rows,
-        keys: bytes,
-        bounds: array[int],
-        windows: Windows,
-        amounts: memoryview[int],
-    ) -> None:
+    def _search_chunk(self, search: FileSearch, chunk: Rows, walked: WalkedKeys, windows: Windows) -> None:
         rows, count = chunk.rows, chunk.count
         _follow(search, chunk)
         set_steps(rows, count, SEARCH, LOOK_AGAIN, fields.CONTROL)
         self._unpacker.clear()
         if chunk.together & fields.CODEC_MASK:
             self._unpack(chunk)
-        batches, records = search_rows(chunk.data, self._unpacker.buffer, rows, count, keys, bounds, *windows, amounts)
+        batches, records = search_rows(
+            chunk.data, self._unpacker.buffer, rows, count, walked.keys, walked.bounds, *windows, self._amounts
+        )
         search.counts.batches += batches
         search.counts.compiled_batches += batches
         search.counts.records += records
@@ -118,6 +111,12 @@ class CompiledSearch:
             except CorruptBatch as error:
                 search.fail(chunk.position + at, error.reason)
                 search.find_raw(batch, chunk.position + at)
+
+
+def _walked(search: FileSearch) -> WalkedKeys:
+    by_subject = [one.subject.walked_keys(search.topic) for one in search.parts]
+    keys = list(dict.fromkeys(key for keys in by_subject for key in keys or ()))
+    return WalkedKeys(b"".join(keys) + b"\0", array("q", accumulate(map(len, keys), initial=0)), None in by_subject)
 
 
 def _follow(search: FileSearch, chunk: Rows) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from struct import Struct
@@ -183,6 +184,17 @@ OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
 """Takes every record of the key in the erasure's topics, and its file. Runs in the searching thread."""
 
 
+class WalkedKeys(NamedTuple):
+    """The keys at which the compiled search stops in a file."""
+
+    keys: bytes
+    """One after the other, and a zero."""
+    bounds: array[int]
+    """int64[n + 1]: where each begins, and the last ends."""
+    is_judging: bool
+    """True if a subject judges every record."""
+
+
 @dataclass(slots=True)
 class FileSearch:
     """The search of one file, and its result."""
@@ -205,6 +217,8 @@ class FileSearch:
     """Called every few MiB; its exceptions end the search."""
     members: Sequence[FileSearch] = ()
     """The searches for the single subjects, if there are several: this one reads for them, and has the needles of all."""
+    walked: WalkedKeys | None = None
+    """Made by the compiled search at the first batches."""
 
     @property
     def parts(self) -> Sequence[FileSearch]:
