@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, suppress
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -426,7 +427,8 @@ class World:
     async def fork(self) -> None:
         """Have the broker fork: all that was answered is in the fork, and what it is sent is in no other."""
         self.clients.gather(self.history)
-        mark, told = self.history.copy(), self.data.with_name(FORK)
+        # The broker's clock may be moved at the same time, and the fork's is not.
+        mark, clock, told = self.history.copy(), copy(self.clock), self.data.with_name(FORK)
         told.write_text("")
         self.broker.process.signal(signal.SIGUSR1)
         fork = await self._told(told)
@@ -434,7 +436,7 @@ class World:
         known = as_known_at(mark, self.history)
         try:
             async with WireClient(fork["address"].partition(",")[0]) as wire:
-                await IdempotentProducer(known, ("events-0", 0), "fork", keys=0).send(wire, self.rng, self.clock)
+                await IdempotentProducer(known, ("events-0", 0), "fork", keys=0).send(wire, self.rng, clock)
             await self._rests(Path(fork["data"]), known)
             check(Path(fork["data"]), known)
         except Finding as error:
