@@ -620,7 +620,7 @@ class World:
         try:
             await self.finish()
         except Refused:
-            # A partition that could not be repaired refuses appends until the next start.
+            # A partition that could not be repaired, and metadata, refuse appends until the next start.
             await self.end("kill")
             self.look_at_log(disturbance)
             await self.start()
@@ -646,8 +646,10 @@ class World:
                 await self.join()
                 await wait_for(partial(self.large.finish, wire, self.clock))
                 return
-            except GONE:
+            except GONE as error:
                 if attempt == 2:
+                    if "__cluster_metadata-0: refuses records" in self.broker.process.log[self._looked_at :]:
+                        raise Refused("a change of the metadata: its log has failed") from error
                     raise
                 await self.disconnect()
 
