@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from diamant.broker.broker import BlockingBroker, Broker
-from diamant.broker.cli import COMMANDS
+from diamant.broker.cli import all_commands
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.faults.installed_faults import Faults
 from diamant.broker.operations.broker_state.broker_clock import BlockingClock, BrokerClock
@@ -46,7 +46,7 @@ def http_words() -> Iterator[tuple[str, str]]:
 
 def command_words() -> Iterator[tuple[str, str]]:
     """Yield the arguments and options of commands for a running broker, with underscores and without `no`."""
-    own = {name for section in SECTIONS for name in COMMANDS[section]} - {"exec"} | {"status"}
+    own = {name for section in SECTIONS for name in all_commands()[section]} - {"exec"} | {"status"}
     for path, command in commands():
         if path.split()[1] in own:
             for param in command.params:

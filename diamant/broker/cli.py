@@ -11,8 +11,7 @@ import json
 import click
 
 from diamant.broker.commands.terminal.failures import wants_json
-from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup
-from diamant.broker.dispatch.operation_table import OPERATIONS
+from diamant.broker.commands.terminal.lazy import LazyCommand, LazyGroup, Sections
 from diamant.version import __version__
 
 COMMANDS: dict[str, dict[str, LazyCommand]] = {
@@ -85,13 +84,20 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "spark": LazyCommand("diamant.broker.command_groups:spark", "Read and clean logs of any size on Apache Spark."),
     },
 }
-"""All commands by their purpose. Each is imported when it is run."""
+"""The commands by their purpose, without those of operations. Each is imported when it is run."""
 
-for _row in OPERATIONS.values():
-    if _row.section:
-        COMMANDS[_row.section][_row.name.replace("_", "-")] = LazyCommand(
-            f"diamant.broker.commands.{_row.command or 'terminal.operation_command'}", _row.summary, _row.name
-        )
+
+def all_commands() -> Sections:
+    """Return all commands by their purpose."""
+    from diamant.broker.dispatch.operation_table import OPERATIONS
+
+    found = {heading: {**commands} for heading, commands in COMMANDS.items()}
+    for row in OPERATIONS.values():
+        if row.section:
+            target = f"diamant.broker.commands.{row.command or 'terminal.operation_command'}"
+            found[row.section][row.name.replace("_", "-")] = LazyCommand(target, row.summary, row.name)
+    return found
+
 
 SYNONYMS = {
     **dict.fromkeys(("config", "configs"), ("topic describe", "topic alter", "start --set")),
@@ -134,7 +140,11 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
 
 
 @click.group(
-    cls=LazyGroup, sections=COMMANDS, synonyms=SYNONYMS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    sections=all_commands,
+    first=COMMANDS,
+    synonyms=SYNONYMS,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
     "--version",

@@ -10,7 +10,6 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.node.node import Node
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.running import RunningBroker
-from diamant.progress import Progress
 
 T = TypeVar("T")
 
@@ -35,6 +34,7 @@ async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
     """Run an operation with the arguments of its method, and return its result, of the method's type. Raises OperationError."""
     from diamant.broker.dispatch.operation_table import OPERATIONS
     from diamant.broker.operations.calls.parameters import request_of
+    from diamant.progress import Progress
 
     operation, services = OPERATIONS[name], broker.services
     if asyncio.get_running_loop() is not broker.loop:

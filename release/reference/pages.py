@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from diamant.broker.cli import COMMANDS
+from diamant.broker.cli import all_commands
 from diamant.broker.cli import main as cli
 from diamant.broker.client.admin import Admin, AdminClock
 from diamant.broker.client.admin_methods import RemoteOperations
@@ -118,17 +118,19 @@ These work with any Kafka cluster; [Topics and records on the command line](../h
 Exit codes: see [commands](commands.md), unless a command says otherwise.
 """
 
+_BY_PURPOSE = all_commands()
+
 PATHS = {
-    **dict.fromkeys(COMMANDS["Erase and certify"], "erase"),
+    **dict.fromkeys(_BY_PURPOSE["Erase and certify"], "erase"),
     **dict.fromkeys(("clock", "faults", "reset", "snapshots"), "testing"),
 }
 """The pages of paths, by their first segment below /v1; the other paths are on the main page."""
 
 FAMILIES = {
-    **dict.fromkeys(COMMANDS["For tests"], "testing"),
-    **dict.fromkeys(COMMANDS["Erase and certify"], "erase"),
-    **dict.fromkeys(COMMANDS["Users and permissions of any Kafka cluster"], "security"),
-    **dict.fromkeys(COMMANDS["Topics, records and groups of any Kafka cluster"], "kafka"),
+    **dict.fromkeys(_BY_PURPOSE["For tests"], "testing"),
+    **dict.fromkeys(_BY_PURPOSE["Erase and certify"], "erase"),
+    **dict.fromkeys(_BY_PURPOSE["Users and permissions of any Kafka cluster"], "security"),
+    **dict.fromkeys(_BY_PURPOSE["Topics, records and groups of any Kafka cluster"], "kafka"),
     "log": "log",
     "spark": "spark",
 }

@@ -14,10 +14,10 @@ import importlib
 import logging
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from diamant.broker.config.broker_config import BrokerConfig
-from diamant.broker.node.superseded_checks import SupersededChecks
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.config_key import DOUBLE_MAX
@@ -27,6 +27,7 @@ from diamant.storage.segments.log_config import LogConfig
 
 if TYPE_CHECKING:
     from diamant.broker.node.node import Node
+    from diamant.broker.node.superseded_checks import SupersededChecks
     from diamant.cleaner.rules.tombstone_hold import TombstoneHolds
     from diamant.cleaner.runners.contract import Runner
     from diamant.cleaner.service.metrics import CleanerStatus
@@ -50,10 +51,16 @@ class NodeCleaner:
         self._loading: asyncio.Task[CleanerService] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self.superseded = SupersededChecks()
         node.topics.on_created = node.topics.on_deletion = self._forget
         node.topics.on_config_changed = self._config_changed
         node.on_reconfigured.append(self.reconfigure)
+
+    @cached_property
+    def superseded(self) -> SupersededChecks:
+        """The checks for superseded records."""
+        from diamant.broker.node.superseded_checks import SupersededChecks
+
+        return SupersededChecks()
 
     @property
     def is_loaded(self) -> bool:

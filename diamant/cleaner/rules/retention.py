@@ -7,10 +7,12 @@ Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from diamant.cleaner.rules.eligibility import SegmentView
 from diamant.storage.segments.log_config import LogConfig
+
+if TYPE_CHECKING:
+    from diamant.cleaner.rules.eligibility import SegmentView
 
 CLOCK_DIFFERENCE_MS = 60_000
 

@@ -9,20 +9,20 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from diamant.broker.cli import COMMANDS, SYNONYMS, main
+from diamant.broker.cli import SYNONYMS, all_commands, main
 from diamant.broker.commands.terminal.lazy import LazyGroup
 
 
 def test_the_help_groups_the_commands_by_purpose() -> None:
     """Each section has a heading, and each command is in one of them, with its line."""
-    shown = CliRunner().invoke(main, ["--help"]).stdout
-    at = [shown.index(f"\n{heading}:\n") for heading in COMMANDS]
+    shown, sections_of = CliRunner().invoke(main, ["--help"]).stdout, all_commands()
+    at = [shown.index(f"\n{heading}:\n") for heading in sections_of]
     assert at == sorted(at)
     assert "\nCommands:\n" not in shown
     sections = [shown[begin:end] for begin, end in zip(at, [*at[1:], len(shown)], strict=True)]
-    for section, commands in zip(sections, COMMANDS.values(), strict=True):
+    for section, commands in zip(sections, sections_of.values(), strict=True):
         assert [line.split()[0] for line in section.strip().splitlines()[1:]] == [*commands]
-    names = [name for commands in COMMANDS.values() for name in commands]
+    names = [name for commands in sections_of.values() for name in commands]
     assert sorted(names) == main.list_commands(click.Context(main))
 
 

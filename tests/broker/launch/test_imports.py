@@ -63,13 +63,25 @@ with tempfile.TemporaryDirectory() as path:
         ),
         (
             ONE_COMMAND,
-            ["diamant.broker.commands.clusters", "diamant.broker.commands.person", "diamant.broker.commands.testing"],
+            [
+                *(
+                    "diamant.broker.commands.clusters",
+                    "diamant.broker.commands.person",
+                    "diamant.broker.commands.testing",
+                ),
+                "diamant.broker.dispatch.operation_table",
+            ],
         ),
         (
             PRODUCES,
             [
                 *("diamant.broker.brokers.table", "diamant.broker.security.authorization.authorizer", "difflib"),
-                *("diamant.cleaner.facts", "diamant.cleaner.rules.plan", "diamant.cleaner.runners", "ipaddress"),
+                *(
+                    "diamant.broker.dispatch.operation_table",
+                    "diamant.broker.node.superseded_checks",
+                    "diamant.progress",
+                ),
+                *("diamant.cleaner.facts", "diamant.cleaner.rules.eligibility", "diamant.cleaner.runners", "ipaddress"),
                 *("diamant.storage.directory.directory_copy", "pathlib"),
             ],
         ),

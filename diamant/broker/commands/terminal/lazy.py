@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import click
 
@@ -40,30 +40,37 @@ class LazyCommand(NamedTuple):
         return command
 
 
+Sections: TypeAlias = Mapping[str, Mapping[str, LazyCommand]]
+"""Commands by the heading of the help and their name."""
+
+
 class LazyGroup(click.Group):
     """A group of ordinary commands, and of the commands in `sections` (heading of the help → name → command) whose modules exist.
 
-    `lazy` is for a group with one section. `synonyms`: commands to suggest for words that users of other programs try.
+    `lazy` is for a group with one section. `first`: sections in which a command is looked up before `sections` is called.
+    `synonyms`: commands to suggest for words that users of other programs try.
     """
 
     def __init__(
         self,
         *args: Any,
         lazy: Mapping[str, LazyCommand] | None = None,
-        sections: Mapping[str, Mapping[str, LazyCommand]] | None = None,
+        sections: Callable[[], Sections] | None = None,
+        first: Sections | None = None,
         synonyms: Mapping[str, Sequence[str]] | None = None,
         **fields: Any,
     ) -> None:
         super().__init__(*args, **fields)
         self._synonyms = synonyms or {}
-        self._all = sections or {"Commands": lazy or {}}
+        self._all = sections or (lambda: {"Commands": lazy or {}})
+        self._first = first or {}
 
     @cached_property
     def _sections(self) -> dict[str, dict[str, LazyCommand]]:
         """What is there. To run a command, the other forty are not looked up."""
         return {
             heading: {name: command for name, command in commands.items() if command.is_there()}
-            for heading, commands in self._all.items()
+            for heading, commands in self._all().items()
         }
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -98,7 +105,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command with that name, importing it if necessary; None if there is none."""
-        found = next((commands[cmd_name] for commands in self._all.values() if cmd_name in commands), None)
+        found = _named(cmd_name, self._first) or _named(cmd_name, self._all())
         return super().get_command(ctx, cmd_name) if found is None or not found.is_there() else found.load(cmd_name)
 
     def resolve_command(
@@ -158,6 +165,10 @@ class LazyGroup(click.Group):
             with formatter.section(heading):
                 # The columns of all sections begin at the same place.
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
+
+
+def _named(name: str, sections: Sections) -> LazyCommand | None:
+    return next((commands[name] for commands in sections.values() if name in commands), None)
 
 
 def _check_given_once(parent: click.Context, command: click.Command, arguments: Sequence[str]) -> None:
