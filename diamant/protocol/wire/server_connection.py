@@ -26,8 +26,8 @@ SCRATCH_BYTES = 64 * 1024
 MIN_FRAME_BYTES = 16 * 1024
 """A frame up to this size gets its memory at once. A larger one gets four times what has come of it, then twice.
 
-An announced but unsent frame thus costs 16 KiB at most, whatever `max_frame_bytes` is; a partly received one costs at most
-four times its received bytes.
+A connection's first frame, announced but unsent, thus costs 16 KiB at most, whatever `max_frame_bytes` is; a partly received one
+costs at most four times its received bytes. For later ones see `MAX_USUAL_BYTES`.
 """
 
 MAX_USUAL_BYTES = 256 * 1024
