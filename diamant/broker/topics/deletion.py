@@ -1,4 +1,4 @@
-"""The deletion of topics: from the metadata log and from memory.
+"""The deletion of topics: from the metadata log, from memory, and once that is durable from the log directory.
 
 `storage/directory/log_directory` renames the directories of partitions;
 `removal_queue` removes them after `file.delete.delay.ms`.
@@ -21,37 +21,32 @@ logger = logging.getLogger(__name__)
 async def delete_topics(topics: Topics, names: Collection[str]) -> None:
     """Delete topics that are in use. Returns when the deletion is durable. Wakes pending fetches, notifies listeners.
 
-    StorageError, OSError: if the metadata log accepts no record, nothing has happened. After that the topics are deleted in
-    any case, though one of their directories may remain, until the housekeeping can take it away or the next start does.
+    StorageError, OSError: if the metadata log accepts no record, nothing has happened. After that the topics are out of use in
+    any case. A directory may remain, until the housekeeping can take it away or the next start does; if the metadata log could
+    not be synced, that start may find the topics as they were.
     """
     for name in names:
         for log in topics.by_name[name].logs.values():
             _write_indexes(log)
-    topics.metadata.append([RemoveTopicRecord(topic_id=topics.by_name[name].topic_id) for name in names])
-    failure: OSError | None = None
+    directory, metadata = topics.directory, topics.metadata
+    metadata.append([RemoveTopicRecord(topic_id=topics.by_name[name].topic_id) for name in names])
+    deleted_offset = metadata.end_offset
     following: list[asyncio.Future[None]] = []
     for name in names:
         topic = topics.withdraw(name)
         for log in topic.logs.values():
-            try:
-                topics.directory.delete_log(log)
-            except OSError as error:
-                failure = error
-                topics.on_change(log)  # pending fetches of its data must end, too
-        try:
-            topics.directory.delete_unopened(name)
-        except OSError as error:
-            failure = error
+            directory.delete_log(log, deleted_offset)
+        directory.delete_unopened(name, deleted_offset)
         told = [listener.topic_deleted(topic) for listener in topics.listeners]
         following += [asyncio.ensure_future(coroutine) for coroutine in told if coroutine is not None]
     try:
         await topics.sync()
+        doomed = set(names)
+        directory.take_away_left([left for left in directory.left if left[0] in doomed], metadata.synced_offset)
     finally:
+        topics.on_refused()
         for future in following:
             await asyncio.shield(future)
-    if failure is not None:
-        topics.on_refused()
-        raise failure
     for name in names:
         logger.info("topic %s deleted", name)
 

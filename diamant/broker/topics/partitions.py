@@ -82,7 +82,9 @@ async def try_again(topics: Topics) -> None:
     """Create and take away partitions for which the disk has refused it. Raises the last error, after all were tried."""
     last: OSError | StorageError | None = None
     try:
-        topics.directory.take_away_left(topics.directory.left)
+        if topics.directory.left:
+            await topics.sync()
+            topics.directory.take_away_left(topics.directory.left, topics.metadata.synced_offset)
     except OSError as error:
         last = error
     failed: dict[str, list[int]] = {}
@@ -108,7 +110,9 @@ async def _create_logs(
 ) -> None:
     directory = topics.directory
     made = [(topic.name, partition) for partition in partitions]
-    directory.take_away_left(made)
+    if not directory.left.keys().isdisjoint(made):
+        await topics.sync()
+        directory.take_away_left(made, topics.metadata.synced_offset)
     await asyncio.to_thread(directory.checkpoint_files.forget, made)
     failures: list[BaseException] = []
     for start in range(0, len(partitions), LOGS_AT_ONCE):

@@ -61,6 +61,17 @@ class LoadFailure(NamedTuple):
     is_new: bool = False
 
 
+class LeftDirectory(NamedTuple):
+    """A directory of a deleted partition that still has its name."""
+
+    metadata_offset: int
+    """The metadata log holds the deletion once it is synced up to this offset. Before, the directory must stay: after a loss of
+    power the partition may be there.
+    """
+    delay_ms: int
+    """From the rename to the removal."""
+
+
 class LogDirectory:
     """The partitions of one log directory. Open it with `LogDirectory.open`, close it with `close`."""
 
@@ -78,8 +89,8 @@ class LogDirectory:
         self._lock = lock
         self.deletions = RemovalQueue(env)
         self.checkpoint_files = CheckpointFiles(env, path)
-        self.left: set[TopicPartition] = set()
-        """Deleted partitions whose directories could not be renamed; new ones must not find them. Bound: one per directory."""
+        self.left: dict[TopicPartition, LeftDirectory] = {}
+        """Directories of deleted partitions, which new ones must not find. Bound: one per directory."""
         self._has_lost_recovery_points = False
         """True if the recovery point checkpoint is missing or damaged."""
         self._kept = CheckpointState({}, {}, {})
@@ -112,6 +123,7 @@ class LogDirectory:
         for log in self.logs.values():
             log.is_deleted = True
             log.hide(log.segments)
+        self.left.clear()  # these names are those of the new state's partitions
         successor = LogDirectory(
             self.env, self.path, self._lock, was_clean=True, producer_expiration_ms=self._producer_expiration_ms
         )
@@ -253,7 +265,6 @@ class LogDirectory:
 
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Log:
         """Create an empty partition. The metadata log must contain the topic first, or a restart treats it as stray."""
-        self.take_away_left([(topic, partition)])
         self.checkpoint_files.forget([(topic, partition)])
         log = create_log(
             self.env,
@@ -274,39 +285,39 @@ class LogDirectory:
         log.on_index_damaged = self.on_index_damaged
         self.logs[log.topic, log.partition] = log
 
-    def delete_log(self, log: Log) -> None:
-        """Rename the partition's directory to `-delete` and queue its removal after `file.delete.delay.ms`."""
+    def delete_log(self, log: Log, metadata_offset: int) -> None:
+        """End the use of a partition whose deletion ends at this offset of the metadata log; add its directory to `left`."""
         del self.logs[log.topic, log.partition]
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
             # Readers keep the file open. Nothing else may keep it on disk once it has no name.
             segment.release_file()
-        self._take_away((log.topic, log.partition), log.config.file_delete_delay_ms)
+        self.left[log.topic, log.partition] = LeftDirectory(metadata_offset, log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
-    def delete_unopened(self, topic: str) -> None:
-        """Delete the partitions of a topic that could not be opened; without a delay, since they have no readers.
-
-        Tries all directories, then raises OSError if one could not be renamed.
-        """
+    def delete_unopened(self, topic: str, metadata_offset: int) -> None:
+        """As `delete_log`, for the partitions of a topic that could not be opened; without a delay: they have no readers."""
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
         # Even if the directories stay: they must not be opened, and their checkpoint entries apply to no other partition.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
-        self.left.update(doomed)
-        self.take_away_left(doomed)
+        self.left.update(dict.fromkeys(doomed, LeftDirectory(metadata_offset, 0)))
 
-    def take_away_left(self, partitions: Iterable[TopicPartition]) -> None:
-        """Retry the removal of deleted partitions' directories, before new partitions use their names.
+    def take_away_left(self, partitions: Iterable[TopicPartition], synced_offset: int) -> None:
+        """Rename the directories of deleted partitions to `-delete`, and queue their removal after `file.delete.delay.ms`.
 
-        Tries all directories, then raises OSError if one could not be renamed.
+        `synced_offset`: of the metadata log. Tries all directories, then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
-        for partition in self.left.intersection(partitions):
+        for partition in self.left.keys() & set(partitions):
+            left = self.left[partition]
+            if left.metadata_offset > synced_offset:
+                continue
             try:
-                self._take_away(partition, 0)
+                self._take_away(partition, left.delay_ms)
+                del self.left[partition]
             except OSError as error:
                 failure = error
         if failure is not None:
@@ -314,13 +325,11 @@ class LogDirectory:
 
     def _take_away(self, partition: TopicPartition, delay_ms: int) -> None:
         """Rename a directory to `-delete` and queue its removal; a missing one counts as removed."""
-        self.left.add(partition)
         topic, index = partition
         doomed = f"{self.path}/{names.delete_dir_name(topic, index)}"
         with suppress(FileNotFoundError):
             self.env.rename(f"{self.path}/{topic}-{index}", doomed)
             self.deletions.add([doomed], delay_ms)
-        self.left.discard(partition)
 
     def checkpoint_state(self) -> CheckpointState:
         """Return the offsets to checkpoint, with the kept entries of unopened partitions. Loop thread."""

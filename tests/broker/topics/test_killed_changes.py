@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,13 +36,43 @@ async def cuts_of(*, deletes: bool) -> list[MemoryEnv]:
 
     async with running(env, log_segment_delete_delay_ms=0, log_index_interval_bytes=0) as (_, wire):
         env.before_change = None if deletes else cut
-        await wire.create("t", 2)
+        await wire.create("t", 2, flush_messages="1")
         for _number in range(3):
             await wire.produce("t", [b"of t"])
         env.before_change = cut if deletes else None
         await delete(wire)
         env.before_change = None
     return cuts
+
+
+async def test_a_new_topic_of_the_name_of_one_being_deleted() -> None:
+    """After a loss of power either the old topic is there with its records, or the new one, or none."""
+    env = MemoryEnv()
+    cuts: list[MemoryEnv] = []
+    async with running(env) as (broker, wire), WireClient(broker.bootstrap_servers) as other:
+        await wire.create("t", 1, flush_messages="1")
+        await wire.produce("t", [b"of t"])
+        old_id = broker.node.topics.by_name["t"].topic_id
+        can_sync = threading.Event()
+        env.before("sync", f"{DATA}/{names.METADATA_TOPIC}-0/*.log", lambda: can_sync.wait())
+        env.before_change = lambda: cuts.append(env.copy())
+        deletion = asyncio.create_task(delete(wire))
+        await wait_until(lambda: "t" not in broker.node.topics.by_name)
+        creation = asyncio.create_task(other.create("t", 1))
+        await wait_until(lambda: "t" in broker.node.topics.in_creation)
+        cuts.append(env.copy())
+        can_sync.set()
+        await asyncio.gather(deletion, creation)
+        env.before_change = None
+        new_id = broker.node.topics.by_name["t"].topic_id
+        assert not broker.node.directory.left
+    ends = []
+    for cut in cuts:
+        cut.crash(Loss(1, 0))
+        async with running(cut) as (broker, _):
+            ends += [(topic.topic_id, topic.logs[0].log_end_offset) for topic in broker.node.topics.by_name.values()]
+    assert set(ends) <= {(old_id, 1), (new_id, 0)}
+    assert (old_id, 1) in ends
 
 
 async def delete(wire: WireClient) -> None:
@@ -52,7 +84,7 @@ async def delete(wire: WireClient) -> None:
 @pytest.mark.parametrize("deletes", [False, True], ids=["created", "deleted"])
 async def test_nothing_is_set_aside(deletes: bool, loss: Loss | None) -> None:
     """The topic is there with both partitions or is not, and no directory of it stays behind: it would hold up every
-    certificate of a topic of that name. So it is after a loss of power.
+    certificate of a topic of that name. So it is after a loss of power. A topic whose deletion is undone has its records.
     """
     cuts = await cuts_of(deletes=deletes)
     assert len(cuts) > 5
@@ -62,6 +94,8 @@ async def test_nothing_is_set_aside(deletes: bool, loss: Loss | None) -> None:
         async with running(env, log_segment_delete_delay_ms=0) as (broker, _):
             there = [log.partition for log in broker.node.directory.logs.values() if log.topic == "t"]
             assert sorted(there) in ([], [0, 1])
+            if deletes and there:
+                assert broker.node.directory.logs["t", 0].log_end_offset == 3
             assert [name for name in env.list_dir(DATA) if name.endswith("-stray")] == []
 
 

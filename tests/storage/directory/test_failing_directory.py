@@ -126,11 +126,10 @@ class Life:
     def delete(self, key: tuple[str, int], log: Log | None) -> None:
         """Delete topics like `delete_topics`."""
         del self.sources[key], self.truths[key]
-        try:
-            if log is not None:
-                self.directory.delete_log(log)
-        finally:
-            self.directory.delete_unopened(key[0])
+        if log is not None:
+            self.directory.delete_log(log, 0)
+        self.directory.delete_unopened(key[0], 0)
+        self.directory.take_away_left(self.directory.left, 0)
 
     def change(self, log: Log, truth: Truth) -> None:
         match self.chance.choices(["append", "produce", "flush", "roll", "retain", "delete"], [7, 7, 4, 2, 2, 1])[0]:

@@ -150,7 +150,8 @@ def test_a_flush_of_a_deleted_log_leaves_the_next_one_of_its_name_alone(memory: 
     assert plan is not None
 
     def replace() -> None:
-        directory.delete_log(old)
+        directory.delete_log(old, 0)
+        directory.take_away_left(directory.left, 0)
         new = directory.create_log("t", 0, UUID(int=2), LogConfig())
         new.become_leader(0)
         new.append_as_leader(batch(b"new"))
@@ -175,7 +176,8 @@ def test_checkpoints_of_a_deleted_log_are_not_those_of_the_next_one_of_its_name(
     state = directory.checkpoint_state()
     if not is_writing:
         directory.checkpoint_files.write(state)
-    directory.delete_log(directory.logs["t", 0])
+    directory.delete_log(directory.logs["t", 0], 0)
+    directory.take_away_left(directory.left, 0)
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     if is_writing:
         directory.checkpoint_files.write(state)
@@ -231,7 +233,8 @@ def test_a_log_that_does_not_open_can_be_deleted() -> None:
     fault = refuse(env, "bad")
     directory = start(env, expected)
     fault.clear()
-    directory.delete_unopened("bad")
+    directory.delete_unopened("bad", 0)
+    directory.take_away_left(directory.left, 0)
     assert directory.failures == []
     log = directory.create_log("bad", 0, UUID(int=3), LogConfig())
     log.append_as_leader(batch(b"new"))
@@ -259,7 +262,8 @@ def test_checkpoints_that_were_written_in_part(name: str) -> None:
     with pytest.raises(OSError, match="Input/output"):
         directory.checkpoint_files.write(directory.checkpoint_state())
     assert offsets(env, CHECKPOINTS[0])["t", 0] == COUNT + 1
-    directory.delete_log(log)
+    directory.delete_log(log, 0)
+    directory.take_away_left(directory.left, 0)
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     assert not [name for name in CHECKPOINTS if ("t", 0) in offsets(env, name)]
     new.append_as_leader(batch(b"new"))
@@ -272,18 +276,23 @@ def test_checkpoints_that_were_written_in_part(name: str) -> None:
 
 
 def test_a_deleted_log_whose_directory_keeps_its_name(memory: MemoryEnv) -> None:
-    """A new topic of that name is created after the directory is removed, and never has the old records."""
+    """It keeps it until the metadata log has the deletion on disk, and the disk permits the rename. The next log of that name
+    never has the old records.
+    """
     directory = start(memory, {})
     old = directory.create_log("t", 0, UUID(int=1), LogConfig())
     old.append_as_leader(batch(b"old"))
-    memory.fail("rename", "/data/t-0", errno.EIO, times=2)
+    directory.delete_log(old, 7)
+    directory.take_away_left(directory.left, 6)
+    assert memory.is_dir("/data/t-0")
+    memory.fail("rename", "/data/t-0", errno.EIO, times=1)
     with pytest.raises(OSError, match="Input/output"):
-        directory.delete_log(old)
-    with pytest.raises(OSError, match="Input/output"):
-        directory.create_log("t", 0, UUID(int=2), LogConfig())
+        directory.take_away_left(directory.left, 7)
     assert read_all(old) == [b"old"]
+    directory.take_away_left(directory.left, 7)
     new = directory.create_log("t", 0, UUID(int=2), LogConfig())
     assert (new.log_end_offset, read_all(new)) == (0, [])
+    memory.clock.advance_ms(LogConfig().file_delete_delay_ms)
     directory.deletions.remove(directory.deletions.take_due())
     assert [name for name in memory.list_dir("/data") if name.startswith("t-0")] == ["t-0"]
 
@@ -300,14 +309,15 @@ def test_the_directory_of_a_log_that_does_not_open(memory: MemoryEnv, is_gone: b
     fault = refuse(memory, "bad")
     directory = start(memory, expected)
     fault.clear()
+    directory.delete_unopened("bad", 0)
     if is_gone:
         memory.rename("/data/bad-0", "/elsewhere")
-        directory.delete_unopened("bad")
     else:
         memory.fail("rename", "/data/bad-0", errno.EIO, times=1)
         with pytest.raises(OSError, match="Input/output"):
-            directory.delete_unopened("bad")
+            directory.take_away_left(directory.left, 0)
     assert directory.failures == []
+    directory.take_away_left(directory.left, 0)
     for partition in (0, 1):
         log = directory.create_log("bad", partition, UUID(int=3), LogConfig())
         log.append_as_leader(batch(b"new"))
@@ -321,7 +331,8 @@ def test_a_file_that_cannot_be_removed_does_not_keep_the_others(memory: MemoryEn
     """All other files of deleted logs are removed; the result names the one that failed, which can be retried."""
     directory = start(memory, {})
     for partition in range(4):
-        directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)))
+        directory.delete_log(directory.create_log("t", partition, UUID(int=1), LogConfig(file_delete_delay_ms=0)), 0)
+    directory.take_away_left(directory.left, 0)
     due = directory.deletions.take_due()
     memory.fail("remove", f"{due[1]}*", errno.EIO, times=1)
     left = directory.deletions.remove(due)

@@ -139,7 +139,8 @@ class Machine:
     def delete(self, topic: str) -> None:
         """Delete a topic while the broker runs: the metadata first."""
         del self.sources[topic, 0], self.truths[topic, 0]
-        self.directory.delete_log(self.directory.logs[topic, 0])
+        self.directory.delete_log(self.directory.logs[topic, 0], 0)
+        self.directory.take_away_left(self.directory.left, 0)
         self.directory.deletions.remove(self.directory.deletions.take_due())
 
     def lose_power(self, loss: Loss | random.Random) -> None:
