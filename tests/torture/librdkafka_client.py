@@ -20,6 +20,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 PARTITIONS = 2
 BURST, PAUSE_S = 10, 0.05
+PENDING = 1000
+"""Records that a producer has in flight or queued at most: it must not outrun a busy machine, since its end waits for all."""
 DONE_S = 45.0
 SESSION_MS = 20_000
 COPIES_AT_ONCE = 500
@@ -64,6 +66,8 @@ def produce(bootstrap: str, topic: str, name: str, most: str) -> None:
         tell("sent", topic=topic, partition=partition, value=value)
         producer.produce(topic, value, partition=partition, on_delivery=acknowledged)
         producer.poll(PAUSE_S if number % BURST == 0 else 0)
+        while len(producer) >= PENDING:
+            producer.poll(PAUSE_S)
     left = producer.flush(DONE_S)
     if left:
         raise SystemExit(f"{left} records are not acknowledged")
