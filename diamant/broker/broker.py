@@ -25,6 +25,7 @@ from diamant.broker.dispatch.services import Services
 from diamant.broker.kept import Kept
 from diamant.broker.loop_thread import LoopThread
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import as_operation_error
 from diamant.broker.operation_methods import (
     BlockingBrokersOperations,
     BlockingOperations,
@@ -133,6 +134,7 @@ class BrokerFacts:
         return self.awaited.node.cluster_id
 
     @property
+    @as_operation_error()
     def faults(self: HasBroker) -> Faults:
         """Faults on demand; may be used from any thread while the broker runs."""
         return self.awaited.services.faults()
@@ -194,6 +196,7 @@ class Broker(BrokerFacts, Operations):
         return self._running
 
     @property
+    @as_operation_error()
     def clock(self) -> BrokerClock:
         """The broker's clock: reads it, and moves it if it is manual; may be used from any event loop."""
         return self.services.clock()
@@ -224,7 +227,8 @@ class Broker(BrokerFacts, Operations):
         """
         if compact:
             configs["cleanup_policy"] = "compact"
-        await on_loop(self.loop, self.services.produce().create_topic(topic, partitions, configs))
+        with as_operation_error():
+            await on_loop(self.loop, self.services.produce().create_topic(topic, partitions, configs))
 
     async def produce(
         self,
@@ -237,14 +241,17 @@ class Broker(BrokerFacts, Operations):
         timestamp_ms: int | None = None,
     ) -> Produced:
         """Write one record, and return where it is. None is a tombstone. See `ProduceOperation`."""
-        producing = self.services.produce()
-        return await on_loop(self.loop, producing.produce(topic, value, key, partition, headers, timestamp_ms))
+        with as_operation_error():
+            producing = self.services.produce()
+            return await on_loop(self.loop, producing.produce(topic, value, key, partition, headers, timestamp_ms))
 
+    @as_operation_error()
     def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
         """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
         operation = self.services.records()
         return operation.records(operation.pages(topic, partition))
 
+    @as_operation_error()
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> AsyncGenerator[tuple[int, Record], None]:
@@ -258,13 +265,15 @@ class Broker(BrokerFacts, Operations):
     async def reset(self, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
         """Restore a snapshot, given itself or its id; to clients it looks like a restart. See `ResetRequest`."""
         snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
-        await on_loop(self.loop, self.running.reset(snapshot_id, seamless))
+        with as_operation_error():
+            await on_loop(self.loop, self.running.reset(snapshot_id, seamless))
 
     async def play(self, schedule: Schedule) -> History:
         """Run the cleaner between clients' fetches as a schedule says (`diamant.schedules`); return the history, which grows."""
-        from diamant.broker.schedules.play import play
+        with as_operation_error():
+            from diamant.broker.schedules.play import play
 
-        return await on_loop(self.loop, play(self.node, schedule))
+            return await on_loop(self.loop, play(self.node, schedule))
 
     async def fork(self, /, **settings: Any) -> Broker:
         """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
@@ -272,13 +281,14 @@ class Broker(BrokerFacts, Operations):
         Closed segments are hard links, so it takes little time and disk space. The copy lies beside the data directory and is
         removed when the fork stops. `settings`: those of the `BrokerConfig` that differ. An OperationError leaves nothing behind.
         """
-        from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
+        with as_operation_error():
+            from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
 
-        directory = new_fork_of(self.config.data_dir)
-        env = RealEnv() if isinstance(self.env, RealEnv) else self.env
-        fork = Broker(self._static_config.elsewhere(directory, **settings), env=env)
-        fork._fork = await on_loop(self.loop, make_fork(self.node, directory, self.running.remove_later))
-        return fork
+            directory = new_fork_of(self.config.data_dir)
+            env = RealEnv() if isinstance(self.env, RealEnv) else self.env
+            fork = Broker(self._static_config.elsewhere(directory, **settings), env=env)
+            fork._fork = await on_loop(self.loop, make_fork(self.node, directory, self.running.remove_later))
+            return fork
 
     async def start(self) -> None:
         """Open the directory and listen. Starting twice is harmless. Raises CannotStart, and holds nothing then.
@@ -404,6 +414,7 @@ class BlockingBroker(BrokerFacts, BlockingOperations):
         return self.awaited.env
 
     @property
+    @as_operation_error()
     def clock(self) -> BlockingClock:
         """The broker's clock: reads it, and moves it if it is manual."""
         from diamant.broker.operations.broker_state.broker_clock import BlockingClock
@@ -428,10 +439,12 @@ class BlockingBroker(BrokerFacts, BlockingOperations):
     fork = waiting(Broker.fork)
     play = waiting(Broker.play)
 
+    @as_operation_error()
     def records(self, topic: str, partition: int | None = None) -> Generator[tuple[int, Record]]:
         """Yield each committed record that a consumer would read now, with its partition."""
         return self._each(self.services.records().pages(topic, partition))
 
+    @as_operation_error()
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> Generator[tuple[int, Record]]:

@@ -6,6 +6,10 @@ what was expected and what to do next. It never contains a key or a value of a r
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from diamant.protocol.errors import ErrorCode, KafkaError
@@ -131,6 +135,26 @@ class TooMany(OperationError):
     """A limit on simultaneous work is reached. The call may succeed later."""
 
     code = "too-many"
+
+
+# -- errors of the system in these words ---------------------------------------------------------------------------------
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether the system refused a file or a module, as without descriptors: a library then raises an ImportError."""
+    return isinstance(error, OSError) or (isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error))
+
+
+@contextmanager
+def as_operation_error() -> Iterator[None]:
+    """Turn an error of the system into an OperationError. A first call imports its operation, and may lack a descriptor."""
+    try:
+        yield
+    except Exception as error:
+        # The first two are of a peer, or of a caller's own limit.
+        if isinstance(error, ConnectionError | TimeoutError) or not may_pass(error):
+            raise
+        raise OperationError(f"the operation failed: {error}. Try again once the cause is gone") from error
 
 
 # -- Kafka's errors in these words ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from diamant.broker.dispatch.services import Services
 from diamant.broker.node.node import Node
+from diamant.broker.operation_errors import as_operation_error
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.broker.running import RunningBroker
 
@@ -32,13 +33,15 @@ class AnyBroker(Protocol):
 
 async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
     """Run an operation with the arguments of its method, and return its result, of the method's type. Raises OperationError."""
-    from diamant.broker.dispatch.operation_table import OPERATIONS
-    from diamant.broker.operations.calls.parameters import request_of
-    from diamant.progress import Progress
-
-    operation, services = OPERATIONS[name], broker.services
+    services = broker.services
     if asyncio.get_running_loop() is not broker.loop:
         return await on_loop(broker.loop, perform(broker, name, given))
-    request = request_of(operation.request_class(), given)
-    found: T = await (await operation.work(services))(request, given.get("progress") or Progress())
-    return found
+    with as_operation_error():
+        from diamant.broker.dispatch.operation_table import OPERATIONS
+        from diamant.broker.operations.calls.parameters import request_of
+        from diamant.progress import Progress
+
+        operation = OPERATIONS[name]
+        request = request_of(operation.request_class(), given)
+        found: T = await (await operation.work(services))(request, given.get("progress") or Progress())
+        return found

@@ -29,7 +29,7 @@ from diamant.broker.metrics import prometheus as metrics
 from diamant.broker.node.cleaner import NodeCleaner
 from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
-from tests.broker.http_asking import TIMEOUT_S, Answer, connect, limit_http
+from tests.broker.http_asking import TIMEOUT_S, Answer, ask, connect, limit_http
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -446,25 +446,36 @@ async def test_a_server_that_cannot_be_loaded_is_reported_once(
     assert errors == ["HTTP could not be started: there will be no /metrics and no /health"]
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, "Too many open files", "x.py"), ImportError("x.so: Too many open files")]
-)
-async def test_a_server_that_cannot_be_loaded_without_descriptors_is_loaded_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
-) -> None:
-    """The first peer waits until there are descriptors again, and is answered."""
-    name = "diamant.broker.http.serving.routes"
-    routes = importlib.import_module(name)
+def refuse_once(monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> None:
+    """Have the next import from a module fail, as without descriptors."""
+    module = importlib.import_module(name)
 
     class Unreadable(ModuleType):
         def __getattr__(self, _: str) -> Any:
-            sys.modules[name] = routes
+            sys.modules[name] = module
             raise error
 
     monkeypatch.setitem(sys.modules, name, Unreadable(name))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files", "x.py"), ImportError("x.so: Too many open files")]
+)
+async def test_what_cannot_be_loaded_without_descriptors_is_loaded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """The first peer waits until there are descriptors again, and is answered; an operation names the cause."""
+    refuse_once(monkeypatch, "diamant.broker.http.serving.routes", error)
     async with Broker(config(tmp_path)) as broker:
         assert (await get(broker, "/health")).status == 200
+        for module in ("running_requests", "broker_status"):
+            refuse_once(monkeypatch, f"diamant.broker.operations.broker_state.{module}", error)
+            answer = await ask(broker, "GET", "/v1/status")
+            assert (answer.status, answer.json["code"]) == (500, "failed")
+            assert str(error) in answer.json["error"]
+        assert (await ask(broker, "GET", "/v1/status")).status == 200
     assert "HTTP could not be started, trying again" in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
 
 
 # -- configuration -------------------------------------------------------------------------------------------------------

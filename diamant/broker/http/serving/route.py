@@ -35,6 +35,7 @@ from aiohttp import web
 from diamant.broker.dispatch.operation_row import MAX_BODY_BYTES, OperationRow
 from diamant.broker.http.serving.authorization import ANYTHING, RoutePermission
 from diamant.broker.http.serving.lines import send_lines
+from diamant.broker.operation_errors import as_operation_error
 from diamant.broker.operations.calls.parameters import Param, params_of
 from diamant.json_types import JsonObject
 from diamant.progress import Progress
@@ -119,7 +120,8 @@ def route_of(operation: OperationRow) -> Route:
     has_body = operation.method == "POST"
 
     async def handle(call: Call) -> Result:
-        work = await operation.work(call.services)
+        with as_operation_error():
+            work = await operation.work(call.services)
         path = {name: in_path[name].parse_texts([text]) for name, text in call.path.items()}
         found: Any = work(request(**path, **call.query, **call.fields), call.progress)
         if operation.is_stream:
@@ -128,7 +130,8 @@ def route_of(operation: OperationRow) -> Route:
         began_s = loop.time()
         call.extend(MAX_WORK_S)
         try:
-            result = await found
+            with as_operation_error():
+                result = await found
         finally:
             call.extend(loop.time() - began_s - MAX_WORK_S)
         if operation.created:

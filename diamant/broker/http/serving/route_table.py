@@ -10,6 +10,7 @@ from types import ModuleType
 
 from diamant.broker.dispatch.operation_table import OPERATIONS
 from diamant.broker.http.serving.route import Route, matched, route_of
+from diamant.broker.operation_errors import as_operation_error
 
 ENDPOINTS = {
     "/": "diamant.broker.http.page.views.overview",
@@ -76,12 +77,13 @@ class RouteTable:
 
     async def find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
         """Return the rows at a path by method. Literal steps take precedence over named ones."""
-        for operation in OPERATIONS.values():
-            if matched(operation.path, steps) is not None:
-                await self._load_operation(operation.name)
-        name = self._module_of(path)
-        if name is not None:
-            await self._load(name)
+        with as_operation_error():
+            for operation in OPERATIONS.values():
+                if matched(operation.path, steps) is not None:
+                    await self._load_operation(operation.name)
+            name = self._module_of(path)
+            if name is not None:
+                await self._load(name)
         found: dict[str, tuple[Route, dict[str, str]]] = {}
         for row in self._rows:
             names = matched(row.path, steps)

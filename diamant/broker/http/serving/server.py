@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from diamant.broker.http.serving.limits import DEFAULT_LIMITS, HttpLimits
 from diamant.broker.network.listener_sockets import bound_socket, reachable
+from diamant.broker.operation_errors import may_pass
 
 if TYPE_CHECKING:
     from diamant.broker.config.listeners import Listener
@@ -116,18 +116,13 @@ class HttpServer:
                 self._serving = connections.Serving(routes, self._sock, self._limits.connections, self._tls)
                 self._serving.start()
         except Exception as error:
-            if not _may_pass(error):
+            if not may_pass(error):
                 logger.exception("HTTP could not be started: there will be no /metrics and no /health")
                 self._sock.close()
                 return
             logger.error("HTTP could not be started, trying again in %d s: %s", RETRY_S, error)
             self._starting = None
             asyncio.get_running_loop().call_later(RETRY_S, self._wait_for_someone)
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return whether a module could not be read now, as without descriptors: a library then raises an ImportError."""
-    return isinstance(error, OSError) or (isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error))
 
 
 def _load() -> ModuleType:

@@ -16,7 +16,7 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, TypeAlias
 
-from diamant.broker.operation_errors import NotPossible, TooMany
+from diamant.broker.operation_errors import NotPossible, TooMany, as_operation_error
 from diamant.broker.operations.calls.cross_loop import on_loop
 from diamant.cleaner.queries.committed_records import committed_records
 from diamant.protocol.batches.header import Record
@@ -101,15 +101,16 @@ class RecordsOperation:
             explaining.check()
 
         try:
-            for log in logs:
-                taken, files = await explaining.open(log)
-                with files:
-                    records = query(taken, files, check)
-                    try:
-                        while page := await self._next(records, is_over):
-                            yield RecordPage(log.partition, page)
-                    finally:
-                        records.close()
+            with as_operation_error():
+                for log in logs:
+                    taken, files = await explaining.open(log)
+                    with files:
+                        records = query(taken, files, check)
+                        try:
+                            while page := await self._next(records, is_over):
+                                yield RecordPage(log.partition, page)
+                        finally:
+                            records.close()
         except CorruptLog as error:
             raise NotPossible(f"the records cannot be read: {error}") from None
         finally:
