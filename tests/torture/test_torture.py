@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from diamant import Broker
 from tests.broker.wire import WireClient
 from tests.torture.draws import pick
+from tests.torture.forking_broker import FORK
 from tests.torture.history import History, Topic
 from tests.torture.operations import Administrator, Operation
 from tests.torture.power_loss import chosen_points, lose_power
 from tests.torture.producing import Clock, Refused
-from tests.torture.program import torture
+from tests.torture.program import World, torture
 from tests.torture.shim import Entry, Kind, Op, Rule, Shim, can_compile, compiled, entries
 from tests.torture.warm import Warm
 from tests.waiting import wait_until
@@ -72,6 +76,63 @@ async def test_a_change_that_is_repeated_after_the_deletion_of_its_topic_is_no_f
             await change(wire)
         admin.delete("t")
         await change(wire)
+
+
+class Process:
+    """What a world sees of the process of its broker; a fork is told of as by `forking_broker`, at the loop's next turn."""
+
+    is_running, log = True, ""
+
+    def __init__(self, world: World, **fork: str) -> None:
+        self.told, self._clock, self._fork = world.data.with_name(FORK), world.clock, fork
+
+    def signal(self, number: int) -> None:
+        """Fork, or end the fork; while it forks the broker's clock is moved."""
+        if number == signal.SIGUSR1:
+            self._clock.ahead_ms += 10**9
+        fields = self._fork if number == signal.SIGUSR1 else {"ended": True}
+        asyncio.get_running_loop().call_soon(self.told.write_text, f"{json.dumps(fields)}\n")
+
+    def kill(self) -> None:
+        """There is none."""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A world without clients, whose broker is not started."""
+    with patch("tests.torture.program.ClientProcesses"):
+        world = World(1, tmp_path, None)
+    with world.broker, closing(world.tls):
+        yield world
+
+
+async def test_a_fork_that_its_client_does_not_reach_has_told_its_end(world: World) -> None:
+    """Else the next fork would take that for what is told of itself."""
+    process = Process(world, address=world.broker.address, data="")
+    with patch.object(world.broker, "_process", process), pytest.raises(ConnectionRefusedError):
+        await world.fork()
+    assert process.told.read_text() == '{"ended": true}\n'
+
+
+async def test_a_fork_is_sent_records_by_the_time_at_which_it_was_taken(world: World, tmp_path: Path) -> None:
+    """Its clock is not moved with the broker's, and it would refuse records of a time that is far ahead."""
+    async with Broker(data_dir=tmp_path / "fork", listen="127.0.0.1:0") as fork:
+        await fork.create_topic("events-0", 1)
+        world.history.topics["events-0"] = Topic(is_created=True)
+        process = Process(world, address=fork.bootstrap_servers, data=str(tmp_path / "fork"))
+        with patch.object(world.broker, "_process", process):
+            await world.fork()
+
+
+async def test_a_log_of_metadata_that_has_failed_ends_a_round(world: World) -> None:
+    """Changes are then refused by the end of the connection until the next start; another end of connections is none."""
+    process = Process(world)
+    with patch.object(world.broker, "_process", process), patch.object(world, "wire", side_effect=EOFError):
+        with pytest.raises(EOFError):
+            await world.finish()
+        process.log = "__cluster_metadata-0: refuses records"
+        with pytest.raises(Refused, match="its log has failed"):
+            await world.finish()
 
 
 PROGRAM = """
