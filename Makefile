@@ -214,13 +214,19 @@ $(VENV)/bin/python:
 		$(call telling,installing pip,$(BIN)/python "$$wheel/pip" --disable-pip-version-check install $(QUIET) --no-compile $(NEW_PIP)); \
 	else $(PYTHON) -m venv $(VENV); fi
 
+# The stamp has the sum of what it was made of: of a copy, and after a checkout, times say nothing.
+RUN_SUM := $(shell cat requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | cksum)
+ifneq ($(RUN_SUM),$(shell cat $(RUN_STAMP) 2>/dev/null))
+.PHONY: $(RUN_STAMP)
+endif
+
 # Unmuted, setuptools warns of its own compat mode.
-$(RUN_STAMP): requirements.txt pyproject.toml setup.py $(wildcard diamant/kernels/*.p* diamant/kernels/*.h diamant/kernels/constants/*.py) | $(VENV)/bin/python
+$(RUN_STAMP): | $(VENV)/bin/python
 	@$(call check_python,$(BIN)/python,clean $(GOALS))
 	@echo "installing what the broker needs into $(VENV), and compiling the kernels: half a minute the first time"
 	@$(call telling,installing or compiling,PYTHONWARNINGS=ignore \
 		$(PIP) -r requirements.txt --config-settings editable_mode=compat --editable .)
-	@touch $@
+	@echo '$(RUN_SUM)' > $@
 
 $(DEMO_STAMP): requirements-demo.txt $(RUN_STAMP)
 	@echo "installing two Kafka clients for the demonstration"

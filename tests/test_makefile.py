@@ -69,6 +69,17 @@ def test_an_installation_is_never_silent(tmp_path: Path) -> None:
     assert " install --quiet --no-compile " in words.read_text(), "a log has no line for each package"
 
 
+def test_an_environment_of_other_sources_is_made_again(tmp_path: Path) -> None:
+    """Whatever the times say: a copied environment, and the kernels beside it, are newer than the sources that are there."""
+    write_program(tmp_path / "venv/bin/python", "exit 0")
+    stamp = tmp_path / "venv/.run-installed"
+    make = ["make", "-C", str(ROOT), str(stamp), f"VENV={tmp_path}/venv"]
+    for text in ("", "1 2"):
+        stamp.write_text(text)
+        assert "compiling the kernels" in subprocess.check_output(make, text=True, timeout=30)
+    assert "is up to date" in subprocess.check_output(make, text=True, timeout=30)
+
+
 @pytest.mark.parametrize(("given", "typed"), [("a b  c", r"a\ b\ \ c"), ("~/data", "~/data")])
 def test_a_directory_with_spaces_is_one_argument(tmp_path: Path, given: str, typed: str) -> None:
     """The home directory is found by the shell, as the path may be handed over as it was typed."""
