@@ -144,7 +144,7 @@ FAULTS = {
         (
             (
                 "broker/topics/deletion.py",
-                "    topics.metadata.append([RemoveTopicRecord(",
+                "    metadata.append([RemoveTopicRecord(",
                 "    list([RemoveTopicRecord(",
             ),
         )

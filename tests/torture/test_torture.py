@@ -24,6 +24,7 @@ from tests.torture.draws import pick
 from tests.torture.forking_broker import FORK
 from tests.torture.history import History, Topic
 from tests.torture.operations import Administrator, Operation
+from tests.torture.planted import FAULTS, ROOT
 from tests.torture.power_loss import chosen_points, lose_power
 from tests.torture.producing import Clock, Refused
 from tests.torture.program import World, torture
@@ -165,6 +166,12 @@ async def test_a_warm_program_runs_as_one_that_was_started(tmp_path: Path) -> No
         with out.open("wb") as stdout, errors.open("wb") as stderr:
             process = warm.popen([sys.executable, "-m", "program", "waits"], stdout=stdout, stderr=stderr)
     assert process.wait(60) == -signal.SIGKILL
+
+
+def test_what_a_planted_fault_replaces_is_there_once() -> None:
+    """A change of the product that leaves none of it would otherwise be noticed with the next run of `planted` alone."""
+    edits = [(file, text) for fault in FAULTS.values() for file, text, _ in fault.edits]
+    assert [one for one in edits if (ROOT / "diamant" / one[0]).read_text().count(one[1]) != 1] == []
 
 
 def test_power_is_often_lost_where_a_name_was_just_changed() -> None:
