@@ -102,7 +102,8 @@ FAULTS = {
         )
     ),
     "a torn batch stays": Fault(
-        (("storage/recovery/segment_recovery.py", "        segment.truncate_bytes(valid_bytes)\n", "        pass\n"),)
+        (("storage/recovery/segment_recovery.py", "        segment.truncate_bytes(valid_bytes)\n", "        pass\n"),),
+        1,
     ),
     "a missing marker": Fault(
         (
