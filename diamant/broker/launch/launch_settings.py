@@ -144,6 +144,7 @@ async def keep_returning_memory() -> None:
 
     Threads that were there before may keep an arena each, from which free memory goes back, too.
     """
+    await asyncio.sleep(min(1.0, RETURN_S))  # what is imported would take the interpreter from the first requests
     await asyncio.to_thread(limit_free_memory)
     import ctypes
 

@@ -64,6 +64,18 @@ async def main():
 asyncio.run(main())
 print(before - resident())
 """
+FIRST_TURN = """
+import asyncio, sys
+from diamant.broker.launch import launch_settings
+
+async def main():
+    returning = asyncio.create_task(launch_settings.keep_returning_memory())
+    await asyncio.sleep(0)
+    returning.cancel()
+
+asyncio.run(main())  # waits for its threads
+print(int("ctypes" in sys.modules))
+"""
 _C = ctypes.CDLL(None)
 
 
@@ -87,3 +99,8 @@ def test_free_memory_of_threads_is_given_back() -> None:
 def test_free_memory_between_what_is_in_use_is_given_back() -> None:
     """48 MiB of buffers, each before a smaller one that stays, leave the process; nothing at the end of the heap is free."""
     assert _printed(BUFFERS_BETWEEN.format(expected=40 * MIB, patience_s=PATIENCE_S)) >= 40 * MIB
+
+
+def test_the_first_requests_do_not_wait_for_ctypes() -> None:
+    """A broker that begins to serve imports ctypes, which takes 10 ms, only after its first requests."""
+    assert _printed(FIRST_TURN) == 0
