@@ -38,10 +38,6 @@ LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
 """The pause between two compactions doubles from `LOOK_AGAIN_S` to `MAX_LOOK_AGAIN_S`."""
 COMPACTIONS_AT_ONCE = 128
-MAX_COUNTED_BYTES = 256 * 1024 * 1024
-"""Larger partitions are not counted, for which all headers are read: an erasure reports no counts, and the facts of segments have
-the horizons.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +123,8 @@ class EraseValues:
                 wait=until == "clean",
                 engine=intent.engine,
             )
-            compacting = self.compactions.compact(request, max_counted_bytes=MAX_COUNTED_BYTES)
-            report = (await compacting).partitions[0]
+            # An erasure reports no counts, for which all headers would be read; the facts of segments have the horizons.
+            report = (await self.compactions.compact(request, max_counted_bytes=0)).partitions[0]
             rounds = report.rounds
             if (held := report.held_back) is not None and held.reason == OPEN_TRANSACTION:
                 self.waits_for[intent.id] = held.text(*partition)

@@ -1,7 +1,7 @@
 """Figures of a compacted topic that DescribeConfigs shows beside its configurations, such as its dirty ratio.
 
 The rows are in `config/virtual_topic_table.py`. Figures are current unless they take long to compute: one request reads
-at most `MAX_COUNTED_BYTES` not counted before, and with more than `MAX_SEGMENTS` segments it shows the result of the
+at most `BUDGET_BYTES` not counted before, and with more than `MAX_SEGMENTS` segments it shows the result of the
 cleaner's last scan. Otherwise a figure is `unknown`.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.service.metrics import PartitionStatus
     from diamant.cleaner.service.service import CleanerService
 
-MAX_COUNTED_BYTES = 16 * 1024 * 1024
+BUDGET_BYTES = 16 * 1024 * 1024
 """Per request, over all its topics."""
 MAX_SEGMENTS = 2_000
 MAX_NAMED = 5
@@ -42,7 +42,7 @@ class TopicFigures:
         self._service = service
         self._counts = counts
         self._now_ms = node.env.clock.now_ms()
-        self._budget_bytes = MAX_COUNTED_BYTES
+        self._budget_bytes = BUDGET_BYTES
         self._status: Mapping[tuple[str, int], PartitionStatus] = {
             (one.topic, one.partition): one for one in service.status().partitions
         }
@@ -100,8 +100,8 @@ class TopicFigures:
             self._budget_bytes -= unknown_bytes
             below = [segment for segment in log.segments[:-1] if segment.base_offset < start]
             above = log.segments[len(below) :]
-            found = await counted.count(below, max_bytes=MAX_COUNTED_BYTES)
-            rest = await counted.count(above, max_bytes=MAX_COUNTED_BYTES)
+            found = await counted.count(below, max_bytes=BUDGET_BYTES)
+            rest = await counted.count(above, max_bytes=BUDGET_BYTES)
             if found is None or rest is None:
                 return None, None
             clean, dirty = clean + found, dirty + rest
