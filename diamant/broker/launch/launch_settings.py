@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -139,19 +140,27 @@ def limit_free_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, 2 * _LARGE_BYTES)
 
 
-async def keep_returning_memory() -> None:
+async def keep_returning_memory(state: Callable[[], object]) -> None:
     """Limit what glibc keeps, and give free memory between what is in use back, over and over: it does so only at an arena's end.
 
-    Threads that were there before may keep an arena each, from which free memory goes back, too.
+    Threads that were there before may keep an arena each, from which free memory goes back, too. `state` returns what a reset
+    replaces. The collector would come to a former one after dozens of resets, and to that of the start, which is frozen, never.
     """
+    last = state()
     await asyncio.sleep(min(1.0, RETURN_S))  # what is imported would take the interpreter from the first requests
     await asyncio.to_thread(limit_free_memory)
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    while trim is not None:
+    while True:
         await asyncio.sleep(RETURN_S)
-        await asyncio.to_thread(trim, 0)
+        if last is not state():
+            last = state()
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+        if trim is not None:
+            await asyncio.to_thread(trim, 0)
 
 
 def one_line(error: StorageError | OSError) -> str:

@@ -199,7 +199,8 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         _watch(parent, stop)
     async with Broker(config) as broker:
         gc.freeze()
-        returning = loop.create_task(keep_returning_memory())
+        running = broker.running
+        returning = loop.create_task(keep_returning_memory(lambda: running.node))
         line = ready_line(broker)
         if ready_file is not None:
             _write_whole(ready_file, line)

@@ -56,7 +56,7 @@ before = resident()
 launch_settings.RETURN_S = 0
 
 async def main():
-    returning = asyncio.create_task(launch_settings.keep_returning_memory())
+    returning = asyncio.create_task(launch_settings.keep_returning_memory(lambda: None))
     until_s = time.monotonic() + {patience_s}
     while before - resident() < {expected} and time.monotonic() < until_s:
         await asyncio.sleep(0.001)
@@ -69,12 +69,36 @@ import asyncio, sys
 from diamant.broker.launch import launch_settings
 
 async def main():
-    returning = asyncio.create_task(launch_settings.keep_returning_memory())
+    returning = asyncio.create_task(launch_settings.keep_returning_memory(lambda: None))
     await asyncio.sleep(0)
     returning.cancel()
 
 asyncio.run(main())  # waits for its threads
 print(int("ctypes" in sys.modules))
+"""
+FORMER_STATE = """
+import asyncio, gc, time, weakref
+from diamant.broker.launch import launch_settings
+
+class State:
+    def __init__(self):
+        self.own = self
+
+states = [State()]
+former = weakref.ref(states[0])
+gc.freeze()
+launch_settings.RETURN_S = 0
+
+async def main():
+    returning = asyncio.create_task(launch_settings.keep_returning_memory(lambda: states[0]))
+    await asyncio.sleep(0)
+    states[0] = State()
+    until_s = time.monotonic() + {patience_s}
+    while former() is not None and time.monotonic() < until_s:
+        await asyncio.sleep(0.001)
+
+asyncio.run(main())
+print(int(former() is None))
 """
 _C = ctypes.CDLL(None)
 
@@ -104,3 +128,8 @@ def test_free_memory_between_what_is_in_use_is_given_back() -> None:
 def test_the_first_requests_do_not_wait_for_ctypes() -> None:
     """A broker that begins to serve imports ctypes, which takes 10 ms, only after its first requests."""
     assert _printed(FIRST_TURN) == 0
+
+
+def test_a_state_before_a_reset_is_given_back() -> None:
+    """Its parts refer to each other, and what was there at the start is frozen: without help it would stay."""
+    assert _printed(FORMER_STATE.format(patience_s=PATIENCE_S)) == 1
