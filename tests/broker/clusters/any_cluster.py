@@ -9,9 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
+import pytest
+
 from diamant.broker.broker import Broker
 from diamant.broker.client.kafka_client import EARLIEST, LATEST, KafkaClient, KafkaRefusal
 from diamant.broker.client.producing import TopicWriter
+from diamant.broker.clusters import cluster_waiting, lowered_configs, rolling
 from diamant.broker.clusters.cluster_look import ConfigValue, configs_of
 from diamant.broker.clusters.fetching import Stretch, read_stretches
 from diamant.broker.clusters.register import ClusterWork, Register
@@ -24,6 +27,8 @@ from tests.waiting import PATIENCE_S
 
 CREATE_TOPICS = 19
 OLD_MS = 1_700_000_000_000
+SEGMENT_MS = 50
+"""The `segment.ms` that an erasure of a Diamant sets in these tests, in place of a second."""
 
 
 USERS = ("reads", "writes", "alters", "may-all", "may-roll", "may-nothing")
@@ -38,6 +43,15 @@ PLAIN_LOGINS = {
 }
 """Settings of a listener where `USERS` log in by PLAIN."""
 
+
+IMPATIENT = (
+    (cluster_waiting, "POLL_S", 0.01),
+    (lowered_configs, "SEGMENT_MS", SEGMENT_MS),
+    (lowered_configs, "ROLLING", {"segment.ms": str(SEGMENT_MS)}),
+    (rolling, "SEGMENT_MS", SEGMENT_MS),
+    (rolling, "FIRST_PAUSE_S", SEGMENT_MS / 1000),
+)
+"""What an erasure of a Diamant waits for in this process: a second for the age of each segment, and half for each look."""
 
 SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
 
@@ -158,7 +172,12 @@ def diamant(
         **properties,
     }
     listen = [f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", *secured)]
-    with Broker(BrokerConfig(listen=listen, data_dir=path, properties=known, **{**quick, **settings})) as broker:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Broker(BrokerConfig(listen=listen, data_dir=path, properties=known, **{**quick, **settings})) as broker,
+    ):
+        for module, name, value in IMPATIENT:
+            patch.setattr(module, name, value)
         bootstrap, *addresses = broker.bootstrap_servers.split(",")
         with AnyCluster(bootstrap, dict(zip(secured, addresses, strict=True))) as cluster:
             yield cluster
