@@ -39,8 +39,21 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     if effort.is_quick() or not files_in_memory.belongs_on_disk(request.path):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="diamant-test-", ignore_cleanup_errors=True) as directory:
+    with tempfile.TemporaryDirectory(
+        prefix="diamant-test-", dir=files_in_memory.DISK, ignore_cleanup_errors=True
+    ) as directory:
         yield Path(directory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep temporary files in memory, too, of this process and of those that tests start, which do wait for the disk."""
+    with pytest.MonkeyPatch.context() as patch:
+        if files_in_memory.are_used():
+            directory = str(tmp_path_factory.mktemp("temporary"))
+            patch.setenv("TMPDIR", directory)
+            patch.setattr(tempfile, "tempdir", directory)
+        yield
 
 
 @pytest.fixture

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 PLACE = "/dev/shm"
 ENOUGH_BYTES = 2 << 30
 """A run holds some hundred megabytes at any time; a container has 64 MB in all by default."""
+DISK = tempfile.gettempdir()
+"""Where temporary files are made without this module."""
 TESTS = Path(__file__).parent
 ON_DISK = tuple(
     TESTS / folder
@@ -31,8 +34,14 @@ _read = os.preadv
 
 def use() -> None:
     """Make pytest's temporary directories in memory, unless a place was chosen for them."""
-    if os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _place()) == PLACE:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _place())
+    if are_used():
         os.preadv = _preadv
+
+
+def are_used() -> bool:
+    """True if pytest's temporary directories are in memory."""
+    return os.environ["PYTEST_DEBUG_TEMPROOT"] == PLACE
 
 
 def belongs_on_disk(test: Path) -> bool:

@@ -27,6 +27,7 @@ from diamant.protocol.batches.header import Record
 from diamant.protocol.errors import ErrorCode
 from diamant.storage.checkpoints.checkpoints import read_offset_checkpoint
 from diamant.storage.env.env import RealEnv
+from tests import files_in_memory
 from tests.broker.broker_process import BrokerProcess
 from tests.broker.node import kill_point
 from tests.broker.node.kill_point import KillPoint
@@ -142,7 +143,7 @@ async def clean(directory: Path) -> None:
 @pytest.fixture(scope="module")
 def filled() -> Iterator[Filled]:
     """A log without any cleaning; on the disk, where copies of it are linked."""
-    with tempfile.TemporaryDirectory(prefix="diamant-test-") as directory:
+    with tempfile.TemporaryDirectory(prefix="diamant-test-", dir=files_in_memory.DISK) as directory:
         yield filled_in(Path(directory))
 
 
