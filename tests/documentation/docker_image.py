@@ -25,6 +25,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import files_in_memory
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -141,7 +143,7 @@ class Image:
 @contextmanager
 def image_of(dockerfile: Path) -> Iterator[Image]:
     """An image in a place that is open to other users, as pytest's own directories are not."""
-    root = Path(tempfile.mkdtemp(prefix="diamant-image-"))
+    root = Path(tempfile.mkdtemp(prefix="diamant-image-", dir=files_in_memory.DISK))
     root.chmod(0o755)
     try:
         yield Image(root, dockerfile)
