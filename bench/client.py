@@ -7,8 +7,8 @@ import socket
 import ssl
 import struct
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from kio.serial import entity_reader
@@ -30,7 +30,8 @@ VERSIONS = {
 }  # fmt: skip
 IN_FLIGHT = 5
 BATCH_BYTES = 100_000
-NOT_LEADER_OR_FOLLOWER = 6
+NOT_LED_YET = (3, 6)
+"""UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
 
 
 class Client:
@@ -72,25 +73,28 @@ class Client:
             raise RuntimeError(f"create {topic}: {answer.topics[0].error_code} {answer.topics[0].error_message}")
 
     def produce(self, topic: str, batches: Sequence[bytes], partitions: int = 1) -> None:
-        """Send all batches, to the partitions in turns, acks=all, and wait until they are acknowledged.
+        """Send all batches, to the partitions in turns, in order, acks=all, and wait until they are acknowledged.
 
-        A batch is sent again while Kafka does not lead a partition yet that it has just created.
+        The first of each partition is sent alone, again and again while Kafka does not lead yet what it has just created.
         """
-        left, sent = deque(enumerate(batches)), deque[tuple[int, bytes]]()
-        while left or sent:
-            if left and len(sent) < IN_FLIGHT:
-                number, batch = left.popleft()
-                self.socket.sendall(frame_of(PRODUCE, produce_of(topic, number % partitions, batch)))
-                sent.append((number, batch))
-                continue
-            answered = sent.popleft()
-            if not self.is_acknowledged():
-                left.append(answered)
+        frames = (frame_of(PRODUCE, produce_of(topic, n % partitions, batch)) for n, batch in enumerate(batches))
+        for frame in islice(frames, partitions):
+            self.socket.sendall(frame)
+            while not self.is_acknowledged():
+                time.sleep(0.01)
+                self.socket.sendall(frame)
+        sent = 0
+        for sent, frame in enumerate(frames, start=1):
+            if sent > IN_FLIGHT:
+                assert self.is_acknowledged()
+            self.socket.sendall(frame)
+        for _ in range(min(sent, IN_FLIGHT)):
+            assert self.is_acknowledged()
 
     def is_acknowledged(self) -> bool:
         """Wait for the answer to a Produce; False if it has to be sent again."""
         result = self.receive(PRODUCE).responses[0].partition_responses[0]
-        if result.error_code not in (0, NOT_LEADER_OR_FOLLOWER):
+        if result.error_code not in (0, *NOT_LED_YET):
             raise RuntimeError(f"produce: {result.error_code} {result.error_message}")
         return not result.error_code
 

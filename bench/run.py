@@ -224,7 +224,8 @@ def main() -> None:
             sides.append(stack.enter_context(other_side(ROOT, options.compare)))
         run = Run(sides, options.scale)
         run.take([name for name in options.only if can_measure(name, sides[-1].command)], options.rounds)
-        if doubtful := run.names("worse") + run.names("better"):
+        doubtful = run.names("worse") + run.names("better")
+        if doubtful and sides[-1].command is None:  # two checkouts
             TELL.print(f"again, whether it stays so: {', '.join(doubtful)}")
             run.take(list(dict.fromkeys(doubtful)), options.rounds)
     rows = list(run.rows.values())
