@@ -120,7 +120,7 @@ def _small_at(directory: Path, most_bytes: float) -> float:
             return time.perf_counter()
         if time.perf_counter() - began > LIMIT_S:
             raise RuntimeError(f"{directory}: after {LIMIT_S} s there are {size:,} bytes, more than {most_bytes:,.0f}")
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def _batches(value_bytes: int, keys: int) -> list[bytes]:
