@@ -64,10 +64,14 @@ class RunningBroker:
             time.sleep(0.002)
 
     def stop(self, signal_number: int) -> None:
-        """Send a signal, and wait until the process has gone."""
+        """Send a signal, and wait until the process has gone, with all that a shell may have left."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal_number)
-        self.process.wait(60)
+            self.process.wait(60)
+            until_s = time.perf_counter() + 60
+            while time.perf_counter() < until_s:
+                os.killpg(self.process.pid, 0)
+                time.sleep(0.002)
 
 
 @contextlib.contextmanager
