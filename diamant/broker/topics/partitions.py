@@ -74,18 +74,18 @@ async def create_logs(
 
 
 def is_refused(directory: LogDirectory) -> bool:
-    """Whether the disk has refused to create or to take away a partition."""
+    """Whether partitions are to be created or taken away: the disk has refused it, or a deletion is not durable yet."""
     return bool(directory.left) or any(failure.is_new for failure in directory.failures)
 
 
 async def try_again(topics: Topics) -> None:
-    """Create and take away partitions for which the disk has refused it. Raises the last error, after all were tried."""
+    """Create and take away the partitions of `is_refused`. Raises the last error, after all were tried."""
     last: OSError | StorageError | None = None
     try:
         if topics.directory.left:
             await topics.sync()
             topics.directory.take_away_left(topics.directory.left, topics.metadata.synced_offset)
-    except OSError as error:
+    except (OSError, StorageError) as error:
         last = error
     failed: dict[str, list[int]] = {}
     for failure in topics.directory.failures:

@@ -7,6 +7,7 @@ import errno
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests import effort
 from tests.broker.running import running
 from tests.broker.wire import DELETE_TOPICS, WireClient
 from tests.memory_env import Loss, MemoryEnv
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 DATA = "/data"
 
@@ -54,7 +55,7 @@ async def test_a_new_topic_of_the_name_of_one_being_deleted() -> None:
         await wire.produce("t", [b"of t"])
         old_id = broker.node.topics.by_name["t"].topic_id
         can_sync = threading.Event()
-        env.before("sync", f"{DATA}/{names.METADATA_TOPIC}-0/*.log", lambda: can_sync.wait())
+        env.before("sync", f"{DATA}/{names.METADATA_TOPIC}-0/*.log", lambda: can_sync.wait(PATIENCE_S))
         env.before_change = lambda: cuts.append(env.copy())
         deletion = asyncio.create_task(delete(wire))
         await wait_until(lambda: "t" not in broker.node.topics.by_name)
@@ -130,6 +131,33 @@ async def test_a_start_ends_a_deletion_that_the_disk_has_refused(is_clean: bool)
     assert left.is_dir(f"{DATA}/t-0")
     async with running(left, log_segment_delete_delay_ms=0):
         await wait_until(lambda: not [name for name in left.list_dir(DATA) if name.startswith("t-0")])
+
+
+async def test_a_deletion_that_cannot_be_committed_removes_nothing() -> None:
+    """The topic is out of use, but its files stay under their names, and after a loss of power it has its records. Partitions
+    that the disk has refused to create are still tried again.
+    """
+    env = MemoryEnv()
+    async with (
+        running(env, log_segment_delete_delay_ms=0) as (broker, wire),
+        WireClient(broker.bootstrap_servers) as other,
+    ):
+        await wire.create("t", 1, flush_messages="1")
+        await wire.produce("t", [b"of t"])
+        refused = env.fail("create", f"{DATA}/new-0/*", errno.ENOSPC)
+        await wire.create("new", 1)
+        fault = env.fail("sync", f"{DATA}/{names.METADATA_TOPIC}-0/*.log", errno.EIO, times=1)
+        with suppress(EOFError, ConnectionError):
+            await delete(other)
+        assert fault.hits == 1
+        assert "t" not in broker.node.topics.by_name
+        refused.clear()
+        await wait_until(lambda: ("new", 0) in broker.node.directory.logs)
+        assert env.is_dir(f"{DATA}/t-0")
+        cut = env.copy()
+    cut.crash(Loss(1, 0))
+    async with running(cut) as (broker, _):
+        assert broker.node.topics.log("t", 0).log_end_offset == 1
 
 
 async def test_a_deletion_that_the_disk_has_refused_is_tried_again() -> None:
