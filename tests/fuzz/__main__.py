@@ -38,6 +38,7 @@ def main() -> int:
     given = parser.parse_args()
     os.nice(19)
     until_s = time.monotonic() + given.duration
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     totals, findings = dict[str, Total](), list[str]()
     try:
