@@ -121,7 +121,8 @@ class Process:
 
 def _in_python(client: Client, address: str, serial: int, most: int) -> list[str]:
     name = f"{client.name}-{serial}" if client.role == "produce" else client.name
-    more = {"produce": [str(most)], "consume": [client.protocol] * (client.library == "librdkafka")}
+    consumes = [client.protocol] * (client.library == "librdkafka")
+    more = {"produce": [str(most)], "copy": [str(serial)], "consume": consumes}
     return [
         sys.executable,
         "-m",
@@ -130,7 +131,7 @@ def _in_python(client: Client, address: str, serial: int, most: int) -> list[str
         client.role,
         client.topic,
         name,
-        *more.get(client.role, []),
+        *more[client.role],
     ]
 
 

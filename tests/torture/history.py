@@ -88,8 +88,10 @@ class History:
         return copy.deepcopy(self)
 
     def send(self, partition: Partition, producer: str, key: bytes | None, value: bytes) -> None:
-        """Note a record before it is sent."""
+        """Note a record before it is sent. ValueError if the program has sent that value before."""
         there = self.sent.setdefault(partition, {})
+        if value in there:
+            raise ValueError(f"{producer} sends {value!r} to {partition}, which {there[value].producer} has sent")
         there[value] = Sent(key, value, len(there), producer)
 
     def acknowledge(self, partition: Partition, values: list[bytes], base_offset: int) -> None:

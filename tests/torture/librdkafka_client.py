@@ -1,9 +1,9 @@
 """A client on librdkafka, in a process of its own: what it does is told line by line, in the words of Kafka's verifiable clients.
 
-    python -m tests.torture.librdkafka_client BOOTSTRAP produce|copy|consume TOPIC NAME [MOST|PROTOCOL]
+    python -m tests.torture.librdkafka_client BOOTSTRAP produce|copy|consume TOPIC NAME MOST|SERIAL|PROTOCOL
 
 SIGTERM ends it well. `produce` sends unique values, at most so many. `copy` reads them in a group and sends each to `TOPIC-copy`,
-exactly once.
+exactly once; its serial number tells its values from those of the copier before it, whose transaction may be aborted.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def consume(bootstrap: str, topic: str, group: str, protocol: str) -> None:
     consumer.close()
 
 
-def copy(bootstrap: str, topic: str, name: str) -> None:
+def copy(bootstrap: str, topic: str, name: str, serial: str) -> None:
     """Read, process, write in transactions. After any error it begins where it has committed, with new clients."""
     attempt = itertools.count()
     while not is_ended:
@@ -115,7 +115,7 @@ def copy(bootstrap: str, topic: str, name: str) -> None:
             producer.init_transactions(DONE_S)
             for rows in transactions(consumer, producer, topic):
                 for one in rows:
-                    value = f"{(one.value() or b'').decode()}/{name}.{next(attempt)}"
+                    value = f"{(one.value() or b'').decode()}/{serial}.{next(attempt)}"
                     tell("sent", topic=f"{topic}-copy", partition=one.partition(), value=value)
                     producer.produce(f"{topic}-copy", value, partition=one.partition())
         except KafkaException as error:
