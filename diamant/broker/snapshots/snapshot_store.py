@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.broker.operation_errors import NotFound, NotPossible, TooMany
@@ -109,7 +110,8 @@ class SnapshotFiles:
     async def discard(self, node: Node, path: str) -> None:
         """Remove a path in this directory as `remove_copy` does, and the directory if nothing else is in it. On the loop."""
         await remove_copy(node, path)
-        self._leave()  # not in the thread: a snapshot might begin in between
+        with suppress(OSError):  # the next start removes it
+            self._leave()  # not in the thread: a snapshot might begin in between
 
     def _leave(self) -> None:
         if not self._names():

@@ -1,4 +1,4 @@
-"""First calls of operations without descriptors: the modules that they import cannot be read."""
+"""Operations without descriptors: the modules that a first call imports, and the files of a log, cannot be read."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ with Broker() as broker:
         "records": lambda: [*broker.records("t")],
         "status": broker.status,
         "faults": lambda: broker.faults,
+        "latest": lambda: [*broker.latest("t")],
+        "latest again": lambda: [*broker.latest("t")],
         "fork": broker.fork,
         "reset": lambda: broker.reset(broker.snapshot()),
     }
@@ -34,5 +36,5 @@ with Broker() as broker:
 def test_a_first_call_without_descriptors_is_refused_and_the_next_is_served() -> None:
     """The error is an OperationError that names the cause, and the next call imports what this one could not."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
-    called = ("create_topic", "records", "status", "faults", "fork", "reset")
+    called = ("create_topic", "records", "status", "faults", "latest", "latest again", "fork", "reset")
     assert (done.stderr, done.stdout) == ("", "".join(f"{name} True\n" for name in called))

@@ -68,7 +68,7 @@ class LogAtMoment:
         )
 
     def open(self, key: bytes | None) -> LogFiles:
-        """Open the files, including released ones. Raises Changed if one no longer exists."""
+        """Open the files, including released ones. Raises Changed if one no longer exists, OSError."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]
@@ -88,11 +88,10 @@ class LogAtMoment:
                     files.add(segment, base_offset, size)
             for name in self.env.list_dir(state.path):
                 files.add_other(f"{state.path}/{name}")
-        except OSError:
+        except BaseException as error:
             files.close()
-            raise Changed from None
-        except BaseException:
-            files.close()
+            if isinstance(error, FileNotFoundError):
+                raise Changed from None
             raise
         self.outcomes = self.outcomes.with_aborted(aborted)
         return files

@@ -78,7 +78,7 @@ class LogFiles(Iterable[OpenSegment]):
         for segment, base_offset, size in self._later:
             try:
                 opened = OpenSegment.of(self._env, segment.path, base_offset, size)
-            except OSError:
+            except FileNotFoundError:
                 raise Changed from None
             try:
                 if segment.is_deleted:
@@ -95,7 +95,7 @@ class LogFiles(Iterable[OpenSegment]):
         segment, base_offset, size = later[-1]
         try:
             opened = OpenSegment.of(self._env, segment.path, base_offset, size)
-        except OSError:
+        except FileNotFoundError:
             raise Changed from None
         self._stack.callback(opened.file.close)
         if segment.is_deleted:
