@@ -92,7 +92,8 @@ SUMMARY = (
     ("one message at a time, 50 %", "latency", "one message at a time p50"),
     ("one message at a time, 99 %", "latency", "one message at a time p99"),
     ("end to end at 2,000 messages a second, 99 %", "end-to-end", "end to end at 2,000 msg/s p99"),
-    ("creation of 1,000 partitions", "partitions", "create 1000 partitions"),
+    ("creation of 1,000 partitions, answered", "partitions", "create 1000 partitions"),
+    ("then three messages into each of them, acknowledged", "partitions", "3 messages into each"),
     ("restart after SIGKILL with a log of 2 GB", "recovery", "SIGKILL with a log of 2 GB: restart until it answers"),
     ("commits, 16 connections, one partition each", "commits", "commits, 16 connections, 1 partitions each"),
     ("transactions, 16 connections", "transactions", "transactions, 16 connections"),
@@ -116,7 +117,7 @@ class Figure(NamedTuple):
     def cells(self) -> str:
         """Return the cells of its row: both medians with the least and the greatest round, and the ratio of the medians."""
         ratio = statistics.median(self.diamant) / statistics.median(self.kafka) if any(self.kafka) else 0.0
-        return f"{self.unit} | {_rounds(self.kafka)} | {_rounds(self.diamant)} | {ratio:.2f} |"
+        return f"{self.unit} | {_rounds(self.kafka)} | {_rounds(self.diamant)} | {ratio:.2g} |"
 
 
 Figures: TypeAlias = Mapping[tuple[str, str], Figure]
