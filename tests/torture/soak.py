@@ -31,8 +31,8 @@ from tests.torture.producing import Refused, wait_for
 from tests.torture.program import GONE, World
 
 EPOCH_S, SAMPLE_S, PAGE_S = 120.0, 10.0, 1.0
-PROCESSOR = 0.5
-"""Of one core, what the broker may take."""
+CORES = 0.5
+"""Of the machine's, what the broker may take."""
 PAGES = (
     "/", "/topics", "/topics/state-0", "/topics/state-0/records", "/topics/events-0/0", "/groups", "/groups/group-0", "/history",
     "/people", "/forget", "/faults", "/live/overview", "/live/topics", "/metrics", "/healthz?erasure=true", "/v1/openapi.json",
@@ -175,11 +175,12 @@ def draw(samples: list[Sample]) -> str:
 class Soak:
     """One run: epochs of steps at a rate that leaves the broker its part of a core."""
 
-    def __init__(self, seed: int, place: Path) -> None:
+    def __init__(self, seed: int, place: Path, cores: float) -> None:
         self.world = World(seed, place, None)
         for kind in ("fork", "large"):  # their memory is not that of the load
             self.world.steps.pop(kind, None)
         self._rng = random.Random(seed)
+        self._cores = cores
         self._pause_s = 0.01
         self.pages_cut = 0
 
@@ -232,7 +233,7 @@ class Soak:
             if began >= sample_at:
                 sample_at = began + SAMPLE_S
                 taken = meter.take()
-                self._pause_s = min(1, max(0.001, self._pause_s * (1.3 if taken.processor > PROCESSOR else 0.8)))
+                self._pause_s = min(1, max(0.001, self._pause_s * (1.3 if taken.processor > self._cores else 0.8)))
             await self._wait_for_turn()
 
     async def _wait_for_turn(self) -> None:
@@ -283,12 +284,18 @@ def main() -> int:
     parser.add_argument("--for", dest="duration", type=seconds, default=3600.0, metavar="TIME")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
+        "--cores",
+        type=float,
+        default=CORES,
+        help="what the broker may take (default: %(default)s); less for several at once",
+    )
+    parser.add_argument(
         "--report", type=Path, default=Path("build/soak"), help="of a .csv and an .svg (default: build/soak)"
     )
     given = parser.parse_args()
     given.report.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="diamant-soak-"))
-    samples = asyncio.run(Soak(given.seed, place).run(given.duration, given.report))
+    samples = asyncio.run(Soak(given.seed, place, given.cores).run(given.duration, given.report))
     shutil.rmtree(place)
     warm_up_s = min(WARM_UP_S, given.duration / 3)
     risen = []
