@@ -1,6 +1,6 @@
 """A client on aiokafka, in a process of its own, as `librdkafka_client` is one.
 
-python -m tests.torture.aiokafka_client BOOTSTRAP produce|consume TOPIC NAME [MOST]
+python -m tests.torture.aiokafka_client BOOTSTRAP PAUSE_S produce|consume TOPIC NAME [MOST]
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from tests.torture.librdkafka_client import BURST, PARTITIONS, PAUSE_S, SESSION_MS, tell
+from tests.torture.librdkafka_client import BURST, PARTITIONS, SESSION_MS, tell
 
 RETRY_MS = 100
 Started = TypeVar("Started", AIOKafkaConsumer, AIOKafkaProducer)
 
 
-async def produce(bootstrap: str, topic: str, name: str, most: str, is_ended: asyncio.Event) -> None:
+async def produce(bootstrap: str, pause_s: float, topic: str, name: str, most: str, is_ended: asyncio.Event) -> None:
     """Send as an idempotent producer, burst after burst, each until it is acknowledged."""
     producer = await started(
         lambda: AIOKafkaProducer(
@@ -43,11 +43,11 @@ async def produce(bootstrap: str, topic: str, name: str, most: str, is_ended: as
         for value, future in zip(values, sent, strict=True):
             at = await future
             tell("producer_send_success", partition=at.partition, offset=at.offset, value=value)
-        await pause(is_ended)
+        await pause(is_ended, pause_s)
     await producer.stop()
 
 
-async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event) -> None:
+async def consume(bootstrap: str, pause_s: float, topic: str, name: str, is_ended: asyncio.Event) -> None:
     """Read, tell, commit."""
     consumer = await started(
         lambda: AIOKafkaConsumer(
@@ -60,14 +60,14 @@ async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=500,
             retry_backoff_ms=RETRY_MS,
-            fetch_max_wait_ms=100,
+            fetch_max_wait_ms=int(pause_s * 1000),
         ),
         is_ended,
     )
     committed: dict[TopicPartition, int] = {}
     while not is_ended.is_set():
         with suppress(KafkaError):  # a rebalance, or the broker is gone: then it is read or committed again
-            for at, found in (await consumer.getmany(timeout_ms=100)).items():
+            for at, found in (await consumer.getmany(timeout_ms=int(pause_s * 1000))).items():
                 for one in found:
                     value = (one.value or b"").decode()
                     tell("record_data", topic=topic, partition=at.partition, offset=one.offset, value=value)
@@ -81,10 +81,10 @@ async def consume(bootstrap: str, topic: str, name: str, is_ended: asyncio.Event
     await consumer.stop()
 
 
-async def pause(is_ended: asyncio.Event) -> None:
+async def pause(is_ended: asyncio.Event, pause_s: float) -> None:
     """A moment, or until the end."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(is_ended.wait(), PAUSE_S)
+        await asyncio.wait_for(is_ended.wait(), pause_s)
 
 
 async def started(new: Callable[[], Started], is_ended: asyncio.Event) -> Started:
@@ -96,16 +96,16 @@ async def started(new: Callable[[], Started], is_ended: asyncio.Event) -> Starte
             return client
         except KafkaError:
             await client.stop()
-            await pause(is_ended)
+            await pause(is_ended, RETRY_MS / 1000)
 
 
 async def run() -> None:
     """Run one client until SIGTERM."""
     logging.disable()
-    bootstrap, role, *arguments = sys.argv[1:]
+    bootstrap, pause_s, role, *arguments = sys.argv[1:]
     is_ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_ended.set)
-    await {"produce": produce, "consume": consume}[role](bootstrap, *arguments, is_ended)
+    await {"produce": produce, "consume": consume}[role](bootstrap, float(pause_s), *arguments, is_ended)
 
 
 def main() -> None:

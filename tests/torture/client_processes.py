@@ -84,10 +84,17 @@ def kafka_jars() -> str | None:
     return f"{libraries}/*" if shutil.which("java") and any(libraries.glob("kafka-tools-*.jar")) else None
 
 
+class Rate(NamedTuple):
+    """Of a client in Python. `most`: records that it sends at most; without a bound a slow machine has ever more to check."""
+
+    most: int
+    pause_s: float = 0.05
+
+
 class Process:
     """One run of a client."""
 
-    def __init__(self, client: Client, address: str, place: Path, serial: int, warm: Warm, most: int) -> None:
+    def __init__(self, client: Client, address: str, place: Path, serial: int, warm: Warm, rate: Rate) -> None:
         self.client = client
         self.serial = serial
         self._out, self._errors, self._read = place / f"{serial}.out", place / f"{serial}.err", 0
@@ -102,7 +109,7 @@ class Process:
                     preexec_fn=end_with_parent,
                 )
             else:
-                self.process = warm.popen(_in_python(client, address, serial, most), stdout=out, stderr=errors)
+                self.process = warm.popen(_in_python(client, address, serial, rate), stdout=out, stderr=errors)
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What it has told since the last time."""
@@ -119,15 +126,16 @@ class Process:
         return self._errors.read_text(errors="replace")[-3000:]
 
 
-def _in_python(client: Client, address: str, serial: int, most: int) -> list[str]:
+def _in_python(client: Client, address: str, serial: int, rate: Rate) -> list[str]:
     name = f"{client.name}-{serial}" if client.role == "produce" else client.name
     consumes = [client.protocol] * (client.library == "librdkafka")
-    more = {"produce": [str(most)], "copy": [str(serial)], "consume": consumes}
+    more = {"produce": [str(rate.most)], "copy": [str(serial)], "consume": consumes}
     return [
         sys.executable,
         "-m",
         f"tests.torture.{client.library}_client",
         address,
+        str(rate.pause_s),
         client.role,
         client.topic,
         name,
@@ -165,9 +173,8 @@ def check_with_kafka(data: Path) -> None:
 class ClientProcesses:
     """Those that run at the moment. A seed chooses when and which; between rounds there are none."""
 
-    def __init__(self, place: Path, address: str, most: int) -> None:
-        """`most`: records that a producer in Python sends. Without a bound a slow machine has more and more to check."""
-        self._most = most
+    def __init__(self, place: Path, address: str, rate: Rate) -> None:
+        self.rate = rate
         self._place = place / "clients"
         self._place.mkdir()
         self._address = address
@@ -183,7 +190,7 @@ class ClientProcesses:
 
     def _start(self, client: Client) -> None:
         self._serial += 1
-        self._running.append(Process(client, self._address, self._place, self._serial, self._warm, self._most))
+        self._running.append(Process(client, self._address, self._place, self._serial, self._warm, self.rate))
 
     def replace_one(self, rng: random.Random, history: History) -> None:
         """Kill one, and start another in its place: its transaction and its membership are left behind."""

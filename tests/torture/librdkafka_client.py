@@ -1,9 +1,10 @@
 """A client on librdkafka, in a process of its own: what it does is told line by line, in the words of Kafka's verifiable clients.
 
-    python -m tests.torture.librdkafka_client BOOTSTRAP produce|copy|consume TOPIC NAME MOST|SERIAL|PROTOCOL
+    python -m tests.torture.librdkafka_client BOOTSTRAP PAUSE_S produce|copy|consume TOPIC NAME MOST|SERIAL|PROTOCOL
 
-SIGTERM ends it well. `produce` sends unique values, at most so many. `copy` reads them in a group and sends each to `TOPIC-copy`,
-exactly once; its serial number tells its values from those of the copier before it, whose transaction may be aborted.
+SIGTERM ends it well. `produce` sends unique values, at most so many, with a pause between two bursts; as long the others wait for
+more to read. `copy` reads them in a group and sends each to `TOPIC-copy`, exactly once; its serial number tells its values from
+those of the copier before it, whose transaction may be aborted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 PARTITIONS = 2
-BURST, PAUSE_S = 10, 0.05
+BURST = 10
 PENDING = 1000
 """Records that a producer has in flight or queued at most: it must not outrun a busy machine, since its end waits for all."""
 DONE_S = 45.0
@@ -45,7 +47,7 @@ def connection(bootstrap: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap, "log_level": 0, **again}
 
 
-def produce(bootstrap: str, topic: str, name: str, most: str) -> None:
+def produce(bootstrap: str, pause_s: float, topic: str, name: str, most: str) -> None:
     """Send as an idempotent producer, until the end; then wait for what is not acknowledged."""
     several = {"batch.num.messages": 4}  # in flight from one burst
     own = {"enable.idempotence": True, "message.timeout.ms": 0, **BATCHES, **several}
@@ -59,15 +61,17 @@ def produce(bootstrap: str, topic: str, name: str, most: str) -> None:
 
     for number in itertools.count():
         while number >= int(most) and not is_ended:
-            producer.poll(PAUSE_S)
+            producer.poll(pause_s)
         if is_ended:
             break
         value, partition = f"{name}.{number}", number // BURST % PARTITIONS
         tell("sent", topic=topic, partition=partition, value=value)
         producer.produce(topic, value, partition=partition, on_delivery=acknowledged)
-        producer.poll(PAUSE_S if number % BURST == 0 else 0)
+        until_s = time.monotonic() + (pause_s if number % BURST == 0 else 0)
+        while producer.poll(max(0, until_s - time.monotonic())):  # returns with each acknowledgment
+            pass
         while len(producer) >= PENDING:
-            producer.poll(PAUSE_S)
+            producer.poll(pause_s)
     left = producer.flush(DONE_S)
     if left:
         raise SystemExit(f"{left} records are not acknowledged")
@@ -87,11 +91,11 @@ def member(bootstrap: str, topic: str, group: str, protocol: str) -> Consumer:
     return consumer
 
 
-def consume(bootstrap: str, topic: str, group: str, protocol: str) -> None:
+def consume(bootstrap: str, pause_s: float, topic: str, group: str, protocol: str) -> None:
     """Read, tell, commit."""
     consumer = member(bootstrap, topic, group, protocol)
     while not is_ended:
-        found = messages(consumer, PAUSE_S, 100)
+        found = messages(consumer, pause_s, 100)
         for one in found:
             value = (one.value() or b"").decode()
             tell("record_data", topic=topic, partition=one.partition(), offset=one.offset(), value=value)
@@ -104,7 +108,7 @@ def consume(bootstrap: str, topic: str, group: str, protocol: str) -> None:
     consumer.close()
 
 
-def copy(bootstrap: str, topic: str, name: str, serial: str) -> None:
+def copy(bootstrap: str, pause_s: float, topic: str, name: str, serial: str) -> None:
     """Read, process, write in transactions. After any error it begins where it has committed, with new clients."""
     attempt = itertools.count()
     while not is_ended:
@@ -113,7 +117,7 @@ def copy(bootstrap: str, topic: str, name: str, serial: str) -> None:
         producer = Producer({**connection(bootstrap), **own})
         try:
             producer.init_transactions(DONE_S)
-            for rows in transactions(consumer, producer, topic):
+            for rows in transactions(consumer, producer, topic, pause_s):
                 for one in rows:
                     value = f"{(one.value() or b'').decode()}/{serial}.{next(attempt)}"
                     tell("sent", topic=f"{topic}-copy", partition=one.partition(), value=value)
@@ -125,10 +129,10 @@ def copy(bootstrap: str, topic: str, name: str, serial: str) -> None:
             consumer.close()
 
 
-def transactions(consumer: Consumer, producer: Producer, topic: str) -> Iterator[list[Message]]:
+def transactions(consumer: Consumer, producer: Producer, topic: str, pause_s: float) -> Iterator[list[Message]]:
     """What is to be sent in each transaction, which is committed with the offsets that follow."""
     while not is_ended:
-        found = messages(consumer, PAUSE_S, COPIES_AT_ONCE)
+        found = messages(consumer, pause_s, COPIES_AT_ONCE)
         if not found:
             continue
         producer.begin_transaction()
@@ -150,8 +154,8 @@ def end(_: int, __: object) -> None:
 def main() -> None:
     """Run one client until SIGTERM."""
     signal.signal(signal.SIGTERM, end)
-    bootstrap, role, *arguments = sys.argv[1:]
-    {"produce": produce, "copy": copy, "consume": consume}[role](bootstrap, *arguments)
+    bootstrap, pause_s, role, *arguments = sys.argv[1:]
+    {"produce": produce, "copy": copy, "consume": consume}[role](bootstrap, float(pause_s), *arguments)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.broker.restarted_broker import RestartedBroker
 from tests.broker.wire import WireClient
 from tests.torture import disturber
 from tests.torture.checker import check, check_names, missing, waiting
-from tests.torture.client_processes import TOPICS, ClientProcesses, check_clients, check_with_kafka
+from tests.torture.client_processes import TOPICS, ClientProcesses, Rate, check_clients, check_with_kafka
 from tests.torture.disturber import FILES, Disturbance
 from tests.torture.draws import generator, pick
 from tests.torture.forking_broker import FORK
@@ -175,7 +175,7 @@ class World:
         self.large = IdempotentProducer(self.history, (LARGE, 0), LARGE, keys=8, pad=80_000)
         self.transactions: list[Transactions] = []
         self.reader = ShareReader(self.history, "events-0")
-        self.clients = ClientProcesses(place, self.broker.address, 1 << 60 if library is None else CLIENT_RECORDS)
+        self.clients = ClientProcesses(place, self.broker.address, Rate(CLIENT_RECORDS))
         self.background: asyncio.Task[None] | None = None
         self.snapshot: tuple[str, History] | None = None
         self.is_up = False

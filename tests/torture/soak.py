@@ -26,6 +26,7 @@ from typing import NamedTuple
 from diamant.protocol.errors import ErrorCode
 from tests.broker.groups.consumer.consumer_wire import DELETE_GROUPS
 from tests.torture.__main__ import seconds
+from tests.torture.client_processes import Rate
 from tests.torture.history import Finding, History
 from tests.torture.producing import Refused, wait_for
 from tests.torture.program import GONE, World
@@ -181,6 +182,8 @@ class Soak:
             self.world.steps.pop(kind, None)
         self._rng = random.Random(seed)
         self._cores = cores
+        clients = self.world.clients
+        clients.rate = Rate(sys.maxsize, clients.rate.pause_s * CORES / cores)
         self._pause_s = 0.01
         self.pages_cut = 0
 
