@@ -6,6 +6,7 @@ python -m tests.torture.aiokafka_client BOOTSTRAP PAUSE_S produce|consume TOPIC 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import itertools
 import logging
 import signal
@@ -110,6 +111,7 @@ async def run() -> None:
 
 def main() -> None:
     """Run a loop for it."""
+    faulthandler.register(signal.SIGUSR1)
     asyncio.run(run())
 
 

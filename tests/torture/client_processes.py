@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -247,6 +248,11 @@ class ClientProcesses:
                 try:
                     await wait_until(lambda behind=behind: self._behind(history) != behind, GETS_ON_S)  # type: ignore[misc]
                 except TimeoutError:
+                    for one in self._running:
+                        if one.client in IN_PYTHON:
+                            one.process.send_signal(signal.SIGUSR1)  # its stack goes to its errors
+                    with suppress(TimeoutError):
+                        await wait_until(lambda: len(self._told()) == len(self._running), 5)
                     raise Finding(f"a group does not get on: {behind}; {self._told()}") from None
             await self._end(self._running)
             self.gather(history)

@@ -9,6 +9,7 @@ those of the copier before it, whose transaction may be aborted.
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import json
 import signal
@@ -154,6 +155,7 @@ def end(_: int, __: object) -> None:
 def main() -> None:
     """Run one client until SIGTERM."""
     signal.signal(signal.SIGTERM, end)
+    faulthandler.register(signal.SIGUSR1)
     bootstrap, pause_s, role, *arguments = sys.argv[1:]
     {"produce": produce, "copy": copy, "consume": consume}[role](bootstrap, float(pause_s), *arguments)
 

@@ -16,6 +16,7 @@ put bootstrap records into it, which are not part of the log's state. Source: Re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from itertools import islice
 from typing import NamedTuple
 from uuid import uuid4
@@ -157,12 +158,15 @@ def write_snapshot(env: Env, directory: str, snapshot_id: SnapshotId, data: byte
     part = f"{stem}-{uuid4().hex}{names.METADATA_SNAPSHOT_SUFFIX}{names.PART_SUFFIX}"
     file = env.create_new(part)
     try:
-        file.append(data)
-        file.sync()
-    finally:
-        file.close()
-    env.set_read_only(part)
-    env.rename(part, path)
+        with closing(file):
+            file.append(data)
+            file.sync()
+        env.set_read_only(part)
+        env.rename(part, path)
+    except OSError:
+        with suppress(OSError):  # the next start removes it
+            env.remove(part, missing_ok=True)
+        raise
     env.sync_dir(directory)
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from uuid import UUID
 
 import pytest
@@ -23,6 +24,7 @@ from diamant.storage.kraft.snapshot import (
     list_snapshots,
     write_snapshot,
 )
+from tests.injected_faults import Operation
 from tests.memory_env import MemoryEnv, PowerOff
 from tests.storage.conftest import START_MS
 from tests.storage.kraft.metadata_directory import FEATURE_25, GOLDEN, KAFKAS_FEATURES
@@ -128,6 +130,17 @@ def test_a_snapshot_is_written_whole_or_not_at_all() -> None:
             assert found
             return
     raise AssertionError("the snapshot was never written")
+
+
+@pytest.mark.parametrize("operation", ["append", "sync", "rename"])
+def test_a_snapshot_that_the_disk_refuses_leaves_no_file(operation: Operation) -> None:
+    """Each attempt on a full disk would leave another partial file, until the next start."""
+    env = MemoryEnv(SettableClock(START_MS))
+    env.make_dirs("/log")
+    fault = env.fail(operation, "*.part", errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left"):
+        write_snapshot(env, "/log", SnapshotId(10, 2), BOOTSTRAP_CHECKPOINT)
+    assert (fault.hits, env.list_dir("/log")) == (1, [])
 
 
 def test_snapshots_are_listed_by_age(env: RealEnv, tmp_path: str) -> None:
