@@ -1,1 +1,1 @@
-"""Consumer groups: two pure state machines, and the coordinator that runs them."""
+"""Consumer and share groups: pure state machines, and the coordinator that runs them."""

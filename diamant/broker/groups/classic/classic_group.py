@@ -41,7 +41,7 @@ class GroupState(StrEnum):
 
 
 class ClassicGroup:
-    """The members of one group, and the protocol and generation that they agreed on. Only events change it.
+    """The members of one group, and the protocol and generation that they agreed on. Only events change a group.
 
     `initial_delay`: set while an empty group waits for its first members.
     """
@@ -59,7 +59,7 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str, now_ms: int | None) -> None:
-        """Create an empty group. `now_ms`: the time since when it is empty (None: not known)."""
+        """Create a group that has been empty since `now_ms` (None: not known)."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.current_state_timestamp_ms = now_ms
@@ -74,7 +74,7 @@ class ClassicGroup:
 
     @property
     def leader_id(self) -> str | None:
-        """The member that computes the assignments; None without members."""
+        """The member that computes the assignments; None if there are no members."""
         return self.roster.leader_id
 
     @property
@@ -92,12 +92,12 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether members read `topic`; True if a consumer group's subscriptions are not known."""
+        """Return whether members read `topic`; True if they are consumers whose subscriptions are not known."""
         topics = self.subscriptions.topics
         return self.uses_consumer_protocol if topics is None else topic in topics
 
     def joined(self, member_id: str, members: tuple[JoinedMember, ...] = ()) -> JoinAnswer:
-        """Return the answer for a member of the present generation. `members`: for its leader."""
+        """Return the answer to a join by a member of the current generation. `members`: for the leader's answer."""
         return JoinAnswer(
             ErrorCode.NONE,
             member_id,
@@ -137,14 +137,14 @@ class ClassicGroup:
             if error is not ErrorCode.NONE:
                 raise KafkaError(
                     error,
-                    f"member {member_id!r} of generation {generation}; {self.group_id} is at {self.generation_id}",
+                    f"member {member_id!r} of generation {generation}; {self.group_id} is at generation {self.generation_id}",
                 )
         elif not is_transactional and not self.is_empty:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID, f"group {self.group_id} has members, and the committer is not one of them"
             )
         if not is_transactional and self.state is GroupState.COMPLETING_REBALANCE:
-            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} waits for its assignments")
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is waiting for its assignments")
 
     def validate_fetch(self, member_id: str, member_epoch: int) -> None:
         """Accept every reader of a classic group's offsets. KafkaError GROUP_ID_NOT_FOUND if the group is being removed."""
@@ -185,8 +185,8 @@ class ClassicGroup:
     def of_members(
         cls, group_id: str, generation_id: int, protocol_type: str, members: Sequence[ClassicMember], now_ms: int
     ) -> ClassicGroup:
-        """Return a Stable group of members with their assignments, the first as the leader (for a consumer group that returns
-        to the classic protocol). All must have a protocol in common.
+        """Return a Stable group of these members and their assignments, led by the first, for a consumer group that returns
+        to the classic protocol. All members must have a protocol in common.
 
         Source: ClassicGroup.fromConsumerGroup.
         """
@@ -200,7 +200,7 @@ class ClassicGroup:
         return group
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
-        """Return the group's present record, with the members' `assignments` (default: their present ones)."""
+        """Return the group's current record, with the members' `assignments` (default: their current assignments)."""
         timestamp_ms = self.current_state_timestamp_ms
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -253,7 +253,7 @@ class SubscribedTopics:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics; None if not known: another protocol type, no generation yet, or unreadable metadata."""
+        """The topics; None if there is no generation yet, the protocol type is another, or the metadata is unreadable."""
         metadata, self._metadata = self._metadata, None
         if metadata is not None:
             try:

@@ -55,7 +55,7 @@ class SyncRequest(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """A member to remove: by its id, or a static one by its instance id with an empty member id."""
+    """A member to remove, named by its id; a static member may be named by its instance id, with an empty member id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -98,7 +98,7 @@ class SyncAnswer(NamedTuple):
 
 
 class TimerKind(StrEnum):
-    """SESSION: of a member, or of an assigned id that has to rejoin. JOIN, SYNC: of the group's two phases."""
+    """SESSION: the timer of a member, or of an assigned id that has to rejoin. JOIN, SYNC: those of the group's two phases."""
 
     SESSION = "session"
     JOIN = "join"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class InitialDelay:
-    """Extends the wait by further steps while members join, up to the rebalance timeout of the first one.
+    """The wait, extended step by step while members join, up to the first member's rebalance timeout.
 
     Source: InitialDelayedJoin; GroupMetadataManager.maybeCompleteJoinElseSchedule, tryCompleteInitialRebalanceElseSchedule.
     """
@@ -13,7 +13,7 @@ class InitialDelay:
 
     def __init__(self, step_ms: int, rebalance_timeout_ms: int) -> None:
         self.is_joined_by_new = False
-        """Whether a new member has joined in the present step."""
+        """Whether a new member has joined in the current step."""
         self._step_ms = self._delay_ms = step_ms
         self._remaining_ms = max(rebalance_timeout_ms - step_ms, 0)
 

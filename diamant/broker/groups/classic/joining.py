@@ -2,10 +2,10 @@
 
 Deviations from Kafka, on purpose:
 * if a join is repeated while the first one is parked, the first one is answered REBALANCE_IN_PROGRESS; Kafka never answers
-  it;
+  the first one;
 * when `group.max.size` refuses a member in the join phase, the phase ends if that member was the last one missing;
-* if a static member is replaced before it has synced (KIP-345), the group awaits the sync of its successor; Kafka waits for the
-  old id, in vain, and rebalances.
+* if a static member is replaced before it has synced (KIP-345), the group awaits the sync of its successor; Kafka waits in
+  vain for the old id and then rebalances.
 
 Source: GroupMetadataManager.classicGroupJoinToClassicGroup, updateStaticMemberThenRebalanceOrCompleteJoin.
 """
@@ -25,7 +25,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 
 MAX_PENDING_MEMBERS = 100_000
-"""The most assigned member ids of one group that have not rejoined; further ones are refused like members beyond the maximum."""
+"""The most assigned ids of one group that have not rejoined; further members are refused as if the group were full."""
 
 
 FIRST_WITH_SKIP_ASSIGNMENT = 9
@@ -33,7 +33,7 @@ FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
 def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMember, waiter: object) -> None:
-    """Fence the old member id and replace it by a new one."""
+    """Fence the old member id and replace it with a new one."""
     group = turn.group
     old_leader = group.leader_id
     new = ClassicMember(
@@ -54,7 +54,7 @@ def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMem
     turn.answer_parked_sync(old, events.SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
 
     if group.state is GroupState.STABLE and group.roster.choose_protocol() == group.protocol_name:
-        # Nothing changes for the others: no rebalance, only the new id is recorded.
+        # Nothing changes for the other members, so there is no rebalance; only the new id is recorded.
         def after(turn: GroupTurn, error: ErrorCode) -> None:
             is_leader = group.leader_id == new.member_id
             if error is not ErrorCode.NONE:

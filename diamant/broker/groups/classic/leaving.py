@@ -1,4 +1,4 @@
-"""The sessions of members of a classic group, their departures, also by an administrator (LeaveGroup), and the end of a group."""
+"""The sessions and departures of a classic group's members (LeaveGroup of a member or an administrator), and the group's end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALIVE = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Return the code to answer. No event: for one of `ALIVE` the caller restarts the member's session, nothing else changes."""
+    """Return the code to answer. The group does not change; on a code in `ALIVE`, the caller restarts the member's session."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.roster.member_error(member_id, instance_id)
@@ -55,7 +55,7 @@ def session_expired(turn: GroupTurn, member_id: str) -> None:
 
 
 def leave(turn: GroupTurn, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
-    """Remove members; return a result for each, in order. Not for a group in state Dead.
+    """Remove members; return a result for each, in order. The group must not be Dead.
 
     Source: GroupMetadataManager.classicGroupLeaveToClassicGroup.
     """
@@ -83,7 +83,7 @@ def _leave_one(turn: GroupTurn, leaver: events.Leaver) -> ErrorCode:
 
 
 def coordinator_moved(turn: GroupTurn) -> None:
-    """Another broker coordinates the group: parked requests are answered NOT_COORDINATOR, and all sessions begin again."""
+    """Answer parked requests NOT_COORDINATOR and restart all sessions, because another broker now coordinates the group."""
     for member in list(turn.group.members.values()):
         turn.answer_parked_join(member, events.JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
         turn.answer_parked_sync(member, events.SyncAnswer(ErrorCode.NOT_COORDINATOR))

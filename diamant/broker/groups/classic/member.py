@@ -9,8 +9,8 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataMember
 
 
 class ClassicMember:
-    """`protocols` and `assignment` are opaque bytes. `join_waiter` and `sync_waiter`: the member's parked requests.
-    `is_new`: True until its first rebalance ends.
+    """The metadata in `protocols`, and `assignment`, are opaque bytes. `join_waiter` and `sync_waiter`: the parked requests.
+    `is_new`: True until the member's first rebalance ends.
 
     Bound: the metadata of one JoinGroup request and one assignment.
 
@@ -61,7 +61,7 @@ class ClassicMember:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request of the member is parked. Then it need not send heartbeats, unless it is new."""
+        """Whether a request of the member is parked. If so, its session cannot expire, unless the member is new."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property
@@ -70,7 +70,7 @@ class ClassicMember:
         return frozenset(protocol.name for protocol in self.protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for a protocol. Raises LookupError if it does not support it."""
+        """Return the member's metadata for a protocol. Raises LookupError if the member does not support it."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata

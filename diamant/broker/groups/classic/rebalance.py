@@ -14,12 +14,12 @@ from diamant.protocol.errors import ErrorCode
 
 MIN_RETRY_MS = 100
 """The shortest pause before a join phase without joined members is checked again. It matters if the members' rebalance
-timeout is shorter: with 0, Kafka is busy with that until their sessions end.
+timeout is shorter: with a timeout of 0, Kafka checks without a pause until their sessions end.
 """
 
 
 def rebalance(turn: GroupTurn) -> None:
-    """Make all members rejoin, or end the join phase if all have."""
+    """Make all members rejoin, or end the join phase if all have rejoined."""
     if turn.group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_ready(turn)
     elif turn.group.state is not GroupState.DEAD:
@@ -55,7 +55,7 @@ def drop_assignments(turn: GroupTurn, error: ErrorCode) -> None:
 
 
 def complete_join_if_ready(turn: GroupTurn) -> None:
-    """End the join phase if all have joined. The first rebalance always ends with its delay."""
+    """End the join phase if all have joined. The first rebalance always lasts for its whole delay."""
     group = turn.group
     is_delayed = group.initial_delay is not None
     if group.state is GroupState.PREPARING_REBALANCE and not is_delayed and group.roster.have_all_joined:

@@ -19,7 +19,7 @@ from diamant.protocol.errors import ErrorCode
 
 class ClassicRoster:
     """`pending`: assigned ids that have not rejoined. `awaiting_sync`: members whose sync is expected.
-    `leader_id`: the leader's member id, None without members. `protocol_type`: that of the first member.
+    `leader_id`: the leader's member id, None without members. `protocol_type`: the first member's.
     `parked_count`: members with a parked join.
     """
 
@@ -54,11 +54,11 @@ class ClassicRoster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of a member."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def member_error(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE for a member, UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID for a replaced static member."""
+        """Return NONE for a member, FENCED_INSTANCE_ID for a replaced static member, otherwise UNKNOWN_MEMBER_ID."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is not None and current != member_id:
@@ -68,7 +68,7 @@ class ClassicRoster:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Return whether a member with these protocols is compatible with the present members."""
+        """Return whether a member with these protocols is compatible with the current members."""
         return self.protocol_type == protocol_type and self._choice.has_common(names, len(self.members))
 
     def choose_protocol(self) -> str:
@@ -110,7 +110,7 @@ class ClassicRoster:
         self._choice.add(member)
 
     def swap(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Replace a static member by `new`."""
+        """Replace a static member with `new`."""
         assert old.group_instance_id is not None
         self._choice.remove(old)
         self._choice.add(new)
@@ -145,7 +145,7 @@ class ClassicRoster:
         return False
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
-        """Park a member's join. It must not have a parked one."""
+        """Park a member's join. The member must not have a parked join already."""
         assert member.join_waiter is None
         member.join_waiter = waiter
         self.parked_count += 1
@@ -158,7 +158,7 @@ class ClassicRoster:
 
 
 class ProtocolChoice:
-    """The number of members that support each protocol. Bound: the protocol names of the present members."""
+    """The number of members that support each protocol. Bound: the protocol names of the current members."""
 
     __slots__ = ("_supporters",)
 
@@ -181,7 +181,7 @@ class ProtocolChoice:
     def choose(self, members: Collection[ClassicMember]) -> str:
         """Return the protocol of the next generation: each member votes for the first of its protocols that all support.
 
-        One exists if every member was admitted after `has_common`.
+        Such a protocol exists if every member was admitted after `has_common`.
         """
         candidates = {name for name, count in self._supporters.items() if count == len(members)}
         votes = Counter(member.vote(candidates) for member in members)

@@ -23,7 +23,7 @@ from diamant.protocol.internal_topics.consumer_protocol import empty_assignment
 
 
 def sync(turn: GroupTurn, request: SyncRequest, waiter: object) -> None:
-    """Handle a member's request for its assignment; the leader's sets all. `waiter` is answered now or once the leader syncs."""
+    """Handle a member's SyncGroup; the leader's sets all assignments. `waiter` is answered now or once the leader syncs."""
     group, awaiting = turn.group, turn.group.roster.awaiting_sync
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:

@@ -35,7 +35,7 @@ Effect: TypeAlias = events.AnswerJoin | events.AnswerSync | events.SetTimer | ev
 
 
 class GroupTurn:
-    """An event of `group`. `now_ms`: by the clock of record timestamps."""
+    """An event of `group`. `now_ms`: the time by the clock of record timestamps."""
 
     __slots__ = ("effects", "group", "limits", "now_ms")
 
