@@ -54,7 +54,7 @@ class ResolvedRegularExpression(NamedTuple):
 
 
 class ConsumerGroup:
-    """Belongs to the loop thread. Mappings are read-only for other modules."""
+    """The state of one group. Belongs to the loop thread; mappings are read-only for other modules."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -118,7 +118,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
-        """Return the target assignment of a member; for a static one, that of the member with its instance id."""
+        """Return the target assignment of a member; a static member has that of the current member with its instance id."""
         if member.instance_id is None:
             return self.target.get(member.member_id, NOTHING)
         return self.target.get(self.static_members.get(member.instance_id, ""), NOTHING)
@@ -126,7 +126,7 @@ class ConsumerGroup:
     def preferred_assignor(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> str | None:
         """Return the assignor that most members request, with `before` replaced by `after`; None if no member requests one.
 
-        A tie is broken as in Kafka: by the order of its counting map, a copy of the group's, in which a new name is inserted at
+        As in Kafka, the order of the map of counts breaks a tie: it is a copy of the group's map, in which a new name goes to
         the front of its bucket (`HashMap.compute`).
         """
         counts = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
@@ -163,7 +163,7 @@ class ConsumerGroup:
     # -- changes, by records (`consumer_group_records.py`) -------------------------------------------------------------
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
-        """Return one shared set for all members that name the same topics: comparing sets of 10,000 names is slow."""
+        """Return one shared set for all members that name the same topics, as comparing sets of 10,000 names is slow."""
         shared = self._name_sets.get(hash(names))
         if shared == names:
             return shared
@@ -171,7 +171,7 @@ class ConsumerGroup:
         return names
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Replace `before` by `after`."""
+        """Replace a member; `before` None: add one, `after` None: remove it."""
         self.holders.replace(before, after)
         if after is not None:
             self.members[after.member_id] = after

@@ -1,6 +1,6 @@
 """The records of a consumer group, and their effects on its state.
 
-Only records change a group: those just written for a decision, or those read back at a start. So memory never differs
+Only records change a group: records just written for a decision, or records read at a start. So memory never differs
 from the log.
 
 Source: GroupMetadataManager.replay, GroupCoordinatorRecordHelpers of Kafka 4.3.

@@ -1,8 +1,8 @@
 """Protocol conversions of groups with members (KIP-848, `group.consumer.migration.policy`).
 
 Upgrade: a member with the consumer protocol joins a classic group of consumers. The group becomes a consumer group at once. Its
-classic members keep their partitions; their protocol is served from the consumer group's state. Downgrade: the last member
-with the consumer protocol leaves, or a classic one replaces it; the remaining members form a classic group.
+classic members keep their partitions; their requests are answered from the consumer group's state. Downgrade: the last member
+with the consumer protocol leaves, or a classic member replaces it; the remaining members form a classic group.
 
 An empty group converts at once, regardless of the policy.
 
@@ -64,7 +64,7 @@ def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
 
 
 def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
-    """Return a classic group as a consumer group: its members Stable with their partitions, at its generation as the epoch.
+    """Return a classic group as a consumer group. Its members are Stable and keep their partitions; the generation is its epoch.
 
     Raises KafkaError GROUP_ID_NOT_FOUND if the members' metadata cannot be read, or would be lost.
     """
@@ -141,7 +141,7 @@ def may_downgrade(
     *,
     joining: int = 0,
 ) -> bool:
-    """Return whether a group becomes classic once these members have left and `joining` classic ones have joined."""
+    """Return whether a group becomes classic once these members have left and `joining` classic members have joined."""
     classic_leaving = sum(member.uses_classic_protocol for member in leaving)
     if group.classic_count - classic_leaving != len(group.members) - len(leaving):
         return False

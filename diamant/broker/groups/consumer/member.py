@@ -74,7 +74,7 @@ class ConsumerGroupMember:
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Return whether the member has reached that target assignment."""
+        """Return whether the member has reached the target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
@@ -90,7 +90,7 @@ class ConsumerGroupMember:
         return replace(self, **fields)
 
     def moved_to(self, member_epoch: int, state: MemberState, assigned: EpochedPartitions, **fields: Any) -> Self:
-        """Return the member after a step of reconciliation. Its present epoch becomes the previous one."""
+        """Return the member after a step of reconciliation. Its current epoch becomes the previous one."""
         return replace(
             self,
             member_epoch=member_epoch,
@@ -169,7 +169,7 @@ def _to_records(owned: EpochedPartitions) -> tuple[TopicPartitions, ...]:
 
 
 def _from_records(records: tuple[TopicPartitions, ...], member_epoch: int) -> EpochedPartitions:
-    """Parse the partitions. Records from before Kafka 4.3 lack the epochs: the member's epoch is used."""
+    """Parse the partitions. Records from before Kafka 4.3 lack the epochs, so the member's epoch is used."""
     default = max(member_epoch, 0)
     owned: dict[UUID, dict[int, int]] = {}
     for topic_id, partitions, epochs in records:

@@ -3,14 +3,14 @@
 The group's epoch record holds it, so that a coordinator that has just loaded a group, ours or Kafka's, can see whether the
 assignment is still valid.
 
-    topic   XXH3 of  0 int8, topic id int64 int64, name, partition count int32, of each partition its number int32 and the
+    topic   XXH3 of  0 int8, topic id int64 int64, name, partition count int32, for each partition its number int32 and the
                      racks of its replicas in order, each as length int32 and name
-    group   XXH3 of  the hashes of its existing topics, by name, int64 each; 0 if there are none
+    group   XXH3 of  the hashes of its existing topics, in order of name, int64 each; 0 if there are none
 
 All numbers are little-endian. A name is its UTF-16 code units, then their number as an int32.
 
-Bound: topic hashes are cached, as computing one takes 30 us for 100 partitions: one for each topic of an image, 200 bytes
-each. The hashes of deleted topics are dropped when they outnumber the others.
+Bound: a cached hash of 200 bytes for each topic of an image, as computing a hash takes 30 us for 100 partitions. The
+hashes of deleted topics are dropped when they outnumber the others.
 
 Source: KIP-1101; Utils.computeTopicHash and computeGroupHash of Kafka 4.3.
 """
@@ -35,7 +35,7 @@ _TOPIC_ID = Struct("<bQQ")
 _HALF = (1 << 64) - 1
 
 Hashes: TypeAlias = dict[UUID, tuple[int, int]]
-"""Partition count and hash of a topic without racks, by topic id. The name of an id never changes."""
+"""Partition count and hash (without racks) of a topic, by topic id. The name of an id never changes."""
 
 _remembered: Hashes = {}
 

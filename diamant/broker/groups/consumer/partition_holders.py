@@ -13,7 +13,7 @@ NOT_ASSIGNED = -1
 
 
 class PartitionHolders:
-    """The member epoch of the holder of each partition."""
+    """Partitions, with the member epoch of the member that holds them."""
 
     __slots__ = ("epochs",)
 
@@ -26,7 +26,7 @@ class PartitionHolders:
         return self.epochs.get(topic_id, {}).get(partition, NOT_ASSIGNED)
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Replace the holdings of `before` by those of `after`."""
+        """Replace the partitions that `before` holds with those that `after` holds."""
         if before is not None:
             self._release(before.assigned, before.member_epoch)
             self._release(before.pending_revocation, before.member_epoch)
@@ -48,7 +48,7 @@ class PartitionHolders:
             if holders is None:
                 continue
             for partition in epochs:
-                # With another epoch, a later record has already given it to another member.
+                # If the epoch differs, a later record has already given the partition to another member.
                 if holders.get(partition) == member_epoch:
                     del holders[partition]
             if not holders:

@@ -23,7 +23,7 @@ class SubscriptionCounts:
         return counts
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Replace `before` by `after` in the counts."""
+        """Replace `before` with `after` in the counts."""
         count_change(self.names, _names_of(before), _names_of(after))
         count_change(self.regexes, _regexes_of(before), _regexes_of(after))
 

@@ -3,8 +3,8 @@
 Both are functions of the members, their subscriptions, and (uniform) the members' earlier targets. In the same situation,
 they produce the same result as Kafka, member by member:
 
-    range    each topic separately: its partitions in ranges; the first members (static ones before others, then by id) get
-             one more. Topics with the same subscribers are split alike.
+    range    each topic separately: its partitions in ranges; the first members (static before dynamic, then by id) get
+             one more partition. Topics with the same subscribers are split alike.
     uniform  all partitions together, in shares that differ by one at most. Members keep their partitions as far as the
              shares allow. With different subscriptions, the shares are as equal as these allow.
 
@@ -38,7 +38,7 @@ NO_OWNER = -1
 
 
 class MemberSpec(NamedTuple):
-    """An assignor's view of a member: its existing subscribed topics, and its target so far."""
+    """An assignor's view of a member: the subscribed topics that exist, and its target so far."""
 
     topic_ids: Sequence[UUID]
     assignment: Assignment = NOTHING
@@ -112,7 +112,7 @@ def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, in
 
 
 def _range_position(member_id: str, instance_id: str | None) -> tuple[bool, bytes]:
-    """Static members first, by instance id; the others by member id. Java compares UTF-16 code units."""
+    """Return a sort key: static members first, by instance id; others by member id. Java compares UTF-16 code units."""
     text = member_id if instance_id is None else instance_id
     return instance_id is None, text.encode("utf-16-be", "surrogatepass")
 
@@ -149,7 +149,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
         if (topic_id, partition) not in taken
     ]
     total = sum(partition_counts[topic_id] for topic_id in topic_ids)
-    share, extras = divmod(total, len(members))  # `extras` members get one more
+    share, extras = divmod(total, len(members))  # `extras` members get one partition more
     result: dict[str, _Owned] = {}
     unfilled: list[tuple[str, int]] = []
     for index, member_id in enumerate(member_ids):
@@ -203,7 +203,7 @@ class _UniformHeterogeneous:
         self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
         self._queues: dict[int, _LoadQueue] = {}  # both by the identity of a list of subscribers
         self._balanced_at: dict[int, int] = {}
-        """The move count at which the loads of these subscribers were found to differ by one at most."""
+        """The move count at which the loads of a list of subscribers differed by one at most."""
         self._move_count = 0
 
     def build(self) -> dict[str, _Owned]:
@@ -283,7 +283,7 @@ class _UniformHeterogeneous:
         if ladder.imbalance <= 1:
             self._balanced_at[id(subscribers)] = self._move_count
             return 0
-        left: dict[int, list[int]] = {}  # the partitions that each may still give, the next one last
+        left: dict[int, list[int]] = {}  # the partitions that each member may still give, the next one last
         for partition, owner in enumerate(self._owners[topic_id]):
             left.setdefault(owner, []).append(partition)
         moved = 0
@@ -305,10 +305,10 @@ class _UniformHeterogeneous:
 
 
 class _LoadQueue:
-    """Subscribers by load, which get the partitions of one topic after the other.
+    """Subscribers by load. They get the partitions of one topic after another.
 
     Equivalent to sorting them by load for each topic: each subscriber at the lowest level gets one partition, then the level
-    rises and includes those already there. In between, other topics may increase loads, but never decrease them.
+    rises and includes the subscribers already there. In between, other topics may increase loads, but never decrease them.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
@@ -341,7 +341,7 @@ class _Ladder:
     """Subscribers of a topic, sorted by load, with two rungs that move towards each other.
 
     The lower rung is the range of subscribers at the lowest level: each of them gets one partition in turn, then the
-    level rises and the range includes those already there. The upper rung does the same downwards, and excludes
+    level rises and the range includes the subscribers already there. The upper rung does the same downwards, and excludes
     subscribers without a partition of this topic to give. Balanced when the levels differ by one at most.
     """
 
@@ -374,7 +374,7 @@ class _Ladder:
     def next_most_loaded(self) -> int:
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
-                # All were excluded: continue with the members below.
+                # All members at this level were excluded, so continue with the members below.
                 self._high_level = self._size(self._high_start - 1)
             else:
                 self._high_level -= 1

@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 
 class MemberTimer(StrEnum):
-    """The timers of a member, with the reason for its removal when they expire."""
+    """The timers of a member. The value is the reason for the member's removal when the timer expires."""
 
     SESSION = "the member session expired"
     REBALANCE = "it failed to revoke its partitions in time"
@@ -77,7 +77,7 @@ class GroupChange:
         self.heavy_task: TargetTask | None = None
         """A target assignment to compute in a thread; pass its result to `targets.take_targets` of a later change."""
         self.has_checked_metadata = False
-        """Whether the group has checked the present topics."""
+        """Whether the group has checked the current topics."""
         self.group_epoch = group.group_epoch
         """The group epoch after the decision."""
 

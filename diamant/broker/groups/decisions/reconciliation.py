@@ -1,6 +1,6 @@
-"""Moves one member from its present to its target assignment, one step per heartbeat.
+"""Moves one member from its current to its target assignment, one step per heartbeat.
 
-A member first revokes partitions, and stays in its epoch until it has confirmed that. Then it gets the free partitions, at
+A member first revokes partitions, and stays in its epoch until it confirms the revocation. Then it gets the free partitions, at
 the epoch of the target assignment, and later those that others release. It gets no partition that another member may still
 hold (`current_epoch_of`).
 
@@ -44,7 +44,7 @@ def next_step(
 
     `owned`: the partitions reported with this heartbeat, None if not reported.
     `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.
-    Raises KafkaError FENCED_MEMBER_EPOCH for a member whose state a later version has written, unless it owns nothing.
+    Raises KafkaError FENCED_MEMBER_EPOCH for a member whose state was written by a later version, unless it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member
@@ -77,7 +77,7 @@ class _Step:
     current_epoch_of: Callable[[UUID, int], int]
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
-        """Return whether the member may still use one of these. True if it did not report its partitions."""
+        """Return whether the member may still use one of these partitions. True if it did not report its partitions."""
         if self.owned is None:
             return True
         return any(
@@ -87,7 +87,7 @@ class _Step:
     def without_unsubscribed(self) -> ConsumerGroupMember:
         """Return the member without the topics to which it no longer subscribes, before there is a new target.
 
-        As in Kafka, a member without subscriptions takes the step even if it owns nothing: its previous epoch becomes
+        As in Kafka, a member without subscriptions takes the step even if it owns nothing, which makes its previous epoch
         invalid.
         """
         member = self.member

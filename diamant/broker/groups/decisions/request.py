@@ -59,7 +59,7 @@ def check_request(
 
 
 def check_not_blank(**texts: str | None) -> None:
-    """Check the texts of fields, by name. Raises KafkaError INVALID_REQUEST."""
+    """Check that no field, given by name, is blank. Raises KafkaError INVALID_REQUEST."""
     for name, text in texts.items():
         if text is not None and not text.strip():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
@@ -78,6 +78,6 @@ def _check_join(request: MemberRequest) -> None:
 
 
 def is_full_request(request: MemberRequest) -> bool:
-    """Return whether the request has all fields, as after an error: the member then expects a full answer."""
+    """Return whether the request has all fields, as after an error. If so, the member expects a full answer."""
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_subscription and request.owned is not None

@@ -1,4 +1,4 @@
-"""Subscriptions of members and their topics. Their changes increase the group epoch."""
+"""Subscriptions of members, and the subscribed topics. A change of either increases the group epoch."""
 
 from __future__ import annotations
 

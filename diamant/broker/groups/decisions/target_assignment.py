@@ -1,6 +1,6 @@
-"""The target assignment of a consumer group as a task: inputs of one moment, computed in any thread.
+"""The target assignment of a consumer group as a task: its inputs are of one moment, and any thread may compute it.
 
-The task of a small group runs inline. One that would block the loop (not `is_light`) runs in a thread. Until it is done,
+The task of a small group runs inline. A task that would block the loop (not `is_light`) runs in a thread. Until it is done,
 the group keeps its last target assignment, as it does until `group.consumer.assignment.interval.ms` has passed. The result
 belongs to the group epoch at which the task was created.
 
@@ -23,7 +23,7 @@ LIGHT_WEIGHT = 10_000
 """Up to this weight, a task takes 20 ms at most, and usually 1 ms."""
 
 PARTITIONS_PER_PART = 2_000
-"""This number is written and applied in about 10 ms."""
+"""The partitions in one part, which is written and applied in about 10 ms."""
 
 Subscription: TypeAlias = tuple[frozenset[str], str | None]
 """Names, and a regular expression."""
@@ -56,7 +56,7 @@ class TargetTask(NamedTuple):
 
     def run(self) -> dict[str, Assignment]:
         """Return the target of every member, by its id."""
-        # Members with the same subscription share a list: ordering is slow.
+        # Members with the same subscription share a list, as ordering is slow.
         ordered = {subscription: self._ordered(names) for subscription, names in self.names.items()}
         specs = {
             member_id: MemberSpec(

@@ -24,7 +24,7 @@ def update_target(
 ) -> tuple[int, Assignment]:
     """Return the assignment epoch, and the member's target at that epoch.
 
-    If it is behind the group epoch it is recomputed, here or, if that takes long, by the runner of `heavy_task`.
+    A target behind the group epoch is recomputed if it may be: here or, if that takes long, by the runner of `heavy_task`.
     """
     group = change.group
     if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign():
@@ -48,10 +48,10 @@ def update_target(
 
 
 def take_targets(change: GroupChange, targets: Mapping[str, Assignment], task: TargetTask) -> None:
-    """Apply a part of a heavy task's result; call `finish_targets` after the last part. Skip members that have left since; the
-    target of a replaced static member goes to its successor.
+    """Apply a part of a heavy task's result; call `finish_targets` after the last part. Skip members that have left since.
+    The target of a replaced static member goes to its successor.
 
-    Until all parts are applied, the assignment epoch is behind the group epoch; after a crash the whole task is repeated.
+    Until all parts are applied, the assignment epoch is behind the group epoch, so the whole task is repeated after a crash.
     """
     group = change.group
     for member_id, target in targets.items():

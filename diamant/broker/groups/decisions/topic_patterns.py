@@ -1,7 +1,7 @@
 r"""Subscriptions by regular expression: RE2 matched against whole topic names, in linear time.
 
-Clients may send any pattern, so a backtracking engine must not run it: Python's would block the broker for hours on `(a+)+$`.
-Kafka uses RE2/J; google-re2 has the same syntax but other error texts, which are translated to those of RE2/J.
+Clients may send any pattern, so no backtracking engine may run it: Python's `re` would block the broker for hours on `(a+)+$`.
+Kafka uses RE2/J; google-re2 has the same syntax but other error texts, which are translated to the texts of RE2/J.
 
 Bounds: MAX_PATTERN_LENGTH characters; MAX_MEMORY_BYTES for a compiled pattern. All names are matched in a thread.
 
@@ -38,7 +38,7 @@ def check_pattern(text: str) -> None:
 
 
 def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the names that each pattern matches as a whole. An invalid pattern matches none. Runs in a thread."""
+    """Return the names that each pattern matches as a whole. An invalid pattern matches no name. Runs in a thread."""
     matches: dict[str, frozenset[str]] = {}
     for text in patterns:
         try:
@@ -54,11 +54,11 @@ class TopicPattern:
 
     def __init__(self, text: str) -> None:
         try:
-            import re2  # 15 ms and 3 MB, on the first pattern
-        except ImportError:  # It has no wheels for musl.
+            import re2  # the import takes 15 ms and 3 MB
+        except ImportError:  # google-re2 has no wheels for musl.
             raise _refused(text, "the broker's installation lacks google-re2: pip install google-re2") from None
         if len(text) > MAX_PATTERN_LENGTH:
-            raise _refused(text, f"it has {len(text)} characters, at most {MAX_PATTERN_LENGTH} are allowed")
+            raise _refused(text, f"it has {len(text)} characters, but at most {MAX_PATTERN_LENGTH} are allowed")
         options = re2.Options()
         options.log_errors = False
         options.max_mem = MAX_MEMORY_BYTES
