@@ -1,1 +1,1 @@
-"""Share partitions at work: their state topic, their locks, the sessions of their members."""
+"""Share partitions at work: their state topic, their locks, and the sessions of their members."""

@@ -1,4 +1,4 @@
-"""Batches that were just read for a share partition: where they are in files, which of their offsets have no record to give."""
+"""Batches just read for a share partition: their places in files, and their offsets that have no record to deliver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> Iterator[ReadBatch]:
-    """Yield the first batch, and the others that begin within so many records of `offset`, or of the first batch behind it."""
+    """Yield the first batch, and those that begin at most `max_records` after it, or after `offset` if that is later."""
     horizon = -1
     for part in slices:
         for position, header in scan_headers(part.file, part.position, part.position + part.size):
@@ -36,7 +36,7 @@ def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> 
 
 
 def slices_of(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[FileSlice]:
-    """Yield the ranges of files with the batches that have offsets from `first` to `last`."""
+    """Yield the file ranges of the batches that have offsets from `first` to `last`."""
     found: FileSlice | None = None
     for part, position, header in read:
         if header.last_offset < first or header.base_offset > last:
@@ -52,10 +52,10 @@ def slices_of(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[File
 
 
 def gone(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges from `first` to `last` without a record: compaction, an erasure or a redaction has removed it.
+    """Yield the ranges from `first` to `last` whose records were removed by compaction, an erasure or a redaction.
 
-    Of what lies behind the last batch nothing is known; without any batch, nothing is left. Only batches with fewer records
-    than offsets are decompressed.
+    Offsets after the last batch are left out, as nothing is known of them; without any batch, the whole range is yielded.
+    Only batches with fewer records than offsets are decompressed.
     """
     for one in read:
         header = one.header
@@ -81,11 +81,11 @@ def _present(one: ReadBatch) -> Iterator[tuple[int, int]]:
         for record in iter_records(one.part.file.pread(header.size, one.position)):
             yield record.offset, record.offset
     except CorruptBatch:
-        yield header.base_offset, header.last_offset  # the client finds out
+        yield header.base_offset, header.last_offset  # left for the client to detect
 
 
 def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
-    """Yield first and last offset of each batch of an aborted transaction."""
+    """Yield the first and last offset of each batch of an aborted transaction."""
     of_producers: dict[int, list[AbortedTxn]] = {}
     for one in sorted(aborted, key=attrgetter("first_offset")):
         of_producers.setdefault(one.producer_id, []).append(one)
@@ -100,7 +100,7 @@ def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> 
 
 
 def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:
-    """Yield what is left of acquired offsets without these ranges; both ascending."""
+    """Yield the acquired offsets outside these ranges; `acquired` and `ranges` are ascending."""
     for one in acquired:
         first = one.first
         for begin, end in ranges:

@@ -1,10 +1,10 @@
-"""Share partitions at work: what members read, hold and acknowledge, their locks, and what the state topic gets of it.
+"""Share partitions at work: members read, hold and acknowledge records; locks end; changes go to the state topic.
 
 Every operation takes one turn of the loop: decide, append the changes, answer. So answered acknowledgements survive SIGKILL.
-What is acquired is not written, as in Kafka: after a start those records are given out again, and that delivery is not counted.
-Locks end by the broker's clock. A moved log start is noticed, as in Kafka, by a fetch that would read below it.
+As in Kafka, acquisitions are not written: after a start, acquired records are given out again, and the lost delivery is not
+counted. Locks end by the broker's clock. A moved log start is noticed, as in Kafka, by a fetch that would read below it.
 
-Bounds: a `SharePartition` for each share partition that was fetched from; one due time for each with locks.
+Bounds: a `SharePartition` for each share partition that was fetched from; one due time for each that has locks.
 
 Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
 """
@@ -47,7 +47,7 @@ MAX_RECORD_LOCKS = "share.partition.max.record.locks"
 START = "share.auto.offset.reset"
 ISOLATION_LEVEL = "share.isolation.level"
 RETRY_MS = 1_000
-"""The pause before locks of a partition that could not be used are looked at again."""
+"""The pause before the locks of a partition that could not be used are checked again."""
 NOT_HOSTED = "This server does not host this topic-partition."
 RENEW = "share.renew.acknowledge.enable"
 
@@ -61,7 +61,7 @@ class LivePartition(NamedTuple):
 
 
 class WantedRecords(NamedTuple):
-    """How many records a member wants of a partition, and in what form (`acquisition.Acquirer`)."""
+    """The number and size of records that a member wants from a partition (see `acquisition.Acquirer`)."""
 
     member_id: str
     max_records: int
@@ -71,7 +71,7 @@ class WantedRecords(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Records given to a member: where they are in files, in whole batches, and which of them it holds."""
+    """Records given to a member: the file ranges of whole batches, and the offsets in them that the member holds."""
 
     slices: tuple[FileSlice, ...]
     acquired: tuple[Acquired, ...]
@@ -84,12 +84,12 @@ class Given(NamedTuple):
 
 NOTHING = Given((), ())
 MORE_TO_SKIP = Given((), ())
-"""Nothing yet: there may be records behind a long run of aborted or removed ones."""
+"""No records yet, but some may follow a long run of aborted or removed records."""
 SKIPS_PER_TURN = 32
 
 
 class ShareDelivery:
-    """The delivery of the records of share partitions to members; see the module. Belongs to the loop thread."""
+    """The delivery of records of share partitions to members; see the module. Belongs to the loop thread."""
 
     def __init__(self, node: Node, state: ShareState) -> None:
         self._node = node
@@ -97,24 +97,24 @@ class ShareDelivery:
         self.sessions = ShareSessions()
         self.starts = ShareStarts(node)
         self.acknowledged: Counter[AcknowledgeType] = Counter()
-        """Acknowledged records since the start."""
+        """The number of records acknowledged since the start, by type."""
         self._due: list[tuple[int, SharePartitionKey]] = []
         self._is_due: dict[SharePartitionKey, int] = {}
         node.scheduler.add(ScheduledTask("end of record locks", self._next_due_ms, self._expire))
 
     def value_of(self, group_id: str, name: str) -> int:
-        """Return a number of a group's configuration."""
+        """Return a numeric configuration of a group."""
         return value_of_group(name, self._overrides(group_id), self._node.config)
 
     def text_of(self, group_id: str, name: str) -> str:
-        """Return a text of a group's configuration."""
+        """Return a textual configuration of a group."""
         return text_of_group(name, self._overrides(group_id))
 
     def _overrides(self, group_id: str) -> dict[str, str]:
         return dict(self._node.topics.image.configs.get((GROUP_RESOURCE, group_id), {}))
 
     def find(self, key: SharePartitionKey) -> LivePartition:
-        """Return a share partition, loaded with its first use.
+        """Return a share partition; load it on its first use.
 
         KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
         UNKNOWN_SERVER_ERROR (as Kafka) if it has none. Raises StartSearched while its first offset is not known.
@@ -141,7 +141,7 @@ class ShareDelivery:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def give(self, partition: LivePartition, wanted: WantedRecords) -> Given:
-        """Give records to a member, as many as there are, at most what it wants. Raises KafkaError as of `Log.read`."""
+        """Give a member the available records, at most as many as it wants. Raises KafkaError as `Log.read` does."""
         for _ in range(SKIPS_PER_TURN):
             given = self._give(partition, wanted)
             if given is not None:
@@ -154,16 +154,16 @@ class ShareDelivery:
             self.value_of(key.group_id, MAX_RECORD_LOCKS), self.value_of(key.group_id, DELIVERY_COUNT_LIMIT)
         )
         if not state.can_acquire(limits.max_in_flight):
-            # No member acknowledges aborted or removed records, so that the window may be full of them.
+            # No member acknowledges aborted or removed records, so the window may be full of them.
             return None if state.advance() else NOTHING
         if state.next_fetch_offset() < log.log_start_offset:
             state.begin_at(log.log_start_offset)
         offset = state.next_fetch_offset()
-        if offset >= log.log_end_offset or wanted.max_records <= 0:  # beyond the end if the start offset was set so
+        if offset >= log.log_end_offset or wanted.max_records <= 0:  # beyond if the start was moved there
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)
-        # Nothing beyond can be acquired in this turn, so the rest is not looked at.
+        # Later batches cannot be acquired in this turn, so they are not examined.
         begin = max(state.end_offset, offset)
         read = list(read_batches(result.slices, begin, wanted.max_records))
         if isolation and read:
@@ -221,9 +221,9 @@ class ShareDelivery:
                 self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1
 
     def end_session(self, key: SessionKey) -> None:
-        """End a member's session, and make the records available that it holds: the member or its connection is closed.
+        """End a member's session because the member or its connection has closed, and release its records.
 
-        Those that it holds by a session with another broker, which leads their partition now, are not concerned.
+        Records acquired through a session with another broker, which now leads their partition, are left alone.
         """
         group_id, member_id, broker_id = key
         brokers = self._node.topics.brokers
@@ -231,7 +231,7 @@ class ShareDelivery:
             share_key = SharePartitionKey(group_id, *place)
             stored = self.state.states.get(share_key)
             if stored is None or stored.live is None:
-                continue  # a partition without a fetch, or that does not exist: nothing is held
+                continue  # never fetched from, or it does not exist: nothing is held
             try:
                 partition = self.find(share_key)
                 if brokers is not None and brokers.leader(partition.log.topic, partition.log.partition) != broker_id:
@@ -249,7 +249,7 @@ class ShareDelivery:
             self.end_session(key)
 
     def _persist(self, partition: LivePartition, changes: Sequence[StateBatch]) -> None:
-        """Write changes, then move the start offset, and let waiting members look for records if there may be some now."""
+        """Write changes, move the start offset, and wake waiting fetches if there may be records for them now."""
         if not changes:
             return
         key, log, state = partition
@@ -291,13 +291,13 @@ class ShareDelivery:
             logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
         next_ms = stored.live.next_lock_end_ms()
         if next_ms is not None:
-            # Locks that have ended are left only if the partition cannot be used at present.
+            # Ended locks are left only if the partition cannot be used now.
             self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
 
     # -- leaders and topics --------------------------------------------------------------------------------------------
 
     def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
-        """Another leader knows the stored states alone: what members hold is available, and that delivery is not counted.
+        """Release the records of moved partitions without counting the delivery: a new leader knows only the stored states.
 
         Source: SharePartitionListener.onBecomingFollower.
         """

@@ -1,9 +1,9 @@
-"""Share sessions: which partitions a member of a share group fetches, remembered between its requests.
+"""Share sessions: the partitions that a member of a share group fetches, remembered between its requests.
 
-Epoch 0 opens a session, -1 closes it, other requests count up. A session ends with its connection, too: the records that
-its member holds are then available again. A member has a session with each broker of several that leads some of its partitions.
+Epoch 0 opens a session, -1 closes it, and other requests count up. A session ends with its connection, too, which releases
+the records that its member holds. A member has one session with each broker that leads some of its partitions.
 
-Bound: `group.share.max.share.sessions` of each broker.
+Bound: `group.share.max.share.sessions` for each broker.
 
 Source: SharePartitionManager.newContext and acknowledgeSessionUpdate, ShareSessionCache of Kafka 4.3.
 """
@@ -39,7 +39,7 @@ class RequestedSession(NamedTuple):
 
 
 class ShareSession:
-    """`places`: the partitions to fetch, in the order of the next fetch. `epoch`: that of the next request."""
+    """A session. `places`: the partitions, in the order of the next fetch. `epoch`: the epoch of the next request."""
 
     __slots__ = ("epoch", "peer", "places")
 
@@ -90,7 +90,7 @@ class ShareSessions:
         return session
 
     def for_acknowledgement(self, asked: RequestedSession) -> None:
-        """Continue or find the session of an acknowledgement. Raises KafkaError as `for_fetch`."""
+        """Continue or find the session of an acknowledgement. Raises KafkaError as `for_fetch` does."""
         if asked.epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if asked.epoch == FINAL_EPOCH:

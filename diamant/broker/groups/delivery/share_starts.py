@@ -1,4 +1,4 @@
-"""The first offsets of share partitions that no member has read: the end, the start, or the first record of the last hours.
+"""The first offsets of share partitions that no member has read: the log's end, its start, or an offset by time.
 
 A search by time tries a few light steps at once. The rest of a longer search runs in threads; fetches wait for it.
 
@@ -27,7 +27,7 @@ LIGHT_STEPS = 8
 
 
 class StartSearched(Exception):
-    """The first offset of a share partition is being searched for. Waiters of `log` are woken at the end."""
+    """The first offset of a share partition is still being searched for; fetches waiting on `log` are woken at the end."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(f"the first offset of {log.topic}-{log.partition} is being searched for")
@@ -35,14 +35,14 @@ class StartSearched(Exception):
 
 
 class ShareStarts:
-    """Belongs to the loop thread."""
+    """The searches in progress. Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._searches: dict[SharePartitionKey, asyncio.Task[int]] = {}
 
     def of(self, key: SharePartitionKey, start: str, log: Log) -> int:
-        """Return the first offset; `start`: the group's `share.auto.offset.reset`. StartSearched, StorageError, OSError."""
+        """Return the first offset by `start` (`share.auto.offset.reset`). Raises StartSearched, StorageError, OSError."""
         if start == "latest":
             return log.log_end_offset
         if start == "earliest":
@@ -68,7 +68,7 @@ class ShareStarts:
 
     def _wake(self, log: Log, search: asyncio.Task[int]) -> None:
         if not search.cancelled():
-            search.exception()  # the next fetch gets it
+            search.exception()  # marks it as retrieved; the next fetch raises it
             self._node.purgatory.wake(log)
 
     async def stop(self) -> None:

@@ -1,10 +1,10 @@
 """The states of all share partitions, in memory and in `__share_group_state`.
 
-A change is appended as an update before its caller answers; every `share.coordinator.snapshot.update.records.per.snapshot`
-updates there is a snapshot, after which earlier records are redundant. The log is not compacted: its start moves up to the
-oldest record still needed.
+A change is appended as an update before its caller answers. After `share.coordinator.snapshot.update.records.per.snapshot`
+updates, a snapshot follows, which makes earlier records redundant. The log is not compacted; its start moves up to the oldest
+record still needed.
 
-Bounds: an entry for each initialized share partition; its batches are kept only until a member fetches from it.
+Bounds: an entry for each initialized share partition; its stored batches are kept only until a member fetches from it.
 
 Source: ShareCoordinatorShard, ShareGroupOffset, ShareCoordinatorOffsetsManager of Kafka 4.3.
 """
@@ -46,10 +46,10 @@ READ_BYTES = 1 << 20
 
 
 class StoredState:
-    """The state of a share partition as the topic has it; its last record may have an older start than `live` (`current`).
+    """The state of a share partition as stored. Its start offset may lag behind that of `live`; `current` returns the latest.
 
-    `batches` are dropped once `live` exists, from which they are derived. `lock_timeouts`: records whose locks have ended since
-    the start. `snapshot_at`: the offset of the last snapshot.
+    `batches` are dropped once `live` exists, from which they can be derived. `lock_timeouts`: records whose locks have ended
+    since the start. `snapshot_at`: the offset of the last snapshot.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class StoredState:
         self.set_to(snapshot, snapshot_at)
 
     def set_to(self, snapshot: ShareSnapshotValue, snapshot_at: int) -> None:
-        """Take over a snapshot."""
+        """Adopt a snapshot."""
         self.snapshot_epoch = snapshot.snapshot_epoch
         self.state_epoch = snapshot.state_epoch
         self.leader_epoch = snapshot.leader_epoch
@@ -85,7 +85,7 @@ class StoredState:
         self.update_count = 0
 
     def update(self, update: ShareUpdateValue) -> None:
-        """Take over an update."""
+        """Adopt an update."""
         if update.start_offset != UNKNOWN_OFFSET:
             self.start_offset = update.start_offset
         self.leader_epoch = update.leader_epoch
@@ -95,20 +95,20 @@ class StoredState:
             self.batches = overlaid(self.batches, update.state_batches, self.start_offset)
 
     def current(self) -> tuple[int, int, Sequence[StateBatch]]:
-        """Return the start offset, the number of completed records and the batches of a snapshot that is made now."""
+        """Return the start offset, the number of completed records and the batches as a snapshot made now would hold them."""
         if self.live is None or self.start_offset == UNKNOWN_OFFSET:
             return self.start_offset, self.completed_count, self.batches
         return self.live.start_offset, self.live.completed_count, self.live.state_batches()
 
     def unload(self) -> None:
-        """Forget what members hold, as a start does."""
+        """Release the records that members hold, as a start does."""
         if self.live is not None:
             self.start_offset, self.completed_count = self.live.start_offset, self.live.completed_count
             self.batches, self.live = self.live.state_batches(), None
 
 
 def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Return batches with later ones laid over them, as `combined` (`PersisterStateBatchCombiner`)."""
+    """Return the batches with later batches laid over them, merged as by `combined` (`PersisterStateBatchCombiner`)."""
     found = list(below)
     for batch in above:
         rest = []
@@ -125,7 +125,7 @@ def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_off
 
 
 class ShareState:
-    """Belongs to the loop thread."""
+    """The states of all share partitions. Belongs to the loop thread."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -149,7 +149,7 @@ class ShareState:
         self.use(node.topics.by_name.get(SHARE_GROUP_STATE_TOPIC))
 
     def use(self, topic: Topic | None) -> None:
-        """Load the states of a topic; None: there is none any more."""
+        """Load the states of a topic; None: drop all states, as there is no topic any more."""
         self._loader.cancel()
         self.states.clear()
         self._loader = self._loader_of(topic)
@@ -172,13 +172,13 @@ class ShareState:
             self._loader.check(self.partition_of(key))
 
     def partition_of(self, key: SharePartitionKey) -> int:
-        """Return the partition of the topic with the records of a share partition."""
+        """Return the partition of the state topic that has the records of a share partition."""
         return self.topic.partition_of(coordinator_key(key, uuid_to_text(key.topic_id)))
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int = UNKNOWN_OFFSET) -> None:
-        """Begin the state of a share partition, at an offset if one is given. Raises KafkaError as of `InternalTopic.append`."""
+        """Begin the state of a share partition, at `start_offset` if given. Raises KafkaError as `InternalTopic.append` does."""
         self.check(key)
         now_ms = self._node.env.clock.now_ms()
         before = self.states.get(key)
@@ -191,14 +191,14 @@ class ShareState:
     def write(
         self, key: SharePartitionKey, partition: SharePartition, changes: Sequence[StateBatch], leader_epoch: int
     ) -> None:
-        """Write changes of a share partition, which has them already. Raises KafkaError as of `InternalTopic.append`."""
+        """Write changes that `partition` already includes. Raises KafkaError as `InternalTopic.append` does."""
         batches = partition.state_batches
         self._write(key, leader_epoch, partition.start_offset, partition.completed_count, changes, batches)
 
     def write_update(
         self, key: SharePartitionKey, leader_epoch: int, start: int, count: int, changes: Sequence[StateBatch]
     ) -> None:
-        """Write changes of a share partition that no member fetches from. Raises KafkaError as of `InternalTopic.append`."""
+        """Write changes of a share partition that no member fetches from. Raises KafkaError as `InternalTopic.append` does."""
         below = self.states[key].batches
         self._write(key, leader_epoch, start, count, changes, lambda: overlaid(below, changes, start))
 
@@ -211,7 +211,7 @@ class ShareState:
         changes: Sequence[StateBatch],
         batches: Callable[[], Sequence[StateBatch]],
     ) -> None:
-        """Append an update, or the snapshot that is due. `batches`: the whole state with the changes."""
+        """Append an update, or a snapshot if one is due. `batches` returns the whole state, including the changes."""
         state = self.states[key]
         if state.update_count >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
             self._write_snapshot(key, state, leader_epoch, start, count, batches())
@@ -246,9 +246,9 @@ class ShareState:
     async def prune(self) -> None:
         """Move the start of each log up to the oldest record that is needed.
 
-        A state that is hardly ever written gets a new snapshot once so many records follow its last one that it alone keeps the
-        log from being pruned: a log has at most twice the records that its states may have between two snapshots. Kafka does so
-        for every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
+        A rarely written state gets a new snapshot once so many records follow its last snapshot that it alone keeps the log
+        from being pruned. So a log has at most twice the records that its states may have between two snapshots. Kafka writes
+        a new snapshot of every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
         """
         if not self.topic.exists or not self._loader.is_complete:
             return
