@@ -159,7 +159,7 @@ class ShareDelivery:
         if state.next_fetch_offset() < log.log_start_offset:
             state.begin_at(log.log_start_offset)
         offset = state.next_fetch_offset()
-        if offset >= log.log_end_offset or wanted.max_records <= 0:  # beyond if the start was moved there
+        if offset >= log.log_end_offset or wanted.max_records <= 0:  # the start may be beyond the end
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)

@@ -1,1 +1,1 @@
-"""Members of both protocols at work: the services that answer them, timers, and writes."""
+"""Members of all protocols at work: the services that answer them, timers, and writes."""

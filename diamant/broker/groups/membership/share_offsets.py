@@ -1,7 +1,7 @@
 """The start offsets of share groups: listed, moved and deleted by administrators.
 
-They may be moved and deleted only while the group has no members. A moved offset begins a new state: what was in flight is
-forgotten.
+They may be moved and deleted only while the group has no members. A moved offset begins a new state, without the old records in
+flight.
 
 Source: GroupCoordinatorService.describeShareGroupOffsets, alterShareGroupOffsets, deleteShareGroupOffsets of Kafka 4.3.
 """
@@ -24,11 +24,11 @@ from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.log.log import Log
 
 _HALF = 1 << 63
-"""Half of the 64-bit numbers: a start may be any of them, and the lag wraps around as in Java."""
+"""Half the range of 64-bit integers: a start may be any of them, and the lag wraps around as in Java."""
 
 
 class StartOffset(NamedTuple):
-    """Where a share partition begins, and how many records of it are not done; -1 if not known.
+    """The start offset of a share partition, and its lag, which is the number of records not done; -1 if not known.
 
     As in Kafka, the lag is negative if an administrator has moved the start beyond the end.
     """
@@ -40,7 +40,7 @@ class StartOffset(NamedTuple):
 
 
 class ShareOffsets:
-    """Belongs to the loop thread."""
+    """The start offsets of all share groups. Belongs to the loop thread."""
 
     def __init__(self, groups: ShareGroups, store: GroupStore) -> None:
         self._groups = groups
@@ -51,14 +51,14 @@ class ShareOffsets:
         return self._groups.delivery
 
     def initialized(self, group_id: str) -> Sequence[NamedPartitions]:
-        """Return the topics of a group with a state; none if there is no such share group."""
+        """Return the topics of a group that have a state; no topics if there is no such share group."""
         self._groups.check_enabled()
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         return [] if group is None else self.topics_of(group)
 
     def topics_of(self, group: Group) -> Sequence[NamedPartitions]:
-        """Return the topics of a group with a state, but deleted ones: the group forgets those with the next heartbeat."""
+        """Return a group's topics that have a state, except deleted topics, which the group forgets with the next heartbeat."""
         found = () if group.share is None else group.share.initialized.values()
         return [topic for topic in found if topic.topic_id in self._groups.image.topics_by_id]
 
@@ -86,7 +86,7 @@ class ShareOffsets:
         return group
 
     def alter(self, group: ShareGroup, name: str, topic_id: UUID, offsets: Mapping[int, int]) -> None:
-        """Move the start offsets of partitions, by number. Raises KafkaError as of `ShareState.initialize`."""
+        """Move start offsets, given by partition number. Raises KafkaError as `ShareState.initialize` does."""
         for partition, offset in offsets.items():
             key = SharePartitionKey(group.group_id, topic_id, partition)
             self._delivery.state.initialize(key, group.group_epoch, offset)
@@ -96,7 +96,7 @@ class ShareOffsets:
         self._groups.commit(group, [group.state_record(topics.values())])
 
     def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
-        """Erase the states of topics. Raises KafkaError as of `ShareState.remove`."""
+        """Erase the states of topics. Raises KafkaError as `ShareState.remove` does."""
         gone = set(topic_ids)
         self._delivery.state.remove(
             SharePartitionKey(group.group_id, *place) for place in group.places() if place[0] in gone

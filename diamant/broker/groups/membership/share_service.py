@@ -1,10 +1,11 @@
 """Requests of members of share groups (KIP-932). Every request is answered at once.
 
-Decide, append the records as one batch, apply them, answer: one turn of the loop. As in Kafka, the first heartbeat of a topic's
-first member begins the states of its partitions in `__share_group_state`, and a later one assigns them: with all members that
-have joined until then. Kafka's clients send it after five seconds; here the answer asks for it when the assignment is due.
+In one turn of the loop: decide, append the records as one batch, apply them, answer. As in Kafka, the first heartbeat of a
+topic's first member begins the states of its partitions in `__share_group_state`, and a later heartbeat assigns the partitions
+to all members that have joined by then. Kafka's clients send it after five seconds; here the answer requests it for when the
+assignment is due.
 
-Bound: the groups and their members, one timer each. A group's runs for the interval after each assignment, in real time.
+Bound: the groups and their members, one timer each. A group's timer runs for the interval after each assignment, in real time.
 
 Source: GroupCoordinatorService, GroupMetadataManager.shareGroupHeartbeat of Kafka 4.3.
 """
@@ -56,7 +57,7 @@ ASSIGNMENT_INTERVAL_MS = "share.assignment.interval.ms"
 ASSIGNOR = "simple"
 RETRY_MS = 1_000
 SOONEST_HEARTBEAT_MS = 100
-"""Of a member that waits for an assignment."""
+"""The shortest heartbeat interval of a member that waits for an assignment."""
 
 
 class ShareHeartbeat(NamedTuple):
@@ -146,7 +147,7 @@ class ShareGroups:
         return min(interval_ms, max(SOONEST_HEARTBEAT_MS, int(due_in_ms)))
 
     def _has_unassigned(self, group: ShareGroup, names: set[str]) -> bool:
-        """Return whether partitions of these topics have got a state since the last assignment."""
+        """Return whether some partitions of these topics have a state but no member."""
         topics = self.image.topics_by_id
         wanted = {place for place in group.places() if place[0] in topics and topics[place[0]].name in names}
         return bool(wanted.difference(*group.target.values()))
@@ -195,7 +196,7 @@ class ShareGroups:
             )
 
     def _joined(self, group: ShareGroup, before: ShareMember | None, request: ShareHeartbeat) -> list[ShareRecord]:
-        """Return the records by which a member joins or stays: of itself, the group's epoch, its target, the assignment."""
+        """Return the records by which a member joins or stays: member, group epoch, initialized topics, target, assignment."""
         member_id = request.member_id
         member = before or ShareMember(member_id)
         names = member.metadata.subscribed_topic_names if request.topic_names is None else request.topic_names
@@ -247,7 +248,7 @@ class ShareGroups:
         return {member_id: tuple(taken) for member_id, taken in found.items()}
 
     def _initialize(self, group: ShareGroup, names: Iterable[str], epoch: int) -> dict[UUID, NamedPartitions] | None:
-        """Begin the states of partitions that have none; return all topics of the group with a state, None if nothing changed."""
+        """Begin the states of partitions that have none; return the group's topics that have a state, None if nothing changed."""
         topics = dict(group.initialized)
         for topic_id in [topic_id for topic_id in topics if topic_id not in self.image.topics_by_id]:
             del topics[topic_id]
@@ -267,7 +268,7 @@ class ShareGroups:
         return None if topics == group.initialized else topics
 
     def commit(self, group: ShareGroup, records: list[ShareRecord]) -> None:
-        """Write records of a group and apply them; a new group is registered."""
+        """Write records of a group and apply them; register a new group."""
         if not records:
             return
         self._log.append(group.group_id, [encode_record(*record) for record in records])
@@ -303,7 +304,7 @@ class ShareGroups:
         try:
             self._remove(group.share, [member_id])
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: %s could not be removed: %s", group_id, member_id, error)
+            logger.warning("group %s: member %s could not be removed: %s", group_id, member_id, error)
             self.timers.set((group_id, member_id), RETRY_MS, partial(self._expired, group_id, member_id))
 
     def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
@@ -323,11 +324,11 @@ class ShareGroups:
             self.timers.cancel((group.group_id, member_id))
 
     def forget(self, group: ShareGroup) -> None:
-        """Erase the states of the partitions of a group that is about to be deleted. Raises KafkaError as of `ShareState`."""
+        """Erase the partition states of a group that is about to be deleted. Raises KafkaError as `ShareState` does."""
         self.delivery.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Erase the states of a deleted topic's partitions; without the state topic, there is none."""
+        """Erase the states of a deleted topic's partitions, or drop all states if the state topic was deleted."""
         if topic.name == SHARE_GROUP_STATE_TOPIC:
             self.delivery.state.use(None)
         else:
@@ -336,7 +337,7 @@ class ShareGroups:
     # -- other requests ------------------------------------------------------------------------------------------------
 
     def described(self, group_id: str) -> dict[str, object]:
-        """Return a group's fields in ShareGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for other groups."""
+        """Return a group's fields in ShareGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
         self.check_enabled()
         self._store.check_usable(group_id)
         group = self.share_group(group_id)
@@ -353,7 +354,7 @@ class ShareGroups:
         }
 
     def assigned_topics(self, group_id: str) -> set[str]:
-        """Return the names of the topics that members of a group have partitions of."""
+        """Return the names of the topics whose partitions are assigned to members of a group."""
         topics = self.image.topics_by_id
         places = (place for member in self.share_group(group_id).members.values() for place in member.assigned)
         return {topics[topic_id].name for topic_id, _ in places if topic_id in topics}
@@ -371,11 +372,11 @@ class ShareGroups:
 
 
 def _do_nothing() -> None:
-    """The end of a group's assignment interval: a heartbeat looks whether it has ended."""
+    """Do nothing at the end of a group's assignment interval: heartbeats check whether its timer is still set."""
 
 
 def _check(request: ShareHeartbeat) -> None:
-    """Source: GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid."""
+    """Check a request (GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid)."""
     if not request.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932) as values: their members, and the records in flight of their partitions. No sockets, no clocks."""
+"""Share groups (KIP-932) as values: their members, and their partitions' records in flight. No sockets, no clocks."""

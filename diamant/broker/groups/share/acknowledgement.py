@@ -17,7 +17,7 @@ from diamant.protocol.internal_topics.share_records import StateBatch
 
 
 class AcknowledgeType(IntEnum):
-    """Kafka's numbers. GAP: the log has no such record."""
+    """Kafka's numbers for the types. GAP: the log has no such record."""
 
     GAP = 0
     ACCEPT = 1
@@ -35,7 +35,7 @@ _STATES = {
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Offsets and their `types`: one for all of them, or one for each."""
+    """Offsets and their `types`: one type for all offsets, or one for each."""
 
     first: int
     last: int
@@ -43,7 +43,7 @@ class AcknowledgementBatch(NamedTuple):
 
 
 def check_form(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> None:
-    """Check a request's batches for one partition, before anything is looked up. KafkaError INVALID_REQUEST."""
+    """Check the form of a request's batches for one partition. Raises KafkaError INVALID_REQUEST."""
     previous = -1
     for batch in batches:
         if batch.first > batch.last or batch.first < previous:
@@ -77,8 +77,8 @@ def acknowledge(
 ) -> Acknowledged:
     """Change the state of records that the member holds.
 
-    `lock_ends_ms`: of renewed locks; None: the group may not renew any.
-    KafkaError INVALID_RECORD_STATE, INVALID_REQUEST; then nothing has changed.
+    `lock_ends_ms`: the end of renewed locks; None: the group may not renew locks.
+    Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST, and then changes nothing.
     """
     partition.make_room_for_locks()
     acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
@@ -110,7 +110,7 @@ class _Acknowledging:
         self.before: list[tuple[int, InFlightBatch]] = []
 
     def run(self, batch: AcknowledgementBatch) -> None:
-        """Acknowledge one batch, which may have parts of several batches in flight."""
+        """Acknowledge one batch of the request, which may cover parts of several batches in flight."""
         partition = self._partition
         index = partition.floor(batch.first)
         if index < 0 and batch.first < partition.start_offset:
@@ -163,7 +163,7 @@ class _Acknowledging:
 
 
 def _runs_of_types(batch: AcknowledgementBatch, first: int, last: int) -> list[tuple[int, int, AcknowledgeType]]:
-    """Return ranges of equal types within first to last."""
+    """Return the ranges of equal types from `first` to `last`."""
     if len(batch.types) == 1:
         return [(first, last, AcknowledgeType(batch.types[0]))]
     found: list[tuple[int, int, AcknowledgeType]] = []

@@ -1,8 +1,8 @@
-"""The acquisition of records by a member: of those just read from the log, those that no member holds.
+"""The acquisition of records: a member acquires the records just read from the log that no member holds.
 
-In mode batch_optimized whole batches of the log are acquired, even beyond the maximum number of records; record_limit (KIP-1206)
-acquires that number at most. Records that were often delivered are given out in ever smaller numbers, and on their last delivery
-alone: a record that breaks its consumer should not take others with it.
+Mode batch_optimized acquires whole batches of the log, even beyond the maximum number of records; record_limit (KIP-1206) keeps
+to that number. Records that were delivered often are given out in ever smaller numbers, and singly on their last delivery, so
+that a record that breaks its consumer does not take others with it.
 
 Source: SharePartition.acquire of Kafka 4.3.
 """
@@ -30,7 +30,7 @@ class Acquired(NamedTuple):
 
 
 class Acquirer(NamedTuple):
-    """The request: by whom, how many records at most, in what sizes, and until when they are locked."""
+    """A request: the member, the most records, the size of a range, the mode, and the end of the locks."""
 
     member_id: str
     max_records: int
@@ -40,32 +40,32 @@ class Acquirer(NamedTuple):
 
 
 class ShareLimits(NamedTuple):
-    """The group's limits, of records in flight and of deliveries of one record."""
+    """The group's limits on the records in flight and on the deliveries of one record."""
 
     max_in_flight: int
     max_deliveries: int
 
 
 LogBatches = Sequence[tuple[int, int]]
-"""Base and last offset of the batches that were read, ascending."""
+"""The base and last offsets of the batches that were read, ascending."""
 
 
 def acquire(
     partition: SharePartition, asked: Acquirer, limits: ShareLimits, fetch_offset: int, read: LogBatches
 ) -> list[Acquired]:
-    """Give records to a member; return what it was given, ascending. `read`: from `fetch_offset` on."""
+    """Give records to a member; return their offsets, ascending. `read`: the batches from `fetch_offset` on."""
     if not read:
         return []
     first_read, last = read[0][0], read[-1][1]
     room = min(asked.max_records, limits.max_in_flight - partition.in_flight_count)
     if room <= 0 and fetch_offset <= partition.end_offset:
-        # The window is full, and something in it is available.
+        # The window is full, but has available records.
         room = min(asked.max_records, partition.end_offset - fetch_offset + 1)
         last = min(last, partition.end_offset)
     if room <= 0:
         return []
     if fetch_offset < first_read:
-        # Compaction has removed all that was read here before.
+        # Compaction has removed the records before the first batch.
         partition.archive(fetch_offset, first_read - 1, RecordState.AVAILABLE)
     first = max(first_read, partition.start_offset)
     partition.make_room_for_locks()
@@ -124,7 +124,7 @@ class _Acquisition:
     # -- records that were in flight before ------------------------------------------------------------------------
 
     def _take_again(self, batch: InFlightBatch) -> bool:
-        """Acquire what is available of a batch; return False if nothing may follow it in this response."""
+        """Acquire the available records of a batch; return False if no others may follow in this response."""
         offered = [
             run
             for run in batch.runs
@@ -165,7 +165,7 @@ class _Acquisition:
                 halvings = run.delivery_count - throttle_from + 1
                 throttled_room = max(1, (batch.last - batch.first + 1) >> halvings)
             for limit in (room, throttled_room):
-                if limit is not None and taken < limit:  # Kafka looks for the very number, too
+                if limit is not None and taken < limit:  # equality with a limit ends the loop below, as in Kafka
                     last = min(last, first + limit - taken - 1)
             if is_last_delivery:
                 last = first
@@ -224,7 +224,7 @@ class _Acquisition:
         return run
 
     def _end_of_batch(self, offset: int) -> int:
-        """Return the last offset of the batch of the log that has `offset`; `offset` if there is none."""
+        """Return the last offset of the log's batch that contains `offset`; `offset` if there is no such batch."""
         index = bisect_right(self._read, offset, key=itemgetter(0)) - 1
         return max(offset, self._read[index][1]) if index >= 0 else offset
 

@@ -1,6 +1,6 @@
 """Records in flight as ranges: runs of offsets in one state, in the batches in which they were acquired.
 
-Memory is by runs: a batch that is acquired and acknowledged as a whole is one run, however many records it has.
+Memory depends on runs: a batch that is acquired and acknowledged as a whole is one run, however many records it has.
 
 Source: InFlightBatch, InFlightState, RecordState of Kafka 4.3, which has an object per offset once a batch is divided.
 """
@@ -16,12 +16,12 @@ from typing import NamedTuple, TypeAlias
 from diamant.protocol.internal_topics.share_records import StateBatch
 
 NO_MEMBER = ""
-"""Member id of records that are not acquired."""
+"""The member id of records that are not acquired."""
 NO_LOCK = -1
 
 
 class RecordState(IntEnum):
-    """Kafka's numbers of the states."""
+    """Kafka's numbers for the states."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -30,7 +30,7 @@ class RecordState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether such records are given to no member again."""
+        """Whether records in this state are never given to a member again."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
@@ -46,11 +46,11 @@ class Run(NamedTuple):
 
     @property
     def stored(self) -> StateBatch:
-        """The run as the state topic has it."""
+        """The run as the state topic stores it."""
         return StateBatch(self.first, self.last, int(self.state), self.delivery_count)
 
     def freed(self, state: RecordState, *, delivery_count: int | None = None) -> Run:
-        """Return the run in a state in which no member holds it."""
+        """Return the run in `state`, held by no member."""
         count = self.delivery_count if delivery_count is None else delivery_count
         return Run(self.first, self.last, state, count)
 
@@ -58,8 +58,8 @@ class Run(NamedTuple):
 class InFlightBatch(NamedTuple):
     """Offsets that were acquired together, without gaps between the runs.
 
-    `is_divided`: the records were not always in one state. Kafka has a state per offset then, for good, and treats them so.
-    `completed_count`: the records that are done, as `completed_count` counts them.
+    `is_divided`: the records have been in different states. From then on, Kafka keeps and checks a state for each offset.
+    `completed_count`: the number of records that are done, as counted by the function `completed_count`.
     """
 
     runs: tuple[Run, ...]
@@ -87,9 +87,9 @@ class InFlightBatch(NamedTuple):
         return bisect_right(self.runs, offset, key=attrgetter("first")) - 1
 
     def changed_in(self, changes: Sequence[Change], *, is_divided: bool) -> InFlightBatch:
-        """Return the batch with changes applied to parts of runs within their ranges, which ascend and do not overlap.
+        """Return the batch with each change applied within its range. The ranges ascend and do not overlap.
 
-        Only the runs in these ranges and their neighbours are looked at, so that one of many costs no more than one of few.
+        Only the runs in these ranges and their neighbours are examined, so a change is as cheap in a batch of many runs.
         """
         if not changes:
             return self._replace(is_divided=self.is_divided or is_divided)
@@ -101,7 +101,7 @@ class InFlightBatch(NamedTuple):
 
 
 Change: TypeAlias = tuple[int, int, Callable[[Run], Run]]
-"""First and last offset, and what their runs become."""
+"""First and last offset, and a function that returns the changed run."""
 
 
 def completed_count(runs: Iterable[Run]) -> int:

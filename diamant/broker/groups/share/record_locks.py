@@ -1,8 +1,8 @@
 """The locks of a share partition, listed by the time at which they end, and by member.
 
-A lock stays listed when its records are acknowledged or renewed, so callers look at the runs, too.
+A lock stays listed when its records are acknowledged or renewed, so callers check the runs, too.
 
-Bound: twice the locks that there are, `_SPARE`, and those of a request: the next one replaces a full list by one of the runs.
+Bound: twice the locks at the last rebuild, `_SPARE`, and the locks of one request; the next one rebuilds the list from the runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RecordLock(NamedTuple):
 
 
 class RecordLocks:
-    """See the module."""
+    """The locks of one share partition; see the module."""
 
     __slots__ = ("_by_end", "_of_member", "_room")
 
@@ -40,7 +40,7 @@ class RecordLocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether many of the locks may be over."""
+        """Whether many of the listed locks may be over."""
         return self._room <= 0
 
     def add(self, run: Run) -> None:
@@ -60,5 +60,5 @@ class RecordLocks:
         return heappop(self._by_end)
 
     def drop_member(self, member_id: str) -> list[RecordLock]:
-        """Return the locks of a member, and do not list them by member any more."""
+        """Return the locks of a member, and stop listing them by member."""
         return self._of_member.pop(member_id, [])

@@ -1,6 +1,6 @@
 """The state of a share group (KIP-932): its members, epochs, target assignment, and the partitions with a state.
 
-Only records change it: those just written for a decision, or those read back at a start.
+Only records change the state: records just written for a decision, or records read at a start.
 
 Bound: the group's records in `__consumer_offsets`; `group.share.max.size` members, each as large as a request.
 
@@ -35,7 +35,7 @@ class ShareMember(NamedTuple):
 
 
 class ShareGroup:
-    """Owned by the loop thread. Mappings are read-only for other modules."""
+    """The state of one group. Belongs to the loop thread; mappings are read-only for other modules."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -54,7 +54,7 @@ class ShareGroup:
 
     @property
     def state(self) -> str:
-        """Stable or Empty; of Kafka's group states these two apply to share groups."""
+        """Kafka's name of the state: Stable or Empty, the only states of a live share group."""
         return "Stable" if self.members else "Empty"
 
     def subscribed_topics(self) -> set[str]:
@@ -62,7 +62,7 @@ class ShareGroup:
         return {name for member in self.members.values() for name in member.metadata.subscribed_topic_names}
 
     def member(self, member_id: str) -> ShareMember:
-        """Return a member. KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
+        """Return a member. Raises KafkaError UNKNOWN_MEMBER_ID if it does not exist."""
         member = self.members.get(member_id)
         if member is None:
             raise KafkaError(
@@ -71,7 +71,7 @@ class ShareGroup:
         return member
 
     def places(self) -> list[Place]:
-        """Return the partitions with a state."""
+        """Return the partitions that have a state in `__share_group_state`."""
         return [(topic.topic_id, number) for topic in self.initialized.values() for number in topic.partitions]
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class ShareGroup:
             self.initialized = {topic.topic_id: topic for topic in topics}
 
     def epoch_record(self, epoch: int, metadata_hash: int) -> ShareRecord:
-        """Return the record of a new epoch."""
+        """Return the record of a new group epoch."""
         return records.ShareGroupMetadataKey(self.group_id), records.ShareGroupMetadataValue(epoch, metadata_hash)
 
     def assignment_record(self, member_id: str, epoch: int, previous: int, places: Iterable[Place]) -> ShareRecord:
@@ -115,7 +115,7 @@ class ShareGroup:
         return records.ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
 
     def target_records(self, target: Mapping[str, Iterable[Place]], epoch: int, now_ms: int) -> Iterator[ShareRecord]:
-        """Yield the records of a target assignment, of members for which it differs, then that of its epoch."""
+        """Yield the target records of the members whose target differs, and then the record of the target's epoch."""
         for member_id, places in target.items():
             if self.target.get(member_id) != tuple(places):
                 value = records.ShareGroupTargetAssignmentMemberValue(by_topic(places))
@@ -126,12 +126,12 @@ class ShareGroup:
         )
 
     def state_record(self, topics: Iterable[records.NamedPartitions]) -> ShareRecord:
-        """Return the record of the partitions with a state."""
+        """Return the record of the partitions that have a state."""
         value = records.ShareGroupStatePartitionMetadataValue((), tuple(topics), ())
         return records.ShareGroupStatePartitionMetadataKey(self.group_id), value
 
     def removal(self, member_ids: Iterable[str]) -> Iterator[ShareRecord]:
-        """Yield the tombstones of members, in the order without which a Kafka fails to load them."""
+        """Yield the tombstones of members, in the only order that a Kafka can load."""
         member_ids = list(member_ids)
         for key in (
             records.ShareGroupCurrentMemberAssignmentKey,
@@ -153,7 +153,7 @@ def _places(topics: Iterable[records.AssignedPartitions]) -> tuple[Place, ...]:
 
 
 def by_topic(places: Iterable[Place]) -> tuple[records.AssignedPartitions, ...]:
-    """Return topics with the numbers of their partitions."""
+    """Group partitions by topic."""
     numbers: dict[UUID, list[int]] = {}
     for topic_id, number in places:
         numbers.setdefault(topic_id, []).append(number)

@@ -1,10 +1,10 @@
 """The state of a share partition: the window of records in flight, from its start offset to its end offset.
 
-A value without clock and log: the caller brings the time, the batches read and the limits, and writes the returned changes
+The state has no clock and no log: the caller passes the time, the batches read and the limits, and writes the returned changes
 to the state topic before others see them. The window holds batches in ascending order. Records below the start offset are
-done; those beyond the end offset were never given out.
+done; records beyond the end offset were never given out.
 
-Bound: `max_in_flight` records, one run for each where every record has a state of its own.
+Bound: `max_in_flight` records, at worst with one run for each.
 
 Source: SharePartition of Kafka 4.3.
 """
@@ -23,7 +23,7 @@ UNKNOWN_OFFSET = -1
 
 
 class SharePartition:
-    """See the module. Owned by the loop thread."""
+    """The window of one share partition; see the module. Belongs to the loop thread."""
 
     __slots__ = (
         "_available_from",
@@ -37,16 +37,16 @@ class SharePartition:
     )
 
     def __init__(self, start_offset: int, state: Iterable[StateBatch] = ()) -> None:
-        """`state`: as read from the state topic, ascending. Offsets missing there were acquired before: they are given again."""
+        """`state`: as read from the state topic, ascending. Offsets missing there had been acquired and are given out again."""
         self.start_offset = start_offset
         self.batches: list[InFlightBatch] = []
-        """In order; changed by `put` alone, once they are there."""
+        """Ascending. Other modules replace a batch only by `put`."""
         self._completed_count = 0
-        """Records of all batches that are done."""
+        """The number of done records in all batches."""
         self._available_from: int | None = None
-        """No available record of the window is before it; None: none is in the window."""
+        """No record of the window before this offset is available; None: no record of the window is."""
         self._gap_start = self._gap_end = UNKNOWN_OFFSET
-        """Where records unknown to the state topic begin, and the end offset when it was read; -1 without such records."""
+        """The first offset missing in the state topic, -1 if none is missing; and the end offset when the topic was read."""
         self._locks = RecordLocks()
         expected = start_offset
         for first, last, number, count in state:
@@ -69,12 +69,12 @@ class SharePartition:
 
     @property
     def in_flight_count(self) -> int:
-        """Records in the window, done or not."""
+        """The number of records in the window, done or not."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     @property
     def completed_count(self) -> int:
-        """Records of the window that are done (KIP-1226)."""
+        """The number of records in the window that are done (KIP-1226)."""
         below = 0
         for batch in self.batches:
             if batch.first >= self.start_offset:
@@ -90,7 +90,7 @@ class SharePartition:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether records between the batches are still to be given out, since the state topic knew nothing of them."""
+        """Whether records between the batches, missing in the state topic, are still to be given out."""
         return self._gap_start != UNKNOWN_OFFSET and self._gap_end == self.end_offset
 
     def next_fetch_offset(self) -> int:
@@ -137,7 +137,7 @@ class SharePartition:
         return any(run.state is RecordState.ACQUIRED and run.lock_ends_ms == lock.ends_ms for run in runs)
 
     def state_batches(self) -> list[StateBatch]:
-        """Return the state as a snapshot holds it: a record that is acquired counts as before this delivery."""
+        """Return the state as a snapshot holds it. An acquired record is stored as it was before this delivery."""
         found = []
         for run in self.runs():
             if run.state is RecordState.ACQUIRED:
@@ -166,11 +166,11 @@ class SharePartition:
         self.batches[index] = batch
 
     def released(self, offset: int) -> None:
-        """Look for available records in the next fetch: some may be, from `offset` on."""
+        """Note that records from `offset` on may be available, for the next fetch to find."""
         self._available_from = offset if self._available_from is None else min(offset, self._available_from)
 
     def gave_out_to(self, offset: int) -> None:
-        """Move the gaps that the state topic left behind `offset`."""
+        """Note that the gaps left by the state topic are given out up to `offset`, exclusive."""
         if self._gap_start == UNKNOWN_OFFSET:
             return
         if self._gap_end == self.end_offset and offset <= self._gap_end:
@@ -179,7 +179,7 @@ class SharePartition:
             self._gap_start = UNKNOWN_OFFSET
 
     def advance(self) -> bool:
-        """Move the start offset over records that are done, and drop batches below it; return whether it has moved."""
+        """Move the start offset past records that are done, and drop batches below it; return whether it has moved."""
         index = self.floor(self.start_offset)
         if index < 0:
             return False
@@ -209,7 +209,7 @@ class SharePartition:
         return True
 
     def _join_done(self, done: int) -> None:
-        """Make one run of the first batch up to `done`, which is below the window: the next search need not pass over many."""
+        """Merge the first batch's runs up to `done`, which are below the window, so that later searches pass over one run."""
         batch = self.batches[0]
         index = batch.floor(done)
         if index > 0:
@@ -230,7 +230,7 @@ class SharePartition:
     def begin_at(self, log_start_offset: int) -> None:
         """Follow a log whose start has moved, by retention, DeleteRecords or compaction of its whole beginning.
 
-        Available records before it are archived. Acquired ones stay with their member until the lock ends.
+        Available records before the new start are archived. Acquired records stay with their member until the lock ends.
         """
         if log_start_offset <= self.start_offset:
             return
@@ -255,7 +255,7 @@ class SharePartition:
                 self.released(first)
 
     def make_room_for_locks(self) -> None:
-        """Forget the locks that are over, if many may be. Not while records are being locked: it looks at the batches."""
+        """Forget the locks that are over, if many may be. Do not call it while records are being locked: it reads the batches."""
         if self._locks.is_full:
             self._locks = RecordLocks(self.runs())
 
@@ -264,14 +264,14 @@ class SharePartition:
         self._locks.add(run)
 
     def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:
-        """Make records available whose lock has ended; return the changes. Those on their last delivery are archived."""
+        """Release the records whose locks have ended; return the changes. Records on their last delivery are archived."""
         locks = []
         while (lock := self._locks.first) is not None and lock.ends_ms <= now_ms:
             locks.append(self._locks.drop_first())
         return self._free(locks, lambda run: run.lock_ends_ms <= now_ms, max_deliveries)
 
     def release(self, member_id: str, max_deliveries: int) -> list[StateBatch]:
-        """Make the records of a member available that has closed its session; return the changes, as of `expire`."""
+        """Release the records of a member whose session has closed; return the changes as `expire` does."""
         locks = self._locks.drop_member(member_id)
         return self._free(locks, lambda run: run.member_id == member_id, max_deliveries)
 
@@ -300,7 +300,7 @@ class SharePartition:
         return combined(changes)
 
     def _by_batch(self, locks: Sequence[RecordLock]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield the indexes of the batches with these locks, and the locks' ranges: ascending, apart, cut at the start."""
+        """Yield the index of each batch with such locks, and their ranges: ascending, disjoint, split at the start offset."""
         found: dict[int, list[tuple[int, int]]] = {}
         behind = 0
         for first, last in sorted((lock.first, lock.last) for lock in locks):
@@ -317,7 +317,7 @@ class SharePartition:
 
 
 def combined(batches: Iterable[StateBatch], start_offset: int = 0) -> list[StateBatch]:
-    """Return ascending batches from `start_offset` on, adjacent equal ones as one."""
+    """Return ascending batches from `start_offset` on, with adjacent batches of equal state merged."""
     found: list[StateBatch] = []
     for batch in batches:
         if batch.last_offset < start_offset:

@@ -1,6 +1,6 @@
-"""The assignor `simple`: every partition has a member, every member a partition, and several may share one.
+"""The assignor `simple`: every partition has a member, every member has a partition, and members may share partitions.
 
-What a member has, it keeps as far as its fair number allows: other members take over the records in flight only when locks end.
+A member keeps its partitions up to its fair number, as other members can take over records in flight only when locks end.
 
 Source: KIP-932; SimpleAssignor of Kafka 4.3 has the same aims.
 """
