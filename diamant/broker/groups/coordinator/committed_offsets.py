@@ -1,4 +1,4 @@
-"""Committed offsets of all groups, for answers that must not miss a group, such as the groups behind a tombstone.
+"""Committed offsets of all groups, for answers that must not miss a group, such as which groups have not passed a tombstone.
 
 After a start, groups are loaded in the background, and an unreadable partition of `__consumer_offsets` is left out. So a
 caller first waits until the readable partitions are loaded, and learns which are not:
@@ -34,9 +34,9 @@ MAX_TOLD = 10
 async def groups_not_known(
     groups: Lazy[GroupCoordinator], topics: Topics, timeout_s: float = LOADING_TIMEOUT_S
 ) -> list[str]:
-    """Wait until the readable groups are loaded; return a text with the reason for each partition that is not loaded.
+    """Wait until the readable groups are loaded; return the reason for each partition that is not loaded.
 
-    Waits at most `timeout_s`; with 0 not at all. Returns at most `MAX_TOLD` texts and a count of the others.
+    Waits at most `timeout_s`, or not at all if it is 0. Returns at most `MAX_TOLD` texts and a count of the others.
     """
     if GROUP_OFFSETS_TOPIC not in topics.by_name:
         return []
@@ -52,7 +52,7 @@ async def groups_not_known(
 
 
 async def offsets_of(groups: Lazy[GroupCoordinator], topic: str, partition: int) -> list[tuple[int, str]]:
-    """Return committed offset and group id for each group with a commit for a partition, ascending."""
+    """Return the committed offset and the id of each group with a commit for a partition, ascending."""
     offsets = []
     async for group in _groups(groups):
         stored = group.offsets.get(topic, partition)
@@ -72,7 +72,7 @@ async def all_offsets(groups: Lazy[GroupCoordinator]) -> dict[tuple[str, int], l
 
 
 async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
-    """Yield all loaded groups, yielding to the loop in between."""
+    """Yield all loaded groups, giving way to the loop in between."""
     if groups.made is None:
         return
     for count, group in enumerate(list(groups.made.groups.values()), start=1):
@@ -82,5 +82,5 @@ async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
 
 
 async def groups_of(groups: Lazy[GroupCoordinator], log: Log) -> list[tuple[int, str]]:
-    """Return committed offset and group id for each loaded group with a commit for a partition, ascending."""
+    """Return the committed offset and the id of each loaded group with a commit for a partition, ascending."""
     return await offsets_of(groups, log.topic, log.partition)

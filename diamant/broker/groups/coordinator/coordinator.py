@@ -58,21 +58,21 @@ class GroupCoordinator:
 
     @cached_property
     def classic(self) -> ClassicGroups:
-        """The service of groups with the classic protocol, created with the first of them."""
+        """The service of groups with the classic protocol, created on first use."""
         from diamant.broker.groups.membership.classic_service import ClassicGroups
 
         return ClassicGroups(self._node, self, self.log, lambda: self.consumer.classic_members)
 
     @cached_property
     def consumer(self) -> ConsumerGroups:
-        """The service of groups with the consumer protocol (KIP-848), created with the first of them."""
+        """The service of groups with the consumer protocol (KIP-848), created on first use."""
         from diamant.broker.groups.membership.consumer_service import ConsumerGroups
 
         return ConsumerGroups(self._node, self, self.log, lambda group: self.classic.rebalance(group))
 
     @cached_property
     def share(self) -> ShareGroups:
-        """The service of share groups (KIP-932), created with the first of them."""
+        """The service of share groups (KIP-932), created on first use."""
         from diamant.broker.groups.delivery.share_delivery import ShareDelivery
         from diamant.broker.groups.delivery.share_state import ShareState
         from diamant.broker.groups.membership.share_service import ShareGroups
@@ -87,7 +87,7 @@ class GroupCoordinator:
         return ShareOffsets(self.share, self)
 
     async def stop(self) -> None:
-        """Cancel timers and answer parked requests. Later requests are refused, so that none is parked during the stop."""
+        """Cancel timers and answer parked requests. Later requests are refused, so that no request is parked during the stop."""
         self._is_stopped = True
         await self.loading.stop()
         if "classic" in self.__dict__:
@@ -106,12 +106,12 @@ class GroupCoordinator:
     def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
         """Check that requests about a group can be answered now.
 
-        KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or its
-        partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded, which moves to the front;
+        KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or the
+        group's partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS until the partition, which moves to the front, is loaded;
         COORDINATOR_NOT_AVAILABLE when the broker stops.
         """
         if self._is_stopped:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
         if not group_id and (group_id is None or not may_be_empty):
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id must not be empty.")
         self.loading.check(group_id)
@@ -130,13 +130,13 @@ class GroupCoordinator:
         return group
 
     def forget(self, group_id: str) -> None:
-        """Drop a group without members and offsets from memory. Its tombstones were written."""
+        """Drop a group without members and offsets from memory, after its tombstones were written."""
         group = self.groups.get(group_id)
         if group is not None and group.is_simple and not group.offsets:
             del self.groups[group_id]
 
     def adopt(self, group: Group) -> None:
-        """Register a group that has its first offsets."""
+        """Register a group that has offsets now."""
         self.groups[group.group_id] = group
 
     def become(
@@ -147,10 +147,10 @@ class GroupCoordinator:
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Replace a group's members, of any type, by others of either protocol or none. The only method that does so.
+        """Replace a group's members, of any type, with classic or consumer members or none. No other method does so.
 
         Timers of the old members stop, and their parked requests are answered `error`; the default makes them rejoin. The
-        new members' sessions begin. The records of the change must be written before.
+        new members' sessions begin. The records of the change must be written first.
         """
         was_classic, was_consumer = group.classic, group.consumer
         if group.share is not None:
@@ -180,8 +180,8 @@ class GroupCoordinator:
             self.consumer.runner.restore(group, key, value)
 
     def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
-        """Answer the parked requests of groups that another broker coordinates now, and tell the share partitions that others
-        lead (`BrokerTable.listeners`).
+        """Answer the parked requests of groups that another broker coordinates now, and unload the share partitions that
+        another broker leads now (`BrokerTable.listeners`).
         """
         if "share" in self.__dict__:
             self.share.delivery.partitions_moved(moves)
@@ -200,18 +200,18 @@ class GroupCoordinator:
     # -- events of topics ----------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Commit or drop a producer's pending offsets: its transaction marker is in `partition` of the topic."""
+        """Commit or drop a producer's pending offsets, as its transaction marker was written to `partition` of the topic."""
         self.loading.when_read(partition, lambda: self.commits.end_transaction(partition, producer_id, is_commit))
 
     def topic_created(self, topic: Topic) -> None:
-        """Use the new topic if it is `__consumer_offsets` (`Topics.listeners`)."""
+        """Use the new topic if it is `__consumer_offsets` or `__share_group_state` (`Topics.listeners`)."""
         if topic.name == GROUP_OFFSETS_TOPIC:
             self._use(topic)
         elif topic.name == SHARE_GROUP_STATE_TOPIC and "share" in self.__dict__:
             self.share.delivery.state.use(topic)
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Remove the offsets of a deleted topic; without `__consumer_offsets`, drop all groups (`Topics.listeners`)."""
+        """Remove a deleted topic's offsets and share states; for `__consumer_offsets`, drop all groups (`Topics.listeners`)."""
         name, topic_id = topic.name, topic.topic_id
         if name == GROUP_OFFSETS_TOPIC:
             self._use(None)

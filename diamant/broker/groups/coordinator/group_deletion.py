@@ -1,4 +1,4 @@
-"""Deletion of groups without members, with all their offsets."""
+"""Deletion of groups without members, and of all their offsets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class GroupDeletion:
         self._forget_share = forget_share
 
     def delete(self, group_id: str) -> None:
-        """Delete a group without members, with all its offsets.
+        """Delete a group without members, and all its offsets.
 
-        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and those of `GroupStore.check_usable` and `GroupLog`.
+        KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and the errors of `GroupStore.check_usable` and `GroupLog`.
         Source: GroupCoordinatorShard.deleteGroups.
         """
         self._store.check_usable(group_id, may_be_empty=True)
@@ -47,8 +47,8 @@ class GroupDeletion:
     def delete_empty(self, group: Group) -> None:
         """Write the tombstones of a group without members and of its offsets, and drop it.
 
-        One batch holds them, so that a crash leaves all or nothing. If that is too large, the offsets are removed first, the
-        last of them with the group: a crash leaves a group with fewer offsets, which can be deleted again.
+        The tombstones are one batch, so that a crash leaves all or nothing. If the batch would be too large, most offsets are
+        removed first, and the last with the group. A crash then leaves a group with fewer offsets, which can be deleted again.
         """
         group_id = group.group_id
         records = group.tombstones()

@@ -63,7 +63,7 @@ class GroupLoading:
         self._in_use = topic
         self._loader = self._loader_of(topic)
         if not self._loader.is_complete:
-            # The present ids suffice: a partition that is not loaded has no commits for later topics.
+            # The current ids suffice, as a partition that is not loaded has no commits for later topics.
             self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
             self._loader.start()
 
@@ -79,7 +79,7 @@ class GroupLoading:
 
     def check(self, group_id: str) -> None:
         """Raise KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
-        COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded, which moves to the front.
+        COORDINATOR_LOAD_IN_PROGRESS until the partition, which moves to the front, is loaded.
         """
         if self._in_use is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._log.topic.name} does not exist yet")
@@ -94,11 +94,11 @@ class GroupLoading:
 
     @property
     def is_loading(self) -> bool:
-        """Whether partitions are left that are neither loaded nor failed."""
+        """Whether some partitions are neither loaded nor failed."""
         return not self._loader.is_done
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose groups are not known at present, with the reasons."""
+        """Return the partitions whose groups are not known now, with the reasons."""
         return self._loader.not_loaded()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:

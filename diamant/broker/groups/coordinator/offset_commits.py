@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-"""OffsetCommit: earlier versions answer ILLEGAL_GENERATION for a generation of a missing group."""
+"""Earlier versions of OffsetCommit answer ILLEGAL_GENERATION to a member of a missing group."""
 FIRST_TXN_WITH_GROUP_ID_NOT_FOUND = 6
-"""The same for TxnOffsetCommit; also the first with STALE_MEMBER_EPOCH."""
+"""The same for TxnOffsetCommit; this is also the first version with STALE_MEMBER_EPOCH."""
 
 NO_RETENTION_MS = -1
 
@@ -51,10 +51,10 @@ class OffsetCommits:
         version: int,
         retention_ms: int = NO_RETENTION_MS,
     ) -> list[tuple[int, int]]:
-        """Commit offsets; return the (number, row) in `topics` of those refused as OFFSET_METADATA_TOO_LARGE.
+        """Commit offsets; return the (number, row) in `topics` of each offset refused as OFFSET_METADATA_TOO_LARGE.
 
-        `generation`: for members of consumer groups the member epoch, -1 without membership. `version`: of the request.
-        Raises KafkaError when all are refused: those of `check_usable`, the group's `validate_commit` and `append`;
+        `generation`: in consumer groups the member epoch; -1 without membership. `version`: the request's version.
+        Raises KafkaError when all offsets are refused: the errors of `check_usable`, the group's `validate_commit` and `append`;
         GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a missing group. Source: OffsetMetadataManager.commitOffset.
         """
         self._store.check_usable(group_id, may_be_empty=True)
@@ -85,10 +85,10 @@ class OffsetCommits:
         generation: int,
         version: int,
     ) -> list[tuple[int, int]]:
-        """As `commit`, with effect once `end_transaction` reports a committed transaction (TxnOffsetCommit).
+        """Commit offsets as `commit` does, with effect once `end_transaction` reports a commit (TxnOffsetCommit).
 
-        KafkaError as `commit`, below version 6 with ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND, and
-        the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        Raises KafkaError as `commit` does (below version 6, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and
+        GROUP_ID_NOT_FOUND), and the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
         """
         self._store.check_usable(group_id)
         is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
@@ -118,7 +118,7 @@ class OffsetCommits:
         return too_long
 
     def _group(self, group_id: str, generation: int, *, is_known: bool) -> Group:
-        """Return a group, a new one for a caller without membership. `is_known`: its version has GROUP_ID_NOT_FOUND."""
+        """Return the group, or a new one for a caller without membership. `is_known`: the version has GROUP_ID_NOT_FOUND."""
         group = self._store.group(group_id)
         if group is None and generation >= 0:
             code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION

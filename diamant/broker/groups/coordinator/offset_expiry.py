@@ -84,7 +84,7 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[
 
 
 def _base_time(group: Group) -> tuple[bool, int | None]:
-    """Return whether offsets may expire, and the start of their retention; None for the time of the commit."""
+    """Return whether offsets may expire, and the start of their retention time (None: the time of each commit)."""
     classic = group.classic
     if classic is None or not classic.protocol_type:
         return True, None

@@ -1,4 +1,4 @@
-"""Removal of committed offsets: on request, and with their topics."""
+"""Removal of committed offsets, on request or with their topics."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class OffsetRemoval:
         self._log = log
 
     def delete(self, group_id: str, places: Iterable[tuple[str, int]]) -> set[str]:
-        """Delete a group's offsets of (topic, partition) pairs; return the topics that are kept because members read them.
+        """Delete a group's offsets of (topic, partition) pairs; return the topics whose offsets stay because members read them.
 
-        KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for a group with members other than consumers; those of
+        KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for a group with members other than consumers; and the errors of
         `GroupStore.check_usable` and `GroupLog`. Source: OffsetMetadataManager.deleteOffsets.
         """
         self._store.check_usable(group_id)

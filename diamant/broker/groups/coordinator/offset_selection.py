@@ -25,7 +25,7 @@ MAX_METADATA_BYTES = 0x7FFF
 def without_long_metadata(
     topics: Sequence[TopicOffsets], limit: int
 ) -> tuple[Sequence[TopicOffsets], list[tuple[int, int]]]:
-    """Return the offsets that `offset.metadata.max.bytes` allows, and the (number, row) in `topics` of the others."""
+    """Return the offsets that `offset.metadata.max.bytes` allows, and the (number, row) in `topics` of the other offsets."""
     for topic in topics:
         if topic.metadata is not None:
             return _without_long_metadata(topics, limit)
@@ -61,7 +61,7 @@ CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
 class Selection:
-    """The offsets of one request. `known`: those of existing partitions, with name and id of their topic.
+    """The offsets of one request. `known`: the offsets of existing partitions, with the name and id of their topic.
 
     `codes`: the error codes of refused rows, by number and row in the request.
     """

@@ -8,7 +8,7 @@ and keeps the latest value of every key as bytes. The survivors are decoded at t
     loaded = scan.finish()
 
 The scan is pure and runs in a thread. Offsets of a transaction are kept by producer id until its marker. When the transaction
-commits, a stored offset with a later position in the log is kept.
+commits, a stored offset that is later in the log is kept.
 
 The loop looks up the next range of the log, and a thread reads and scans it (`coordinators/partition_loader.py`). So
 requests are served between two ranges and, as the interpreter switches threads often, during them.
@@ -74,7 +74,7 @@ _TOPIC_ID_TAG = b"\1\0\x10"
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset: a key of `group_records` and its value, or one of a share or streams group, unread."""
+    """A record that is not an offset: a key of `group_records` and its parsed value, or a streams group's with the raw value."""
 
     key: GroupRecordKey | OtherGroupKey
     value: Any
@@ -91,7 +91,7 @@ class LoadedPartition(NamedTuple):
 
 
 class PartitionScan:
-    """Reads one partition's log from `next_offset` on. `name`: for messages. Any thread, one at a time."""
+    """Reads one partition's log from `next_offset` on. `name`: for messages. Callable from any thread, one at a time."""
 
     def __init__(self, name: str, next_offset: int = 0) -> None:
         self.next_offset = next_offset
@@ -173,7 +173,9 @@ class PartitionScan:
         payload = records_payload(data, position, header, max_bytes=MAX_DECOMPRESSED_BYTES)
         try:
             is_plain = self._feed_plain(payload, header, target)
-        except IndexError:  # another form, taken for the usual one: of a time delta, as tombstones have after a round
+        except (
+            IndexError
+        ):  # a record with a time delta, as the cleaner leaves in tombstones, was taken for the usual form
             is_plain = False
         if not is_plain:
             self._feed_records(data, position, target)
@@ -248,7 +250,7 @@ class PartitionScan:
                 self._offsets[key] = stored
 
     def finish(self) -> LoadedPartition:
-        """Return the state in the log. Raises CorruptBatch if a key or value cannot be read. The scan is used up."""
+        """Return the state in the log. Raises CorruptBatch if a key or value cannot be read. The scan cannot be used again."""
         groups: dict[str, Group] = {}
         # The keys of one topic's partitions in one group share a prefix.
         by_front: dict[bytes, dict[int, StoredOffset]] = {}
@@ -307,7 +309,7 @@ class PartitionScan:
 
 
 def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
-    """Parse the key of the record at `offset`. CorruptBatch names the offset only: log lines contain no keys."""
+    """Parse the key of the record at `offset`. CorruptBatch names only the offset, as log lines contain no keys."""
     try:
         parsed = parse_key(key)
     except CorruptBatch as error:
@@ -335,7 +337,7 @@ _NO_TOPIC = UUID(int=0)
 
 
 async def scanned(log: Log, buffer_size: int) -> PartitionScan:
-    """Scan a log up to its present end, `buffer_size` bytes at a time. Raises CorruptBatch, OSError, KafkaError."""
+    """Scan a log up to its current end, `buffer_size` bytes at a time. Raises CorruptBatch, OSError, KafkaError."""
     scan = PartitionScan(f"{log.topic}-{log.partition}", log.log_start_offset)
     while scan.next_offset < log.log_end_offset:
         offset = max(scan.next_offset, log.log_start_offset)
@@ -354,7 +356,7 @@ async def finished(scan: PartitionScan) -> LoadedPartition:
 async def left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list[tuple[Group, str, int]]:
     """Return the offsets of deleted topics, including earlier topics of an existing name.
 
-    The broker was killed before it could remove them. `topic_ids`: the present ids, by name.
+    They exist if the broker was killed before it could remove them. `topic_ids`: the current ids, by name.
     """
     return await to_thread(_left_behind, loaded, topic_ids)
 

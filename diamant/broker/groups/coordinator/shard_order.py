@@ -16,13 +16,13 @@ def in_listed_order(topic: InternalTopic, group_ids: Collection[str]) -> list[st
     """Return all groups of the topic's coordinator, in the order of ListGroups."""
     shards = _by_shard(topic, group_ids)
     count = topic.partition_count
-    # Kafka has a shard per partition; a ConcurrentHashMap grows at three quarters, not only beyond them.
+    # Kafka has a shard per partition; a ConcurrentHashMap grows when it is three quarters full, not only beyond that.
     order = in_java_order(range(count), _shard_hash(topic), grown_capacity(count + 1))
     return [group_id for shard in order for group_id in strings_in_timeline_order(shards.get(shard, ()))]
 
 
 def in_described_order(topic: InternalTopic, group_ids: Iterable[str]) -> list[str]:
-    """Return the requested groups in the order in which Kafka's describe responses list them: by shard, within a shard as
+    """Return the requested groups in the order in which Kafka's describe responses list them: by shard, and within a shard as
     requested.
     """
     shards = _by_shard(topic, group_ids)
@@ -38,6 +38,6 @@ def _by_shard(topic: InternalTopic, group_ids: Iterable[str]) -> dict[int, list[
 
 
 def _shard_hash(topic: InternalTopic) -> Callable[[int], int]:
-    """`TopicPartition.hashCode`."""
+    """Return Kafka's `TopicPartition.hashCode` for the topic's partitions."""
     topic_hash = string_hash(topic.name)
     return lambda partition: 31 * (31 + partition) + topic_hash

@@ -1,6 +1,6 @@
 """Share partitions as `status`, the metrics and reports show them: how far a group is, and which records its members hold.
 
-Bounds: the share partitions that were fetched from, as many as the caller wants, with `MAX_HELD` ranges each.
+Bounds: at most the caller's `limit` of share partitions, with `MAX_HELD` ranges each.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class HeldRecords(NamedTuple):
 
 
 class SharePartitionFigures(NamedTuple):
-    """`in_flight`: records from the start offset to the last one given out, in `batches`; the largest has `largest_batch`.
+    """`in_flight`: records from the start offset to the last record given out. `largest_batch`: records of the largest batch.
 
     `lock_timeouts`: records whose locks have ended since the start. `held`: at most `MAX_HELD` ranges.
     """
@@ -52,7 +52,7 @@ class SharePartitionFigures(NamedTuple):
 
 
 def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -> list[SharePartitionFigures]:
-    """Return the figures of share partitions that members have fetched from, at most `limit`. On the loop thread."""
+    """Return the figures of at most `limit` share partitions that members have fetched from. Call on the loop thread."""
     found = []
     for key, live, lock_timeouts in _live(groups):
         topic = topics.by_id.get(key.topic_id)
@@ -84,7 +84,7 @@ class Held(NamedTuple):
 
 
 def held_of(groups: GroupCoordinator | None, topics: Topics, topic: str, partition: int) -> list[Held]:
-    """Return everything that members of share groups hold of a partition. On the loop thread."""
+    """Return the records of a partition that members of share groups hold. Call on the loop thread."""
     known = topics.by_name.get(topic)
     place = None if known is None else (known.topic_id, partition)
     return [
@@ -101,7 +101,7 @@ def _live(groups: GroupCoordinator | None) -> Iterator[tuple[SharePartitionKey, 
 
 
 def held_records(live: SharePartition) -> Iterator[HeldRecords]:
-    """Yield what members hold, ascending."""
+    """Yield the records that members hold, ascending."""
     return (
         HeldRecords(run.member_id, run.first, run.last, run.delivery_count, run.lock_ends_ms)
         for run in live.runs()

@@ -1,7 +1,7 @@
-"""The tombstones of a log that wait for groups: those that the slowest committed offset has not passed.
+"""The tombstones of a log that are held for groups, as the slowest committed offset has not passed them.
 
 For a topic with `diamant.tombstone.hold=groups`, all groups are visited once per turn of the loop, regardless of its partition
-count: some 5 ms for 10,000 groups. Then the log is read from the position at which a Fetch of that offset would begin.
+count, in some 5 ms for 10,000 groups. Then the log is read where a Fetch of the slowest offset would begin.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class GroupHolds:
         """Committed offset and id of the slowest group in this turn, by topic and partition."""
 
     def hold(self, log: Log) -> TombstoneHold | None:
-        """Return the present hold on a log; None if every group has read to its end.
+        """Return the current hold on a log; None if every group has read to the log's end.
 
-        Until all groups are loaded, every tombstone is held: one of the groups may be behind.
+        Until all groups are loaded, every tombstone is held, as one of the groups may be behind.
         """
         max_ms = log.config.diamant_tombstone_hold_max_ms
         if GROUP_OFFSETS_TOPIC not in self._topics.by_name:
@@ -68,7 +68,7 @@ class GroupHolds:
 
 
 def _batch_with(log: Log, offset: int) -> int:
-    """Return the base offset of the batch that a consumer at `offset` reads first; if unreadable, that of its segment."""
+    """Return the base offset of the batch that a consumer at `offset` reads first; if it is unreadable, the segment's."""
     segment = log.segments[max(0, log.floor_segment(offset))]
     try:
         slices = log.read(offset, 1, isolation_level=0, min_one_message=True).slices

@@ -101,7 +101,7 @@ class ClassicMembers:
         try:
             subscription = parse_subscription(request.protocols[0].metadata)
         except ProtocolError as error:
-            # Kafka's answer: no other code fits.
+            # Kafka answers this code, too; no other code fits.
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Malformed embedded consumer protocol: {error}") from None
         topics = self._runner.image.topics
         return MemberRequest(
@@ -190,7 +190,7 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def leave(self, group: Group, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
-        """Answer LeaveGroup: remove members of either protocol, also for an administrator; return a result for each."""
+        """Answer LeaveGroup of a member or an administrator: remove members of either protocol; return a result for each."""
         consumer = _consumer_of(group)
         results: list[events.LeaveResult] = []
         gone: dict[str, ConsumerGroupMember] = {}

@@ -71,7 +71,7 @@ class Waiter(Generic[_Answer]):
             self.future.set_exception(error)
 
     def answer_when_synced(self, answer: _Answer, log: Log, flush: asyncio.Future[None]) -> None:
-        """Answer as `answer` does once this flush of the group's log ends. If it fails, the connection is closed."""
+        """Answer as `answer` does once this flush of the group's log ends. If the flush fails, close the connection."""
         flush.add_done_callback(lambda _: self._answer_if_synced(answer, log))
 
     def _answer_if_synced(self, answer: _Answer, log: Log) -> None:
@@ -155,7 +155,7 @@ class ClassicGroups:
                 return self._classic_members().heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
-            # The result is unknown until the group is loaded; an error would make the member leave.
+            # The result is not known until the group is loaded, and an error would make the member leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         code = leaving.heartbeat(group.classic, member_id, instance_id, generation_id)
         if code in leaving.ALIVE:
@@ -215,7 +215,7 @@ class ClassicGroups:
         self._run(turn)
 
     def coordinator_moved(self, classic: ClassicGroup) -> None:
-        """Answer a group's parked requests: another broker of the process coordinates it from now on."""
+        """Answer a group's parked requests, as another broker of the process coordinates the group from now on."""
         turn = self._turn(classic)
         leaving.coordinator_moved(turn)
         self._run(turn)
@@ -346,12 +346,12 @@ class ClassicGroups:
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
-    """Return the answer to a request. If others were answered with it, return it as a future, so that it keeps its turn."""
+    """Return the answer to a request. If the event answered others, too, return it as a future, so that it keeps its turn."""
     return future.result() if future.done() and answered == 1 else future
 
 
 def _answer_code(error: BaseException) -> ErrorCode:
-    """Return the code for JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
+    """Return the code that answers JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
     if isinstance(error, OverflowError):
         return ErrorCode.UNKNOWN_SERVER_ERROR  # a name that does not fit into a record
     code = ErrorCode(error_of(error)[0])

@@ -92,7 +92,7 @@ class ConsumerBackground:
         return False
 
     def may_assign(self, group: ConsumerGroup, interval_ms: int) -> bool:
-        """Return whether no target assignment is being computed, and the last one is `interval_ms` old."""
+        """Return whether no target assignment is being computed, and the last one is at least `interval_ms` old."""
         progress = self._progress.get(group)
         if progress is None:
             return True
@@ -140,7 +140,7 @@ class ConsumerBackground:
     def resolve_if_due(self, group: ConsumerGroup, access: Access) -> None:
         """Resolve the group's regular expressions if there are new expressions or topics.
 
-        As in Kafka (TopicRegexResolver), only topics match that the member of this heartbeat may describe.
+        As in Kafka (TopicRegexResolver), they match only topics that the member of this heartbeat may describe.
         """
         regexes = group.subscriptions.regexes
         if not regexes:

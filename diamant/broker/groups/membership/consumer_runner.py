@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-"""The pause before a removal of a member that could not be written is retried."""
+"""The pause before another attempt to remove a member after a failed write."""
 
 
 class ConsumerGroupRunner:
@@ -65,7 +65,7 @@ class ConsumerGroupRunner:
 
     @property
     def image(self) -> MetadataImage:
-        """The image of the present topics."""
+        """The current image of the metadata."""
         return self._node.topics.image
 
     @property
@@ -190,7 +190,7 @@ class ConsumerGroupRunner:
         self.background.release(consumer)
 
     def stop(self) -> None:
-        """Stop timers and computations: the broker stops, or all groups were dropped. The runner may be used again."""
+        """Stop timers and computations when the broker stops or all groups were dropped. The runner may be used again."""
         self.timers.close()
         self.background.stop()
 
@@ -223,5 +223,5 @@ class ConsumerGroupRunner:
         try:
             self.fence(group.consumer, [member])
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: %s could not be removed: %s", group_id, member.member_id, error)
+            logger.warning("group %s: member %s could not be removed: %s", group_id, member.member_id, error)
             self.set_timer(group_id, timer._replace(timeout_ms=RETRY_MS))

@@ -54,7 +54,7 @@ class ConsumerGroups:
     def heartbeat(self, group_id: str, request: MemberRequest, version: int, access: Access = OPEN) -> dict[str, Any]:
         """Let a member join, stay or leave; return the fields of the answer. `access`: limits the topics of regular expressions.
 
-        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and those of
+        KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and the errors of
         `decisions.member_heartbeat`.
         """
         self._check_enabled()

@@ -14,10 +14,10 @@ from typing import Protocol
 
 
 class Loop(Protocol):
-    """The part of an event loop in use here; tests may supply their own time."""
+    """The part of an event loop that the timers use; tests may supply their own clock."""
 
     def time(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Return the seconds on a clock that never goes back."""
         ...
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:

@@ -6,8 +6,8 @@ Expiry (`offsets.retention.minutes`) is pure. The retention time begins
 - for an Empty classic group, when it became Empty (with each commit if that time is not known),
 - for a consumer group, and a Stable classic group of consumers, with each commit, for topics that no member reads.
 
-Nothing expires in groups of other protocol types with members, or during a rebalance; nor does an offset with an open
-transaction. A commit with its own retention time (OffsetCommit up to version 4) uses that time.
+Nothing expires in groups of other protocol types with members, or during a rebalance; nor does an offset that an open
+transaction also commits. A commit with its own retention time (OffsetCommit up to version 4) uses that time.
 
 Source: OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup and ConsumerGroup.offsetExpirationCondition.
 """
@@ -32,7 +32,7 @@ from diamant.protocol.internal_topics.group_records import (
 
 
 class Group:
-    """`classic`, `consumer`, `share` and `other`: at most one is set. A group without is a simple group, with offsets only."""
+    """`classic`, `consumer`, `share` and `other`: at most one is set. A group with none is a simple group, with offsets only."""
 
     __slots__ = ("classic", "consumer", "group_id", "offsets", "other", "share")
 
@@ -51,12 +51,12 @@ class Group:
 
     @property
     def is_kept_when_empty(self) -> bool:
-        """Whether the group stays without members and offsets, as share groups do."""
+        """Whether the group is kept when it has no members or offsets, as a share group is."""
         return self.share is not None
 
     @property
     def has_members(self) -> bool:
-        """Whether the group has members. Groups without, Empty or simple, may be deleted."""
+        """Whether the group has members. Groups without members, Empty or simple, may be deleted."""
         if self.classic is not None:
             return not self.classic.is_empty
         if self.share is not None:
@@ -86,7 +86,7 @@ class Group:
         return "classic" if self.consumer is None else "consumer"
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member reads `topic`, or may. Such offsets neither expire nor can be deleted."""
+        """Return whether a member reads `topic`, or may read it. If so, its offsets neither expire nor can be deleted."""
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         if self.share is not None:
@@ -111,7 +111,7 @@ class Group:
             return self.other.tombstones(self.group_id)
         if self.consumer is None:
             return [(encode_key(GroupMetadataKey(self.group_id)), None)]
-        # Most brokers have no consumer groups.
+        # Imported late, as most brokers have no consumer groups.
         from diamant.broker.groups.consumer.consumer_group_records import tombstones
 
         return [encode_record(*record) for record in tombstones(self.consumer)]

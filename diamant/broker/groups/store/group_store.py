@@ -38,7 +38,7 @@ class GroupStore(Protocol):
         ...
 
     def adopt(self, group: Group) -> None:
-        """Register a group that has its first offsets."""
+        """Register a group that has offsets now."""
         ...
 
     def become(
@@ -49,5 +49,5 @@ class GroupStore(Protocol):
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Replace a group's members by others, of either protocol or none."""
+        """Replace a group's members with classic or consumer members or none."""
         ...

@@ -25,8 +25,8 @@ BATCH_OVERHEAD_BYTES = 100
 class GroupLog:
     """Appends to the partitions of the topic. Appended records take effect at once. Belongs to the loop thread.
 
-    KafkaError of an append, which then writes nothing: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, NOT_COORDINATOR if
-    the disk failed.
+    An append raises KafkaError COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, or NOT_COORDINATOR if the disk failed, and
+    then writes nothing.
     """
 
     def __init__(self, node: Node) -> None:
@@ -85,7 +85,7 @@ class GroupLog:
             raise
 
     def tombstones_per_batch(self, group_id: str, reserved: Sequence[tuple[bytes, bytes | None]] = ()) -> int:
-        """Return a safe number of tombstones of a group's offsets for one batch that also holds the `reserved` tombstones."""
+        """Return how many tombstones of a group's offsets surely fit into one batch with the `reserved` tombstones."""
         reserved_bytes = sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in reserved)
         limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
         size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES

@@ -19,7 +19,7 @@ from diamant.protocol.messages.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]
 """An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. A plain tuple, which the garbage
-collector stops tracking: there may be a million of them."""
+collector stops tracking, as there may be a million of them."""
 
 
 def is_of_topic(commit: OffsetCommitValue, topic_id: UUID | None) -> bool:
@@ -68,7 +68,7 @@ class GroupOffsets:
                 yield topic, partition
 
     def partitions_of(self, topic: str, topic_id: UUID | None) -> set[int]:
-        """Return the partitions of a topic with an offset, pending or not. With `topic_id`, exclude those of another topic."""
+        """Return a topic's partitions with an offset, pending or not. With `topic_id`, exclude the offsets of another topic."""
         stored_offsets = [*self.committed.get(topic, {}).items()]
         for offsets in self.pending.values():
             stored_offsets += [

@@ -1,8 +1,8 @@
-"""Groups of the type that is not served, streams: a Kafka left them in `__consumer_offsets`.
+"""Streams groups, which are not served: a Kafka left them in `__consumer_offsets`.
 
-They exist: no classic or consumer group takes their ids, they are listed, and deleted as other groups. Their records stay as they
-are, so a Kafka finds them again. No member can send a heartbeat here, so members count for one session after the load, as in a
-Kafka that they do not return to.
+They keep their ids (only a classic group may replace them, once empty), are listed, and can be deleted like other groups. Their
+records stay as they are for a Kafka to use. Members cannot send heartbeats here, so they count as members for one session after
+the load, as in a Kafka to which they do not return.
 
 Source: StreamsGroup.
 """
@@ -25,7 +25,7 @@ SESSION_S = 45.0
 
 
 class OtherGroup:
-    """Belongs to the loop thread. Memory: the keys of its records."""
+    """A streams group. Belongs to the loop thread. Memory: the keys of its records."""
 
     __slots__ = ("_epochs", "_has_members", "_keys", "group_type", "sessions_end_s")
 
@@ -38,7 +38,7 @@ class OtherGroup:
         self._epochs = {OtherRecord.EPOCH: -1, OtherRecord.TARGET_EPOCH: -1}
 
     def restore(self, key: OtherGroupKey, value: bytes) -> None:
-        """Take the last record of a key."""
+        """Apply the last record of a key."""
         self._keys.append(key)
         self._has_members |= key.record is OtherRecord.MEMBER
         if key.record in self._epochs:
@@ -46,7 +46,7 @@ class OtherGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no member's session lasts."""
+        """Whether the group has no members, or their sessions have ended."""
         return not self._has_members or asyncio.get_running_loop().time() >= self.sessions_end_s
 
     @property
@@ -63,14 +63,14 @@ class OtherGroup:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a {self.group_type} group")
 
     def validate_commit(self, group_id: str, generation: int, *, is_transactional: bool) -> None:
-        """Check that offsets may be committed. Raises KafkaError UNKNOWN_MEMBER_ID for a member, and for none while there are
-        members.
+        """Check that offsets may be committed. Raises KafkaError UNKNOWN_MEMBER_ID for a member, and for a caller outside a
+        transaction while the group has members.
         """
         if generation >= 0 or not (is_transactional or self.is_empty):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Check that a member may read offsets. KafkaError UNKNOWN_MEMBER_ID in a streams group: no member is known."""
+        """Check that a member may read offsets. Raises KafkaError UNKNOWN_MEMBER_ID in a streams group, as no member is known."""
         if self.group_type == STREAMS and (member_id is not None or member_epoch >= 0):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 
