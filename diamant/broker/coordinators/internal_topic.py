@@ -1,7 +1,7 @@
-"""The topic with a coordinator's state: `__consumer_offsets` or `__transaction_state`.
+"""The topic with a coordinator's state, such as `__consumer_offsets`, `__transaction_state` or `__share_group_state`.
 
-All records of one group or transactional id are in one partition, chosen by the hash of its name. The topic is created when
-a client first looks for a coordinator.
+All records of one group, transactional id or share partition are in one partition, chosen by the hash of its name. The topic is
+created when it is first needed, such as when a client first looks for a coordinator.
 
 A record takes effect once it is in the partition's log. Appending is one write to the page cache in the turn of the loop that
 decides on the change. So answered changes survive SIGKILL, and memory never differs from the log.
@@ -50,7 +50,7 @@ def partition_of(text: str, partition_count: int) -> int:
 
 
 def coordinator_of(brokers: BrokerTable, topic: str, text: str) -> int | None:
-    """Return the broker that coordinates a group or transactional id, -1 if it is none; None if the topic does not exist."""
+    """Return the broker that coordinates a group or transactional id, -1 if no broker does; None if the topic does not exist."""
     image = brokers.image.topics.get(topic)
     return None if image is None else image.partitions[partition_of(text, len(image.partitions))].leader
 
@@ -69,9 +69,9 @@ class InternalTopic:
         factor: int,
         base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`partition_count`, `configs`, `factor` (of replicas): for its creation. `codec`, `base_sequence`: for its batches.
+        """`partition_count`, `configs`, `factor` (of replicas): for the topic's creation. `codec`, `base_sequence`: for batches.
 
-        Batches that may have a producer need Kafka's base sequence, 0: its cleaner refuses to rewrite others.
+        Batches that may have a producer need Kafka's base sequence, 0, as Kafka's cleaner refuses to rewrite other batches.
         """
         self.name = name
         self._node = node
@@ -98,7 +98,7 @@ class InternalTopic:
         return partition_of(text, self._new_partition_count if image is None else len(image.partitions))
 
     def is_at(self, broker_id: int, text: str) -> bool:
-        """Return whether a broker of this process coordinates a group or transactional id: with one broker, always."""
+        """Return whether a broker of this process coordinates a group or transactional id: True with one broker or no topic."""
         brokers = self._node.topics.brokers
         return brokers is None or coordinator_of(brokers, self.name, text) in (None, broker_id)
 
@@ -114,7 +114,7 @@ class InternalTopic:
         if log is None:
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{self.name}-{partition} cannot be used: ask FindCoordinator first, it creates the topic"
+                f"{self.name}-{partition} cannot be used: ask FindCoordinator first, which creates the topic"
                 if topic is None
                 else f"{self.name}-{partition} could not be opened, see the broker's log",
             )
@@ -144,7 +144,7 @@ class InternalTopic:
     ) -> int:
         """Append `records` as one batch, transactional if it has a producer; return its base offset.
 
-        `timestamp_ms`: of the records, by default the clock's time. Raises KafkaError, which leaves the log unchanged:
+        `timestamp_ms`: the records' timestamp, by default the clock's time. Raises KafkaError, which leaves the log unchanged:
         COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE (the topic's `max.message.bytes`), KAFKA_STORAGE_ERROR.
         """
         return self.append_encoded(

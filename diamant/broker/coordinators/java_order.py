@@ -1,11 +1,11 @@
 """The iteration order of Java's hash maps.
 
 The uniform assignor assigns partitions in the order in which Kafka's hash maps list members and topics. The same order
-here results in the same assignment, so members keep their partitions when a group moves from one broker to the
-other.
+here results in the same assignment, so members keep their partitions when a group moves between Kafka and this
+broker.
 
 A `java.util.HashMap` is an array of buckets: element `e` is in bucket `(h ^ h >>> 16) mod capacity`, `h` its hash code and
-the capacity a power of two. Iteration proceeds by bucket, within a bucket in order of insertion. (Java converts a
+the capacity a power of two. Iteration goes by bucket, and within a bucket in order of insertion. (Java converts a
 bucket with more than eight elements to a tree; this is not reproduced, and would only change the order.)
 
 Kafka's own `TimelineHashMap` begins with two slots and uses the highest bits of the hash code times a constant.
@@ -31,7 +31,7 @@ def uuid_hash(topic_id: UUID) -> int:
 
 
 def grown_capacity(count: int) -> int:
-    """Return the buckets of a map of default size after adding `count` elements one by one."""
+    """Return the number of buckets of a map of default size after adding `count` elements one by one."""
     capacity = _DEFAULT_CAPACITY
     while count > capacity * 3 // 4:
         capacity *= 2
@@ -39,7 +39,7 @@ def grown_capacity(count: int) -> int:
 
 
 def fitting_capacity(count: int) -> int:
-    """Return the buckets of a map created with capacity for fewer than the `count` elements added."""
+    """Return the number of buckets of a map that was created with a lower capacity and grew to `count` elements."""
     capacity = 1
     while count > capacity * 3 // 4:
         capacity *= 2
@@ -47,18 +47,18 @@ def fitting_capacity(count: int) -> int:
 
 
 def copied_capacity(count: int) -> int:
-    """Return the buckets of a `HashSet` copied from a collection with `count` elements."""
+    """Return the number of buckets of a `HashSet` copied from a collection with `count` elements."""
     wanted = max(int(count / 0.75) + 1, _DEFAULT_CAPACITY)
     return 1 << (wanted - 1).bit_length()
 
 
 def copied_map_capacity(count: int) -> int:
-    """Return the buckets of a `HashMap` copied from a map with `count` elements."""
+    """Return the number of buckets of a `HashMap` copied from a map with `count` elements."""
     return 1 << (int(count / 0.75 + 1) - 1).bit_length() if count else _DEFAULT_CAPACITY
 
 
 def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], int], capacity: int) -> list[_Element]:
-    """Return `elements`, passed in order of insertion, in the order of a map with `capacity` buckets."""
+    """Sort `elements`, passed in order of insertion, in the order of a map with `capacity` buckets."""
 
     def bucket(element: _Element) -> int:
         code = hash_of(element) & _MASK
@@ -68,12 +68,12 @@ def in_java_order(elements: Iterable[_Element], hash_of: Callable[[_Element], in
 
 
 def strings_in_java_order(texts: Collection[str]) -> list[str]:
-    """Return the keys of a `HashMap<String, ...>` filled one by one."""
+    """Return the keys in the order of a `HashMap<String, ...>` filled one by one."""
     return in_java_order(texts, string_hash, grown_capacity(len(texts)))
 
 
 def in_timeline_order(elements: Collection[_Element], hash_of: Callable[[_Element], int]) -> list[_Element]:
-    """Return the keys of a `TimelineHashMap` filled one by one in this order; within a slot the newest is first."""
+    """Return the elements in the order of a `TimelineHashMap` filled one by one; within a slot the newest is first."""
     bits = 1
     while len(elements) * 0.75 > 1 << bits:
         bits += 1
@@ -85,17 +85,17 @@ def in_timeline_order(elements: Collection[_Element], hash_of: Callable[[_Elemen
 
 
 def strings_in_timeline_order(texts: Collection[str]) -> list[str]:
-    """Return the keys of a `TimelineHashMap<String, ...>` filled one by one in this order."""
+    """Return the keys in the order of a `TimelineHashMap<String, ...>` filled one by one."""
     return in_timeline_order(texts, string_hash)
 
 
 def uuids_in_java_order(topic_ids: Collection[UUID]) -> list[UUID]:
-    """Return the keys of a `HashMap<Uuid, ...>` filled one by one."""
+    """Return the keys in the order of a `HashMap<Uuid, ...>` filled one by one."""
     return in_java_order(topic_ids, uuid_hash, grown_capacity(len(topic_ids)))
 
 
 def partitions_in_java_order(partitions: Collection[int]) -> list[int]:
-    """Return the elements of a `HashSet<Integer>` created from a list."""
+    """Return the elements in the order of a `HashSet<Integer>` created from a list."""
     return in_java_order(partitions, int, copied_capacity(len(partitions)))
 
 

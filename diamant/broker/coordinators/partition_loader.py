@@ -1,4 +1,4 @@
-"""Loads the partitions of a coordinator's topic after a start, one after the other.
+"""Loads the partitions of a coordinator's topic after a start, one after another.
 
 Requests are served during that time; a request for a partition that is not loaded yet moves it to the front. An empty
 partition counts as loaded. A corrupt one is not served, as in Kafka, rather than served with outdated state. A partition
@@ -30,13 +30,13 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """Pauses before an unreadable partition is read again."""
 
 MAX_LATE = 10_000
-"""The most calls that wait for a partition to be loaded; beyond that, the oldest is dropped."""
+"""The most calls that wait for a partition to be loaded; beyond that number, the oldest is dropped."""
 
 _FOR_NOW = (OSError, KafkaError)
 """Errors of the disk, which a retry may cure."""
 
 _UNREADABLE = (CorruptBatch, StorageError)
-"""Errors for corrupt bytes, which no retry cures."""
+"""Errors of corrupt bytes, which no retry cures."""
 
 NOT_OPENED = "its log could not be opened"
 NOT_READABLE = "its records cannot be read; this is not retried before the next start"
@@ -45,7 +45,7 @@ _Read = TypeVar("_Read")
 
 
 class PartitionLoader(Generic[_Read]):
-    """Loads the partitions of one `topic`, which hold `what` (for messages); without one, none. Belongs to the loop thread.
+    """Loads the partitions of `topic`, if there is one; `what` names their contents in messages. Belongs to the loop thread.
 
     `read(log)` reads a log up to its end in the turn of the loop in which it returns. `take_over(partition, read)` adopts the
     result, in any number of turns.
@@ -106,14 +106,14 @@ class PartitionLoader(Generic[_Read]):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._name}-{partition} is being loaded")
 
     def when_loaded(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` once the partition is loaded: at once if it is, never if it cannot be loaded."""
+        """Call `apply` once the partition is loaded: now if it is loaded already, never if it cannot be loaded."""
         if partition in self._late:
             self._late[partition].append(apply)
         elif not self._has_failed(partition):
             apply()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` as `when_loaded` does, for a record just appended. If the partition is not read yet, the read finds it."""
+        """Call `apply` for a record just appended, as `when_loaded` does, unless a read of the partition will find it."""
         if partition not in self._late or partition in self._is_read:
             self.when_loaded(partition, apply)
 
@@ -122,14 +122,14 @@ class PartitionLoader(Generic[_Read]):
         return list(self._late)
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose contents are unknown now, ascending, with the reasons, which hold no record data."""
+        """Return the partitions whose contents are unknown now, ascending, with the reasons. A reason contains no record data."""
         found = {partition: "it is being loaded" for partition in self._waiting}
         failed = {partition: why for partition, why in list(self._failed.items()) if self._has_failed(partition)}
         return dict(sorted((found | failed).items()))
 
     def _has_failed(self, partition: int) -> bool:
         if self._failed.get(partition) == NOT_OPENED and partition in self._logs:
-            del self._failed[partition]  # created since then: it is empty
+            del self._failed[partition]  # created since then, and empty
         return partition in self._failed
 
     def start(self) -> None:
@@ -143,7 +143,7 @@ class PartitionLoader(Generic[_Read]):
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Stop loading: no further result is adopted. A thread may finish its present read."""
+        """Stop loading: no further result is adopted. A thread may finish its current read."""
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()
@@ -151,7 +151,7 @@ class PartitionLoader(Generic[_Read]):
             self._task.cancel()
 
     async def stop(self) -> None:
-        """Cancel, and wait for the end."""
+        """Stop loading, and wait for the end."""
         self.cancel()
         if self._task is not None:
             with suppress(asyncio.CancelledError):

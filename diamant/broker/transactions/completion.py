@@ -49,7 +49,7 @@ class TransactionCompletion:
         self._missing.clear()
 
     def partitions_without_marker(self, txn: Transaction) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction; of an ending one, those with missing markers."""
+        """Return the partitions of a transaction; if it is ending, the partitions whose marker is missing."""
         return self._missing.get(txn.transactional_id, txn.partitions)
 
     def finish(self, txn: Transaction) -> Transaction:

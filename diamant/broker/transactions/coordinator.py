@@ -2,8 +2,8 @@
 
 Every change takes one turn of the loop: decide (`transaction`), append the record, change memory, write the markers.
 A commit is PrepareCommit in the log, a marker in each partition, CompleteCommit in the log. After a SIGKILL between any
-two of these, the next start continues from the directory: Prepare* holds the decision, and markers
-written twice are harmless (`completion.py`).
+two of these, the next start continues from the data directory: Prepare* holds the decision, and
+markers written twice are harmless (`completion.py`).
 
 Difference from Kafka: markers are written before EndTxn is answered, so the next transaction need not wait for them.
 
@@ -45,7 +45,7 @@ class TransactionCoordinator:
     """All transactions of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, groups: Lazy[GroupCoordinator]) -> None:
-        """`groups`: notified of markers in its topic, if it exists."""
+        """`groups`: the group coordinator, if made, is notified of markers in its topic."""
         self._node = node
         self.store = TransactionStore(node, lambda: self._timeouts.begin(), lambda txn: self.completion.finish(txn))
         self.completion = TransactionCompletion(node, groups, self.store)
@@ -79,7 +79,7 @@ class TransactionCoordinator:
         self.store.use(topic)
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return as `TransactionStore.look_up` does, after retrying the missing markers of the last transaction."""
+        """Look up a transaction as `TransactionStore.look_up` does, and retry its missing markers."""
         txn = self.store.look_up(transactional_id)
         if txn is not None and txn.state in ENDING:
             txn = self.completion.finish(txn)
@@ -95,7 +95,7 @@ class TransactionCoordinator:
         """Return the id of a transactional producer, and an epoch that fences all earlier producers (InitProducerId).
 
         Raises NewProducerIdNeeded if a new id is needed and `new_producer_id` is None. KafkaError: as `find`;
-        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction was in progress: it is aborted.
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED; CONCURRENT_TRANSACTIONS if a transaction was in progress, which is aborted.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
@@ -207,7 +207,7 @@ class TransactionCoordinator:
         """Refuse TV2 if `transaction.version` is 0: Kafka cannot write its records then. A correct client never requests it."""
         if client_version >= 2 and self.store.server_version < 1:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0: transactions end as in earlier versions"
+                ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0, so transactions end as in earlier versions"
             )
 
     def _known(self, transactional_id: str) -> Transaction:

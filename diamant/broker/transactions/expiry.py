@@ -1,4 +1,4 @@
-"""Transactions past their time: ids unused for `transactional.id.expiration.ms` expire, open transactions are aborted."""
+"""Expiry of ids unused for `transactional.id.expiration.ms`, and aborts of transactions open for longer than their timeout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOMBSTONE_BATCH = 500
-"""Tombstones per batch: their keys stay far below any sensible `max.message.bytes`."""
+"""Tombstones per batch. The keys of so many stay far below any sensible `max.message.bytes`."""
 
 
 class TransactionExpiry:
@@ -83,7 +83,7 @@ class TransactionTimeouts:
         )
 
     def begin(self) -> None:
-        """Schedule a check one interval from now: a transaction is open, and none was before."""
+        """Schedule a check one interval from now, as the first transaction was opened."""
         self._period.done()
         self._node.scheduler.poke()
 

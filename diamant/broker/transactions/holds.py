@@ -26,7 +26,7 @@ class TransactionHold:
 
     @property
     def abort_command(self) -> str:
-        """The command of Kafka that aborts the transaction."""
+        """Kafka's command that aborts the transaction."""
         return self.transaction.abort_command(self.topic, self.partition)
 
     def to_fields(self) -> dict[str, object]:
@@ -47,7 +47,7 @@ class TransactionHold:
 def transaction_holds(
     node: Node, overdue: Iterable[TopicPartition], transactions: Lazy[TransactionCoordinator]
 ) -> list[TransactionHold]:
-    """Return those of the overdue partitions that such a transaction holds. On the loop thread; may read a header for each."""
+    """Return the overdue partitions that an open transaction holds. Call on the loop thread; may read a header for each."""
     holds = []
     for partition in overdue:
         log = node.directory.logs.get(partition)

@@ -1,8 +1,8 @@
 """The markers that end transactions, written to the logs of their partitions.
 
-The only broker holds coordinator and partitions, so writing a marker is an append. A partition that cannot take its
-marker now is retried later. A deleted partition, or one that knows a newer epoch of the producer, needs
-none. (In the last case Kafka drops the whole transaction until its next start. Here it would then never end.)
+One process holds the coordinator and all partitions, so writing a marker is an append. A partition that cannot take its
+marker now is retried later. A deleted partition, or a partition that knows a newer epoch of the producer, needs no marker.
+(In the second case Kafka drops the whole transaction until its next start. Here the transaction would then never end.)
 
 Source: TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler, KafkaApis.handleWriteTxnMarkersRequest.
 """
@@ -68,7 +68,7 @@ def write_markers(
     is_commit: bool,
     coordinator_epoch: int,
 ) -> frozenset[TopicPartition]:
-    """Write the markers of a transaction; return the partitions that could not take theirs."""
+    """Write the markers of a transaction; return the partitions that could not take their marker."""
     missing = []
     for topic, partition in sorted(partitions) if len(partitions) > 1 else partitions:
         try:

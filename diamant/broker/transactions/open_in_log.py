@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> list[OpenTransaction]:
-    """Return them. On the loop thread; reads a header for each one that no coordinator knows."""
+    """Return the open transactions. Call on the loop thread; reads a header for each that no coordinator knows."""
     known = {}
     if transactions.made is not None:
         known = {
@@ -40,7 +40,7 @@ def open_transactions(log: Log, transactions: Lazy[TransactionCoordinator]) -> l
 
 
 def oldest_open(log: Log) -> OpenTransaction | None:
-    """Return the transaction at the last stable offset, by what the log knows of it; None if none is open."""
+    """Return the open transaction at the last stable offset, as the log knows it; None if none is open."""
     stable = log.last_stable_offset
     producer_ids = (
         producer.producer_id
@@ -52,9 +52,9 @@ def oldest_open(log: Log) -> OpenTransaction | None:
 
 
 def open_transaction_problem(log: Log | None, end_offset: int) -> list[dict[str, str]]:
-    """Return the problem of a certificate about records below an offset that an open transaction keeps; none without one.
+    """Return the problem for a certificate if an open transaction keeps records below `end_offset`; otherwise an empty list.
 
-    It names no transactional id, which may contain what is erased.
+    The problem names no transactional id, as the id may contain the erased data.
     """
     opened = None if log is None else oldest_open(log)
     if log is None or opened is None or opened.first_offset >= end_offset:

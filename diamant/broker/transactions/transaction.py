@@ -6,8 +6,8 @@
     Ongoing ──────> PrepareAbort ───> CompleteAbort      from Complete*: add partitions → Ongoing,
       └───────────> PrepareCommit ──> CompleteCommit                     init producer → Empty
 
-A `Transaction` is a value. To change it, a caller gets the next value from a function of this module, writes that to the
-log, and only then replaces the old one: no change is partial, and a refusal (KafkaError) has no effect. Kafka's state
+A `Transaction` is a value. To change it, a caller gets the next value from a function of this module, writes it to the
+log, and only then replaces the old value. So no change is partial, and a refusal (KafkaError) has no effect. Kafka's state
 PrepareEpochFence, between the decision to fence and PrepareAbort, is never stored, and is not needed here.
 
 A transaction ends in one of two ways (KIP-890), selected by the version of the client's request:
@@ -72,7 +72,7 @@ class NewProducerIdNeeded(Exception):
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """The present identity of a transactional producer; (-1, -1) for none."""
+    """The current identity of a transactional producer; (-1, -1) for none."""
 
     producer_id: int
     producer_epoch: int
@@ -93,19 +93,19 @@ class Transaction(NamedTuple):
     start_ms: int = NO_TIME_MS
     last_update_ms: int = NO_TIME_MS
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id before the last change: after its epochs were exhausted, a client may retry with it."""
+    """The id before the last change. A client may retry with it after its epochs were exhausted."""
     next_producer_id: int = NO_PRODUCER_ID
     """The id to use next if the transaction now ending has used the last epoch (TV2)."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The previous epoch, if its owner raised it itself. Not stored, as in Kafka."""
+    """The previous epoch, if the producer itself raised it. Not stored, as in Kafka."""
     client_version: int = 0
     """The `transaction.version` of the client's last request: 2, or 0, which as in Kafka includes TV1."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Stored by others with `next_producer_id`; kept as long as that."""
+    """Stored by others with `next_producer_id`, and kept as long as it."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
-        """The present producer id and epoch."""
+        """The current producer id and epoch."""
         return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
@@ -244,9 +244,9 @@ def ended(
     now_ms: int,
     new_producer_id: int | None,
 ) -> Transaction | None:
-    """Return the transaction in PrepareCommit or PrepareAbort; None if it has already ended so and this is a retry.
+    """Return the transaction in PrepareCommit or PrepareAbort; None if this is a retry and it has already ended this way.
 
-    Raises NewProducerIdNeeded as for `initialized`. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    Raises NewProducerIdNeeded as `initialized` does. KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
     CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     if client_version >= 2:
@@ -295,16 +295,16 @@ def _ended_tv2(
             raise _impossible(txn, is_commit)
         if is_commit:
             raise _impossible(txn, is_commit)
-    # An abort without a transaction (of a client that has written nothing) begins and ends one at once.
+    # An abort without a transaction (the client has written nothing) begins a transaction and ends it at once.
     start_ms = txn.start_ms if txn.state is ONGOING else now_ms
     return _ending_raised(txn, is_commit, now_ms, new_producer_id)._replace(start_ms=start_ms)
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return the abort of an open transaction without its producer's request: a timeout, or another producer.
+    """Return an open transaction as aborting without its producer's request: by a timeout, or by another producer.
 
     The raised epoch fences the producer. From `server_version` 2 on, that producer can initialize again with the old
-    epoch, and gets the new one. Raises NewProducerIdNeeded as for `initialized`.
+    epoch, and gets the new one. Raises NewProducerIdNeeded as `initialized` does.
     """
     if server_version >= 2:
         return _ending_raised(txn, False, now_ms, new_producer_id)
@@ -339,7 +339,7 @@ def _ending(txn: Transaction, is_commit: bool, now_ms: int) -> Transaction:
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
-    """Return an ending transaction as completed: all its markers are written."""
+    """Return an ending transaction as completed, for use once all its markers are written."""
     done = txn._replace(
         state=COMPLETE_COMMIT if txn.is_commit else COMPLETE_ABORT,
         partitions=frozenset(),

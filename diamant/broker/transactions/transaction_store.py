@@ -3,9 +3,10 @@
 Memory: one `Transaction` (about 500 bytes, plus 100 for each open partition) per transactional id used within
 `transactional.id.expiration.ms`; as in Kafka, nothing else bounds their number.
 
-While a partition loads: a thread reads its bytes, the loop decodes them piece by piece, and values only at the end, since later
-ones replace most of them; a small partition is read on the loop at once. Memory: a piece (`CHUNK_BYTES` or one batch), and one
-value per id. A record that cannot be decoded is skipped and logged; Kafka skips unknown key versions and stops at a broken value.
+While a partition loads, a thread reads its bytes, and the loop splits them into records piece by piece. Keys and values are
+decoded only at the end, since later records replace most of them. A small partition is read on the loop at once. Memory: a piece
+(`CHUNK_BYTES` or one batch), and one value per id. A record that cannot be decoded is skipped and logged; Kafka skips unknown key
+versions and stops at a broken value.
 
 Source: TransactionStateManager, its loadTransactionMetadata.
 """
@@ -44,11 +45,11 @@ class Piece(NamedTuple):
 
     slices: tuple[FileSlice, ...]
     offset: int
-    """The offset at which reading began: earlier records of the first batch are known already."""
+    """The offset at which reading began. Earlier records of the first batch are already known."""
 
 
 _Found = dict[bytes, tuple[int, bytes]]
-"""From key to offset and value of its last record."""
+"""The offset and value of the last record of each key."""
 
 
 async def load(log: Log) -> dict[str, Transaction]:
@@ -113,7 +114,7 @@ class TransactionStore:
     """All transactions of the broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, opened: Callable[[], None], unfinished: Callable[[Transaction], object]) -> None:
-        """`opened()` is called at the first open transaction, `unfinished` with each loaded transaction in Prepare*."""
+        """`opened()` is called when the first transaction opens, `unfinished` with each loaded transaction in Prepare*."""
         config = node.config
         self._node = node
         self._opened = opened
@@ -207,7 +208,7 @@ class TransactionStore:
             del self.transactions[transactional_id]
 
     def owe_flush(self, transactional_id: str) -> None:
-        """Make the present request's answer wait until the log of an id is as durable as configured."""
+        """Make the current request's answer wait until the log of an id is as durable as configured."""
         self._node.flusher.owe(self.topic.log(self.topic.partition_of(transactional_id)))
 
     def _take(self, txn: Transaction) -> None:
@@ -231,8 +232,8 @@ class TransactionStore:
         await self._loader.done()
 
     def check_all_loaded(self) -> None:
-        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if some transactions are not in memory yet. Partitions that the disk
-        cannot read do not count.
+        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS if some transactions are not in memory yet. Partitions that could not be
+        read do not count.
         """
         if not self._loader.is_done:
             raise KafkaError(

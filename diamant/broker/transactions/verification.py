@@ -79,7 +79,7 @@ class TransactionVerification:
 
         Without `is_enabled` (transaction.partition.verification.enable), only partitions of TV2 clients are added. Error
         codes: INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; INVALID_TXN_STATE or, if the client understands it,
-        TRANSACTION_ABORTABLE; as retriable ones NOT_ENOUGH_REPLICAS or, with TV2, CONCURRENT_TRANSACTIONS. The log checks
+        TRANSACTION_ABORTABLE; and the retriable NOT_ENOUGH_REPLICAS or, with TV2, CONCURRENT_TRANSACTIONS. The log checks
         sequence numbers.
         """
         if not is_enabled and not support.adds_partitions:
@@ -120,7 +120,7 @@ class TransactionVerification:
 def _has_to_be_asked(
     write: Write, producer: ProducerIdAndEpoch, support: Support, errors: dict[tuple[str, int], KafkaError]
 ) -> bool:
-    """Return whether the coordinator has to decide. The partition's own refusal of the batch is added to `errors`."""
+    """Return whether the coordinator has to decide. If the partition itself refuses the batch, add its error to `errors`."""
     log, base_sequence = write
     try:
         return log.producers.start_verification(
@@ -136,7 +136,7 @@ def _has_to_be_asked(
 
 
 def _told(error: KafkaError, support: Support) -> KafkaError:
-    """Return the producer's error for the coordinator's error."""
+    """Return the error that the producer gets for the coordinator's error."""
     if error.code is ErrorCode.PRODUCER_FENCED:
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "")
     if error.code in _NOT_NOW or (error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not support.adds_partitions):

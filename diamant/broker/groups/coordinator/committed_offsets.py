@@ -72,7 +72,7 @@ async def all_offsets(groups: Lazy[GroupCoordinator]) -> dict[tuple[str, int], l
 
 
 async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
-    """Yield all loaded groups, giving way to the loop in between."""
+    """Yield all loaded groups, letting the loop run in between."""
     if groups.made is None:
         return
     for count, group in enumerate(list(groups.made.groups.values()), start=1):

@@ -173,9 +173,7 @@ class PartitionScan:
         payload = records_payload(data, position, header, max_bytes=MAX_DECOMPRESSED_BYTES)
         try:
             is_plain = self._feed_plain(payload, header, target)
-        except (
-            IndexError
-        ):  # a record with a time delta, as the cleaner leaves in tombstones, was taken for the usual form
+        except IndexError:  # not the usual form after all, such as a tombstone with a time delta after cleaning
             is_plain = False
         if not is_plain:
             self._feed_records(data, position, target)

@@ -346,7 +346,7 @@ class ClassicGroups:
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
-    """Return the answer to a request. If the event answered others, too, return it as a future, so that it keeps its turn."""
+    """Return the answer to a request. If other requests were answered with it, return a future, so that it keeps its turn."""
     return future.result() if future.done() and answered == 1 else future
 
 
