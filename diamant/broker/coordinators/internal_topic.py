@@ -103,7 +103,7 @@ class InternalTopic:
         return brokers is None or coordinator_of(brokers, self.name, text) in (None, broker_id)
 
     def check_at(self, broker_id: int, text: str) -> None:
-        """Raise KafkaError NOT_COORDINATOR unless `is_at`."""
+        """Raise KafkaError NOT_COORDINATOR unless `is_at` is True."""
         if not self.is_at(broker_id, text):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 

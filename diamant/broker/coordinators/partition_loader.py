@@ -1,9 +1,8 @@
 """Loads the partitions of a coordinator's topic after a start, one after another.
 
 Requests are served during that time; a request for a partition that is not loaded yet moves it to the front. An empty
-partition counts as loaded. A corrupt one is not served, as in Kafka, rather than served with outdated state. A partition
-that the disk fails to read is retried after FIRST_RETRY_S, then after pauses that double each time, up to
-MAX_RETRY_S.
+partition counts as loaded. As in Kafka, a corrupt partition is not served, rather than served with outdated state. A
+partition that the disk fails to read is retried after FIRST_RETRY_S, then after pauses that double each time, up to MAX_RETRY_S.
 
 Bounds: one partition at a time, with the memory of `read`; MAX_LATE waiting calls for each partition that is not loaded.
 
@@ -95,7 +94,7 @@ class PartitionLoader(Generic[_Read]):
 
     def check(self, partition: int) -> None:
         """Raise KafkaError: COORDINATOR_LOAD_IN_PROGRESS for a partition that is not loaded yet, which moves to the front;
-        NOT_COORDINATOR for one that failed to load.
+        NOT_COORDINATOR for a partition that failed to load.
         """
         if self._has_failed(partition):
             raise KafkaError(
@@ -179,7 +178,7 @@ class PartitionLoader(Generic[_Read]):
         except _FOR_NOW as error:
             self._put_off(partition, error)
             return False
-        # No await since the read reached the end of the log: it misses all records appended from here on.
+        # There was no await since the read reached the log's end, so it misses only records appended from now on.
         self._is_read.add(partition)
         await self._take_over(partition, read)
         self._pauses_s.pop(partition, None)
@@ -194,7 +193,7 @@ class PartitionLoader(Generic[_Read]):
         self._failed[partition] = f"it could not be read and is retried: {why or type(error).__name__}"
         self._retries[partition] = asyncio.get_running_loop().call_later(pause_s, self._try_again, partition)
         logger.error(
-            "%s-%d could not be loaded, its %s are not served; retried in %g s: %s",
+            "%s-%d could not be loaded, so its %s are not served; retried in %g s: %s",
             self._name,
             partition,
             self._what,
@@ -206,7 +205,7 @@ class PartitionLoader(Generic[_Read]):
         self._failed[partition] = NOT_READABLE
         self._late.pop(partition, None)
         logger.error(
-            "%s-%d could not be loaded, its %s are not served: %s",
+            "%s-%d could not be loaded, so its %s are not served: %s",
             self._name,
             partition,
             self._what,

@@ -168,7 +168,7 @@ class TransactionCoordinator:
     ) -> ProducerIdAndEpoch:
         """Commit or abort; return the producer's id and epoch from now on (`client_version` 2 raises the epoch).
 
-        Raises NewProducerIdNeeded if one is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
+        Raises NewProducerIdNeeded if a new id is needed but not passed. KafkaError: as `add_partitions`, INVALID_TXN_STATE.
         """
         self._check_client_version(client_version)
         txn = self._known(transactional_id)
@@ -204,7 +204,7 @@ class TransactionCoordinator:
         return answer
 
     def _check_client_version(self, client_version: int) -> None:
-        """Refuse TV2 if `transaction.version` is 0: Kafka cannot write its records then. A correct client never requests it."""
+        """Refuse TV2 if `transaction.version` is 0, as Kafka cannot write its records then. A correct client never uses it."""
         if client_version >= 2 and self.store.server_version < 1:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION, "transaction.version is 0, so transactions end as in earlier versions"

@@ -36,7 +36,7 @@ NO_TIME_MS = -1
 
 MAX_EPOCH = 0x7FFF
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
-"""The highest epoch given to clients, so that each can still be fenced."""
+"""The highest epoch given to clients, so that each client can still be fenced."""
 
 TopicPartition = tuple[str, int]
 
@@ -101,7 +101,7 @@ class Transaction(NamedTuple):
     client_version: int = 0
     """The `transaction.version` of the client's last request: 2, or 0, which as in Kafka includes TV1."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Stored by others with `next_producer_id`, and kept as long as it."""
+    """Not written here. A stored one is kept as long as `next_producer_id`."""
 
     @property
     def identity(self) -> ProducerIdAndEpoch:
@@ -146,7 +146,7 @@ def initialized(
     new_producer_id: int | None,
     server_version: int,
 ) -> Transaction:
-    """Return the transaction with the next epoch, or a new id, for an initializing producer; an open one is aborted.
+    """Return the transaction with the next epoch, or a new id, for an initializing producer; abort an open transaction.
 
     After an abort (state PREPARE_ABORT) the client gets CONCURRENT_TRANSACTIONS and retries. `expected`: the client's
     own view of its id and epoch (KIP-360), None at its start. Raises NewProducerIdNeeded if the epochs are exhausted and
@@ -301,7 +301,7 @@ def _ended_tv2(
 
 
 def fenced(txn: Transaction, now_ms: int, *, server_version: int, new_producer_id: int | None) -> Transaction:
-    """Return an open transaction as aborting without its producer's request: by a timeout, or by another producer.
+    """Return an open transaction in PrepareAbort, because it timed out or a producer initializes its transactional id.
 
     The raised epoch fences the producer. From `server_version` 2 on, that producer can initialize again with the old
     epoch, and gets the new one. Raises NewProducerIdNeeded as `initialized` does.

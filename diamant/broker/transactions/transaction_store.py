@@ -242,7 +242,7 @@ class TransactionStore:
             )
 
     def use(self, topic: Topic | None) -> None:
-        """Replace the transactions by those of a topic; None: there is no topic."""
+        """Replace the transactions with those of a topic; None: there is no topic."""
         self._loader.cancel()
         self.transactions.clear()
         self._open.clear()

@@ -253,7 +253,7 @@ class SubscribedTopics:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics; None if there is no generation yet, the protocol type is another, or the metadata is unreadable."""
+        """The topics; None for another protocol type, without a generation yet, or with unreadable metadata."""
         metadata, self._metadata = self._metadata, None
         if metadata is not None:
             try:

@@ -98,7 +98,7 @@ class SyncAnswer(NamedTuple):
 
 
 class TimerKind(StrEnum):
-    """SESSION: the timer of a member, or of an assigned id that has to rejoin. JOIN, SYNC: those of the group's two phases."""
+    """Timers. SESSION: of a member, or of an assigned id that has to rejoin. JOIN and SYNC: of the group's two phases."""
 
     SESSION = "session"
     JOIN = "join"

@@ -77,7 +77,7 @@ class ClassicMember:
         raise LookupError(f"member {self.member_id} does not support protocol {protocol_name!r}")
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the member's preferred candidate. Raises LookupError if it supports none."""
+        """Return the candidate that the member prefers. Raises LookupError if the member supports no candidate."""
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name

@@ -1,6 +1,6 @@
-"""The members of a classic group: its leader, those expected to rejoin, and the protocol (assignor) that they choose.
+"""The members of a classic group: its leader, the ids expected to rejoin, and the protocol (assignor) that they choose.
 
-Bound: as the group's (`classic_group.py`).
+Bound: that of the group (`classic_group.py`).
 
 Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols,
 candidateProtocols, selectProtocol).
@@ -37,7 +37,7 @@ class ClassicRoster:
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        """From instance id to member id."""
+        """The member id of each instance id."""
         self.pending: dict[str, None] = {}
         self.awaiting_sync: dict[str, None] = {}
         self.leader_id: str | None = None

@@ -1,1 +1,1 @@
-"""Groups of KIP-848: their state and its records."""
+"""Consumer groups (KIP-848): their state and its records."""

@@ -64,7 +64,7 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        """From instance id to member id."""
+        """The member id of each instance id."""
         self.target: dict[str, Assignment] = {}
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.subscriptions = SubscriptionCounts()

@@ -22,7 +22,7 @@ GroupRecord: TypeAlias = tuple[records.GroupRecordKey, Any]
 def apply(group: ConsumerGroup, key: records.GroupRecordKey, value: Any) -> None:
     """Apply one record of a group (types 3 to 8 and 16). The value of a tombstone is None.
 
-    A record that contradicts the state is applied all the same: compaction may have removed an earlier record.
+    A record that contradicts the state is applied all the same, as compaction may have removed an earlier record.
     """
     handler = _HANDLERS.get(type(key))
     if handler is None:

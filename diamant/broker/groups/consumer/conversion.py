@@ -158,7 +158,7 @@ def downgraded(
 ) -> ClassicGroup:
     """Return the classic group of the remaining members, Stable at the group epoch, with their target assignments.
 
-    `joining` replaces the static member with its instance id, and keeps its assignment. KafkaError
+    `joining` replaces the static member of the same instance id, and takes over its assignment. Raises KafkaError
     GROUP_ID_NOT_FOUND if the members' metadata cannot be read.
     """
     gone = {member.member_id for member in leaving}

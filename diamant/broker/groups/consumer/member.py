@@ -25,7 +25,7 @@ from diamant.protocol.internal_topics.group_records import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""Special member epochs of a heartbeat. A static member that has left temporarily keeps the last of them."""
+"""Special member epochs of a heartbeat. A static member that has left temporarily keeps the last of these epochs."""
 
 EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """Topic id → partition → assignment epoch; no topic without partitions. Never changed in place."""

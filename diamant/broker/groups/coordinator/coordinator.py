@@ -136,7 +136,7 @@ class GroupCoordinator:
             del self.groups[group_id]
 
     def adopt(self, group: Group) -> None:
-        """Register a group that has offsets now."""
+        """Register a group that has offsets."""
         self.groups[group.group_id] = group
 
     def become(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSET_GROUPS_PER_TURN = 2_000
-"""As `GROUPS_PER_TURN`, for groups with offsets only, which are merely registered."""
+"""Like `GROUPS_PER_TURN`, for groups with offsets only, which are merely registered."""
 
 
 class GroupLoading:
@@ -102,7 +102,7 @@ class GroupLoading:
         return self._loader.not_loaded()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` for a record just appended, unless its partition is not read yet: the scan will read the record."""
+        """Call `apply` for a record just appended, unless its partition is not read yet, as the scan will read the record."""
         self._loader.when_read(partition, apply)
 
     def when_loaded(self, apply: Callable[[], None]) -> None:

@@ -74,7 +74,7 @@ _TOPIC_ID_TAG = b"\1\0\x10"
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset: a key of `group_records` and its parsed value, or a streams group's with the raw value."""
+    """A record that is not an offset: a key of `group_records` and its parsed value, or a streams group's key and raw value."""
 
     key: GroupRecordKey | OtherGroupKey
     value: Any
@@ -179,7 +179,7 @@ class PartitionScan:
             self._feed_records(data, position, target)
 
     def _feed_plain(self, payload: bytes, header: BatchHeader, target: dict[bytes, StoredOffset]) -> bool:
-        """Read offsets from records of the usual form; return False, or raise IndexError, at the first other record.
+        """Read offsets from records of the usual form; return False, or raise IndexError, at any other record.
 
         The caller may then read the batch again from its beginning: the last record of a key wins.
         """
@@ -219,13 +219,13 @@ class PartitionScan:
         return position == len(payload)
 
     def _feed_records(self, data: bytes, position: int, target: dict[bytes, StoredOffset]) -> None:
-        """Read any batch of any magic: batches from before Kafka 0.11 may still exist."""
+        """Read a batch of any magic, as batches from before Kafka 0.11 may still exist."""
         for record in iter_records(data, position, max_bytes=MAX_DECOMPRESSED_BYTES):
             key, value = record.key, record.value
             if key is None or len(key) < 2:
                 raise CorruptBatch(position, f"the record at offset {record.offset} has no key")
             if key[0] or key[1] > 1:
-                # As in a compacted log: in the order of the latest writes, without removed keys.
+                # As compaction would leave them: in the order of the latest writes, without removed keys.
                 self._records.pop(key, None)
                 if value is not None:
                     self._records[key] = (value, record.offset)

@@ -1,4 +1,4 @@
-"""The member of a request: known, new, or the successor of a static one.
+"""The member of a request: known, new, or the successor of a static member.
 
 Source: GroupMetadataManager.getOrMaybeCreateConsumerGroupMember and its siblings of Kafka 4.3.
 """
@@ -25,7 +25,7 @@ def check_room(change: GroupChange, member_id: str) -> None:
 
 
 def find_member(change: GroupChange, request: MemberRequest, *, is_joining: bool | None = None) -> ConsumerGroupMember:
-    """Return the member of a request: known, new, or the successor of a static one.
+    """Return the member of a request: known, new, or the successor of a static member.
 
     `is_joining`: by default derived from the epoch.
     """
@@ -88,8 +88,8 @@ def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned | None) -> None:
     """Check that a heartbeat's epoch is the member's. Raises KafkaError FENCED_MEMBER_EPOCH.
 
-    The previous epoch is accepted, too, since the answer with the new one may be lost. Then the owned partitions must be a
-    subset of the assigned ones.
+    The previous epoch is accepted, too, since the answer with the new one may be lost. In this case the owned partitions
+    must be a subset of the assigned partitions.
     """
     if received in (JOIN_EPOCH, member.member_epoch):
         return

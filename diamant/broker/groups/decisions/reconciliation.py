@@ -1,7 +1,7 @@
 """Moves one member from its current to its target assignment, one step per heartbeat.
 
 A member first revokes partitions, and stays in its epoch until it confirms the revocation. Then it gets the free partitions, at
-the epoch of the target assignment, and later those that others release. It gets no partition that another member may still
+the epoch of the target assignment, and later partitions that others release. It gets no partition that another member may still
 hold (`current_epoch_of`).
 
     STABLE → UNREVOKED_PARTITIONS → (confirmed) → UNRELEASED_PARTITIONS → STABLE
@@ -40,7 +40,7 @@ def next_step(
     owned: Owned | None,
     current_epoch_of: Callable[[UUID, int], int],
 ) -> ConsumerGroupMember:
-    """Return the member after the next step, or the same one if it cannot proceed.
+    """Return the member after the next step, or the same member if it cannot proceed.
 
     `owned`: the partitions reported with this heartbeat, None if not reported.
     `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.

@@ -24,7 +24,7 @@ def update_target(
 ) -> tuple[int, Assignment]:
     """Return the assignment epoch, and the member's target at that epoch.
 
-    A target behind the group epoch is recomputed if it may be: here or, if that takes long, by the runner of `heavy_task`.
+    If the target is behind the group epoch and may be recomputed, this happens here or, for a heavy task, in its runner.
     """
     group = change.group
     if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign():

@@ -117,7 +117,7 @@ class ShareDelivery:
         """Return a share partition; load it on its first use.
 
         KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
-        UNKNOWN_SERVER_ERROR (as Kafka) if it has none. Raises StartSearched while its first offset is not known.
+        UNKNOWN_SERVER_ERROR (as in Kafka) if it has no state. Raises StartSearched while its first offset is not known.
         """
         log = self._node.topics.log_by_id(key.topic_id, key.partition)
         if key in self._is_due and self._is_due[key] <= (now_ms := self._node.env.clock.now_ms()):
@@ -240,7 +240,7 @@ class ShareDelivery:
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:
                 logger.warning(
-                    "group %s: the records that %s holds are not released yet: %s", group_id, member_id, error
+                    "group %s: the records that member %s holds are not released yet: %s", group_id, member_id, error
                 )
 
     def disconnected(self, peer: str) -> None:
@@ -288,7 +288,7 @@ class ShareDelivery:
             stored.lock_timeouts += sum(last - first + 1 for first, last, _, _ in changes)
             self._persist(partition, changes)
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: the end of locks could not be written: %s", key.group_id, error)
+            logger.warning("group %s: records whose locks have ended could not be released: %s", key.group_id, error)
         next_ms = stored.live.next_lock_end_ms()
         if next_ms is not None:
             # Ended locks are left only if the partition cannot be used now.

@@ -101,7 +101,7 @@ class ClassicMembers:
         try:
             subscription = parse_subscription(request.protocols[0].metadata)
         except ProtocolError as error:
-            # Kafka answers this code, too; no other code fits.
+            # as in Kafka, since no other code fits
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Malformed embedded consumer protocol: {error}") from None
         topics = self._runner.image.topics
         return MemberRequest(
@@ -131,7 +131,7 @@ class ClassicMembers:
         bumps: bool,
         request: MemberRequest,
     ) -> ConsumerGroupMember:
-        """Replace the last member with the consumer protocol by a classic one, and downgrade the group."""
+        """Replace the last member that uses the consumer protocol with a classic member, and downgrade the group."""
         group = change.group
         refresh_metadata(change, before, after, bumps)
         is_rebalance_due = group.assignment_epoch < change.group_epoch

@@ -244,7 +244,7 @@ class ClassicGroups:
     def _group_to_join(self, group_id: str, request: events.JoinRequest) -> Group | None:
         """Return the group; create it if it does not exist and the member is new.
 
-        An empty consumer or streams group is replaced by a classic one, even if the member is then refused.
+        An empty consumer or streams group is replaced by a classic group, even if the member is then refused.
         """
         group = self._store.group(group_id)
         is_new_member = request.member_id == events.UNKNOWN_MEMBER_ID

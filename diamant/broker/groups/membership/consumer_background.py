@@ -39,7 +39,7 @@ PATTERN_INTERVAL_S = 1.0
 
 
 class _GroupTasks:
-    """A group's tasks in progress, and the times of the last ones."""
+    """A group's tasks in progress, and the times of its last tasks."""
 
     __slots__ = (
         "assigned_at_s",
@@ -140,7 +140,7 @@ class ConsumerBackground:
     def resolve_if_due(self, group: ConsumerGroup, access: Access) -> None:
         """Resolve the group's regular expressions if there are new expressions or topics.
 
-        As in Kafka (TopicRegexResolver), they match only topics that the member of this heartbeat may describe.
+        As in Kafka (TopicRegexResolver), an expression matches only topics that the member of this heartbeat may describe.
         """
         regexes = group.subscriptions.regexes
         if not regexes:

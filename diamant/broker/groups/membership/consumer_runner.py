@@ -127,7 +127,7 @@ class ConsumerGroupRunner:
         self._store.become(group, consumer=consumer)
 
     def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
-        """Remove members. If only classic ones are left, downgrade the group where the policy allows it."""
+        """Remove members. If only classic members are left, downgrade the group where the policy allows it."""
         config = self._node.config
         if conversion.may_downgrade(group, members, config.group_consumer_migration_policy, config.group_max_size):
             self.downgrade(group, members, None, must_rebalance=True)
@@ -176,12 +176,12 @@ class ConsumerGroupRunner:
             self.set_timer(group.group_id, timer)
 
     def begin(self, consumer: ConsumerGroup) -> None:
-        """Start the sessions of a group's new members, new or converted (`GroupCoordinator.become`)."""
+        """Start the sessions of the members of a new or converted group (`GroupCoordinator.become`)."""
         for member in consumer.members.values():
             self.start_session(consumer.group_id, member)
 
     def release(self, consumer: ConsumerGroup) -> None:
-        """Stop the timers of a replaced group (`GroupCoordinator.become`), and its computations in threads: their results
+        """Stop the timers of a replaced group (`GroupCoordinator.become`), and its computations in threads, whose results
         would register it again.
         """
         for member_id in consumer.members:

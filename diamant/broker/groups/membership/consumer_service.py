@@ -120,7 +120,7 @@ class ConsumerGroups:
         return group.consumer
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> tuple[ConsumerGroup, list[GroupRecord]]:
-        """Return the group, created or converted if a member joins, and the records to write before those of the decision.
+        """Return the group, created or converted if a member joins, and the records to write before the decision's records.
 
         A created or converted group is registered only by the commit.
         """

@@ -1,7 +1,6 @@
 """The start offsets of share groups: listed, moved and deleted by administrators.
 
-They may be moved and deleted only while the group has no members. A moved offset begins a new state, without the old records in
-flight.
+They may be moved and deleted only while the group has no members. A moved offset begins a new state, with no records in flight.
 
 Source: GroupCoordinatorService.describeShareGroupOffsets, alterShareGroupOffsets, deleteShareGroupOffsets of Kafka 4.3.
 """
@@ -24,7 +23,7 @@ from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.log.log import Log
 
 _HALF = 1 << 63
-"""Half the range of 64-bit integers: a start may be any of them, and the lag wraps around as in Java."""
+"""Half the range of 64-bit integers. A start may be any of them, so the lag wraps around as in Java."""
 
 
 class StartOffset(NamedTuple):

@@ -2,8 +2,8 @@
 
 In one turn of the loop: decide, append the records as one batch, apply them, answer. As in Kafka, the first heartbeat of a
 topic's first member begins the states of its partitions in `__share_group_state`, and a later heartbeat assigns the partitions
-to all members that have joined by then. Kafka's clients send it after five seconds; here the answer requests it for when the
-assignment is due.
+to all members that have joined by then. Kafka's clients send the later one after five seconds; here the answer requests it for
+when the assignment is due.
 
 Bound: the groups and their members, one timer each. A group's timer runs for the interval after each assignment, in real time.
 
@@ -105,7 +105,7 @@ class ShareGroups:
         """Let a member join, stay or leave; return the fields of the answer.
 
         KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
-        GROUP_MAX_SIZE_REACHED, those of `GroupStore.check_usable`, `GroupLog` and `ShareState`.
+        GROUP_MAX_SIZE_REACHED, and the errors of `GroupStore.check_usable`, `GroupLog` and `ShareState`.
         """
         self.check_enabled()
         _check(request)
@@ -162,7 +162,7 @@ class ShareGroups:
         return group.share
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> ShareGroup:
-        """Return the group; a new one, not registered yet, if a member joins."""
+        """Return the group; if a member joins a missing group, a new group that is not registered yet."""
         if is_joining and self._store.group(group_id) is None:
             return ShareGroup(group_id)
         if self._store.group(group_id) is None:

@@ -1,6 +1,6 @@
 """Records in flight as ranges: runs of offsets in one state, in the batches in which they were acquired.
 
-Memory depends on runs: a batch that is acquired and acknowledged as a whole is one run, however many records it has.
+Memory grows with the runs: a batch that is acquired and acknowledged as a whole is one run, however many records it has.
 
 Source: InFlightBatch, InFlightState, RecordState of Kafka 4.3, which has an object per offset once a batch is divided.
 """
@@ -89,7 +89,7 @@ class InFlightBatch(NamedTuple):
     def changed_in(self, changes: Sequence[Change], *, is_divided: bool) -> InFlightBatch:
         """Return the batch with each change applied within its range. The ranges ascend and do not overlap.
 
-        Only the runs in these ranges and their neighbours are examined, so a change is as cheap in a batch of many runs.
+        Only the runs in these ranges and their neighbours are examined, so a change costs much the same in a batch of many runs.
         """
         if not changes:
             return self._replace(is_divided=self.is_divided or is_divided)

@@ -2,7 +2,7 @@
 
 A lock stays listed when its records are acknowledged or renewed, so callers check the runs, too.
 
-Bound: twice the locks at the last rebuild, `_SPARE`, and the locks of one request; the next one rebuilds the list from the runs.
+Bound: twice the locks at the last rebuild, `_SPARE`, and one request's locks; the next request rebuilds the list from the runs.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Group:
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
         """Return the records that erase the group from the log, without its offsets.
 
-        As in Kafka, a simple group has one, too: after a reload it is unknown whether it ever had members.
+        As in Kafka, a simple group has such a record, too, as it is unknown after a reload whether it ever had members.
         """
         if self.share is not None:
             return [encode_record(*record) for record in self.share.tombstones()]

@@ -38,7 +38,7 @@ class GroupStore(Protocol):
         ...
 
     def adopt(self, group: Group) -> None:
-        """Register a group that has offsets now."""
+        """Register a group that has offsets."""
         ...
 
     def become(

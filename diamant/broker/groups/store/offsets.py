@@ -1,4 +1,4 @@
-"""The offsets committed by one group: the effective ones, and those of open transactions.
+"""The offsets committed by one group: effective offsets, and pending offsets of open transactions.
 
 A committed offset stays in memory as the bytes of its record's value in the log: a commit has encoded them anyway,
 loading need not decode them, and most are replaced before they are read.
