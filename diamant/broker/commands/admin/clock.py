@@ -18,7 +18,7 @@ from diamant.duration import duration_text, parse_time_ms
 _SESSIONS = click.option(
     "--sessions",
     is_flag=True,
-    help="Advance group members' session and rebalance timeouts, too: idle members are removed.",
+    help="Also advance group members' session and rebalance timeouts, which removes idle members.",
 )
 
 

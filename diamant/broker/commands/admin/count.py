@@ -21,9 +21,9 @@ from diamant.words import size_text
 def count(asked: Asked, segments: bool, **fields: Any) -> None:
     """Print the number of records of each kind in TOPIC, and of transaction markers.
 
-    The numbers are exact for up to 1 GiB of records that can be counted in a second of processor time. Without --exact, further
-    partitions get bounds from batch headers; right after a compaction these are exact, too. Aborted, undecided (of an open
-    transaction) and keyless records have columns if there are any, and so have markers, which are not records.
+    Counts up to 1 GiB of records exactly, for up to a second of processor time. Without --exact, the other partitions get bounds
+    from batch headers, which are exact, too, right after a compaction. Aborted, undecided (of an open transaction) and keyless
+    records, and markers, which are not records, have columns only if there are any.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """
@@ -64,7 +64,7 @@ def _print_segments(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _counts(segment: Mapping[str, Any], kinds: Sequence[str]) -> list[str]:
-    """Return the cells of a segment: `?` if it was not counted. An empty one need not be."""
+    """Return the cells of a segment: `?` if its records were not counted, 0 if it is empty."""
     counts = segment["counts"]
     if counts is None:
         return ["?" if segment["bytes"] else "0"] * len(kinds)

@@ -27,9 +27,9 @@ _UNKNOWN = " Its values are unknown, so copies of them in other files were not l
 @operation_command("erase", optional=("topics", "reason"))
 @remote.certificate_options
 @click.option("--tombstones", type=click.Choice(["now"]), help="The same as --now.")
-@click.option("--resume", metavar="ID", help="Continue an open erasure on a cluster of other brokers.")
+@click.option("--resume", metavar="ID", help="Continue an open erasure on a Kafka cluster other than Diamant.")
 @click.option(
-    "--dry-run", is_flag=True, help="On a cluster of other brokers: search, print the plan, and change nothing."
+    "--dry-run", is_flag=True, help="On a Kafka cluster other than Diamant: search, print the plan, and change nothing."
 )
 def erase(
     asked: Asked,
@@ -43,13 +43,13 @@ def erase(
 ) -> None:
     """Erase a key from TOPICS and certify the removal.
 
-    The broker may be another Kafka than Diamant: then configurations of the topics are lowered for the time of it, and the
-    erasure is closed once every replica was read without a value. If one cannot be, or --timeout passes, it stays open (exit
-    code 3), and --resume continues it; with --tombstones now it also removes the tombstones at once. `diamant restore` lists what
-    is open.
+    On a Kafka cluster other than Diamant, configurations of the topics are lowered temporarily, and the erasure is closed once
+    every replica has been read and none holds a value. If a replica cannot be read, or --timeout passes, the erasure stays open
+    (exit code 3), and --resume continues it. With --tombstones now, the erasure also removes the tombstones at once. `diamant
+    restore` lists open erasures.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
-    again during the erasure, or the tombstones stay although they were to go now, 4 the topics have no record with the key.
+    again during the erasure, or the tombstones stay despite --now, 4 the topics have no record with the key.
     """
     if resume is not None:
         now, is_confirmed = fields.pop("now") or bool(tombstones), fields["confirm_groups_behind"]
@@ -59,9 +59,7 @@ def erase(
         more = [name for name, value in given.items() if value not in (None, "", (), False)]
         if more:
             names = ["TOPICS" if name == "topics" else f"--{name.replace('_', '-')}" for name in more]
-            raise click.UsageError(
-                f"--resume continues an erasure as it began: expected no {', '.join(names)} beside it"
-            )
+            raise click.UsageError(f"--resume continues an erasure as it began: expected no {', '.join(names)} with it")
         from diamant.broker.commands.clusters.erase import resume_elsewhere
 
         resume_elsewhere(asked, resume, file, page, _is_agreed, now=now, is_confirmed=is_confirmed)
@@ -80,7 +78,7 @@ def erase(
     is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")
     with remote.going_on(asked):
         found = asked.admin.erase(**fields, **asked.waiting)
-    # Written first: it holds no matter how the next steps end.
+    # Written first, because the certificate holds no matter how the next steps end.
     is_written = remote.write_outputs(found, file, page)
     is_refused = False
     if is_now and found["state"] == VALUES_GONE:
@@ -128,7 +126,7 @@ def _end(asked: Asked, found: Mapping[str, Any], *, is_refused: bool, is_written
 
 
 def _is_agreed(found: Mapping[str, Any], *, is_asked: bool) -> bool:
-    """List the consumers that miss the tombstone, and ask for confirmation. No answer means no."""
+    """List the groups that have not read the tombstones, and ask for confirmation. No answer means no."""
     behind, unknown = found["groups_behind"], found.get("groups_not_known", [])
     for partition, groups in behind.items():
         click.echo(f"groups that have not read the tombstone in {partition}: {', '.join(groups)}", err=True)

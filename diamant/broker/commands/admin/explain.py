@@ -22,8 +22,8 @@ from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
     """Explain why records of TOPIC are still on disk, when they will be removed, and how to remove them now.
 
-    Without a key, an offset or --tombstones: explain why each partition is not clean. On another Kafka than Diamant, the
-    leaders are read whole, and reasons that are seen only in part from outside are marked: bounded, not-visible.
+    Without a key, an offset or --tombstones, explains why each partition is not clean. On a Kafka cluster other than Diamant,
+    partitions are read whole from their leaders, and reasons not fully visible from outside are marked bounded or not-visible.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 no such record.
     """

@@ -20,7 +20,7 @@ def ghosts(asked: Asked, **fields: Any) -> None:
     """List deleted keys of TOPIC that consumer groups may still hold.
 
     A group misses a deletion if it makes no progress for longer than delete.retention.ms: the tombstone is removed before the
-    group reads it. diamant.tombstone.hold=groups keeps tombstones for such groups. The list starts empty with the broker. A key
+    group reads it. diamant.tombstone.hold=groups keeps tombstones for such groups. The list is empty at the broker's start. A key
     leaves it when the key is written again, or when the group rewinds. `diamant explain TOPIC --tombstones` shows the tombstones
     that groups have yet to read.
 

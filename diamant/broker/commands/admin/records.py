@@ -31,8 +31,8 @@ def latest(asked: Asked, **fields: Any) -> None:
 def find(asked: Asked, **fields: Any) -> None:
     """Print every matching record of TOPIC, newest first, one JSON object per line. Keys and values are cut to 1,024 bytes.
 
-    Reads the whole topic, with superseded records and those of open and aborted transactions. --timeout bounds the wait for each
-    part of the response.
+    Reads the whole topic, including superseded records and those of open and aborted transactions. --timeout bounds the wait for
+    each part of the response.
 
     Exit codes: 0 done; 1 failed, even partway, or more than --limit records match; 2 usage, or no such topic; 3 nothing matches.
     """

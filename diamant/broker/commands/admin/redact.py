@@ -19,7 +19,7 @@ from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 @operation_command("redact")
 @remote.certificate_options
 def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
-    """Remove the matching records of TOPIC, or with --blank or --set change fields of them, and certify it.
+    """Remove the matching records of TOPIC, or change fields of them with --blank or --set, and certify the result.
 
     All other records, and all other bytes of a changed record, stay as they are, with their offsets.
 
@@ -83,7 +83,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _print_undecided(console: Console, certificate: Mapping[str, Any]) -> None:
-    """Print how many records stay that may match or cannot be changed, and what to do."""
+    """Print how many of the remaining records may match or cannot be changed, and what to do."""
     from diamant.cleaner.evidence.certificates.page_words import unchangeable_count, undecided_count
     from diamant.words import counted
 

@@ -50,7 +50,7 @@ def delete(id: str, asked: Asked) -> None:
 def reset(asked: Asked, **fields: Any) -> None:
     """Restore a SNAPSHOT, given by its ID: topics, records, groups, transactions, configurations, and a manual clock.
 
-    Everything written since is lost. To clients it looks like a restart of the broker.
+    Everything written since is lost. To clients, the reset looks like a restart of the broker.
     """
     found = asked.admin.reset(**fields, timeout=asked.timeout_s)
     asked.show(found, lambda console: console.print(f"back at {found['id']}"))

@@ -35,7 +35,7 @@ _NAME_WIDTH = 30
     "--ready",
     "is_only_ready",
     is_flag=True,
-    help="Only check that the broker answers, without a login, and print nothing: for health checks of containers.",
+    help="Only check, without a login, that the broker answers, and print nothing; for health checks of containers.",
 )
 @asking
 def status(is_all: bool, is_only_ready: bool, asked: Asked) -> None:
@@ -62,7 +62,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     console.print(
         f"broker {found['node_id']} (Diamant {found['version']}, cluster {found['cluster_id']}), {state} for {uptime}"
     )
-    if not found.get("has_kernels", True):  # A broker of an earlier version does not tell.
+    if not found.get("has_kernels", True):  # not sent by brokers of earlier versions
         console.print(f"[bold red]without kernels:[/] {WITHOUT_KERNELS}")
     console.print(f"listens on {', '.join(found['listeners'])}, HTTP at {found['http_address']}")
     for one in found.get("brokers", []):

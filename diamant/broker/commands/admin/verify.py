@@ -52,9 +52,9 @@ _WITHOUT_BROKER = (
 @click.option(
     "--secret",
     type=click.Path(exists=True, dir_okay=False),
-    help="With --data, or for replicas: the file with the secret of the digests.",
+    help="With --data, or to read replicas again: the file with the secret of the digests.",
 )
-@key_options("For an erasure, search for the key again; of a cluster of other brokers, read its replicas again")
+@key_options("For an erasure, search for the key again; on a Kafka cluster other than Diamant, read the replicas again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
 @click.option(
     "--set",
@@ -67,7 +67,7 @@ _WITHOUT_BROKER = (
     "identifiers",
     type=IdentifierOption(),
     multiple=True,
-    help="For a person's paper: an identifier of the person, as often as there are, to search for the records again.",
+    help="For a person's paper: an identifier of the person, to search for the records again; may be repeated.",
 )
 @remote.registry_option
 @click.option("--signed", type=remote.OutputFile(), help=remote.SIGNED_HELP)
@@ -86,10 +86,10 @@ def verify(
     signed: str | None,
     asked: Asked,
 ) -> None:
-    """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, for a broker 8 MiB.
+    """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, 8 MiB for a broker.
 
     Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer true, or not confirmed, 4 nothing contradicts it,
-    but the certificate itself states that nothing was found: it proves no removal.
+    but the certificate itself states that nothing was found, so it proves no removal.
     """
     from diamant.cleaner.evidence.certificates.certificate import (
         CLUSTER_TYPE,
@@ -114,7 +114,7 @@ def verify(
         is_written = remote.write_bundle(fields, signed)
         pinned = None if public_key is None else read_public_key(public_key)
         known = None if secret is None else load_secret(secret)
-        # No broker can confirm what others returned.
+        # A broker cannot confirm what other brokers returned.
         if is_read_again and key is not None:
             found = _read_again(asked, fields, pinned, key, known)
         elif data_dir is None and not offline and fields["type"] not in (CLUSTER_TYPE, DISK_TYPE):
@@ -145,7 +145,7 @@ def verify(
 def _ask(
     asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes | None, **subject: Any
 ) -> JsonObject:
-    """Have the broker verify."""
+    """Have the broker verify the certificate."""
     trusted = None if pinned is None else pinned.hex()
     wanted = None if key is None else key_fields(key)
     return asked.admin.verify(fields, public_key=trusted, key=wanted, **subject, **asked.waiting)
@@ -194,7 +194,7 @@ def _verify_here(
     on_progress: OnProgress,
     **subject: Any,
 ) -> JsonObject:
-    """Verify without a broker: the signature and, if `data_dir` is given, its files. `subject`: of `verify_certificate`."""
+    """Verify the signature and, if given, the files in `data_dir`, without a broker. `subject` is for `verify_certificate`."""
     from diamant.cleaner.evidence.certificates.verification import CheckedFiles
     from diamant.cleaner.papers.paper_verification import verify_certificate
     from diamant.storage.env.env import RealEnv
@@ -221,7 +221,7 @@ def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_loo
             "--offline checks only the signature: it excludes --data, --key, --where, --identifiers and --registry"
         )
     if secret is not None and not has_files:
-        raise BadArgument("--secret needs --data: a broker has its own")
+        raise BadArgument("--secret needs --data: a broker uses its own secret")
 
 
 def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
@@ -250,8 +250,8 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
 def _held(env: Env, directory: str) -> Iterator[str]:
     """Lock the directory against brokers. Yields a note for the report if it cannot be locked, else an empty text.
 
-    StorageError if a broker holds the lock: files that change while they are read prove nothing. After an orderly stop there is
-    no lock file, so one is created for the duration of the check.
+    Raises StorageError if a broker holds the lock, because files that change while they are read prove nothing. After an orderly
+    stop there is no lock file, so one is created for the duration of the check.
     """
     from diamant.storage import names
     from diamant.storage.errors import InUse, StorageError
@@ -277,7 +277,7 @@ def _held(env: Env, directory: str) -> Iterator[str]:
 
 
 def _values_of(data_dir: str | None, registry: str | None) -> Callable[[str], Values] | None:
-    """Return what gives the decoder of a topic: by the schemas in the directory, and a registry. None without one."""
+    """Return a function from a topic to its decoder, by schemas in the directory and the registry; None unless both are given."""
     from diamant.cleaner.values.registry import RegistryAddress
     from diamant.cleaner.values.schema_places import SchemaPlaces
     from diamant.cleaner.values.schemas import Values
@@ -327,7 +327,7 @@ def _sought(
 
 def _print(console: Console, found: Mapping[str, Any]) -> None:
     def say(text: object, style: str = "") -> None:
-        # A certificate comes from anywhere: its text is never markup or a control sequence.
+        # A certificate may come from anywhere, so its text is never printed as markup or a control sequence.
         console.print(visible(str(text)), style=style, markup=False)
 
     colour = {"valid": "green", "not-confirmed": "yellow", NOTHING_MATCHED: "yellow"}.get(found["outcome"], "red")

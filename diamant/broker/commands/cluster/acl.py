@@ -138,7 +138,7 @@ def remove(client: KafkaClient, answer: Answer, words: Sequence[str], force: boo
 
 
 def _texts(words: Sequence[str]) -> Sequence[str]:
-    """Return the ACLs: either one, given word by word, or several, each one argument."""
+    """Return the ACLs: either one, given word by word, or several, given as one argument each."""
     return words if any(" " in word for word in words) else [" ".join(words)]
 
 
@@ -201,7 +201,7 @@ def _of_cluster(client: KafkaClient) -> list[Acl]:
 
 
 def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
-    """Raise ValueError if a change takes away the last principal that may change ACLs. A super user always may."""
+    """Raise ValueError if a change removes the last principal that may change ACLs. A super user always may change them."""
     if not administrators(before) or administrators(after) or _super_users(client):
         return
     raise ValueError(

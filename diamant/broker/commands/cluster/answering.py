@@ -9,7 +9,7 @@
                 ...
                 answer.tell({"topic": name}, outcome="deleted")  # t: deleted     {"topic": "t", "outcome": "deleted"}
 
-With --json, a command that takes several names prints a list of objects, others print one. Failures are lines on standard error.
+With --json, a command for several names prints a list of objects, others print one object. Failures are lines on standard error.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Answer:
         self._as_json = as_json
         self._told: list[Mapping[str, object]] = []
         self.exit_code = EXIT_DONE
-        """That of the last failure."""
+        """The exit code of the last failure."""
 
     def tell(self, fields: Mapping[str, object], text: str = "", *, outcome: str | None = None) -> None:
-        """Add a part. `outcome`: what has changed, in a word; without a `text`, people see the first field and this word."""
+        """Add a part. `outcome` is a word for what has changed. Without `text`, the text is the first field and this word."""
         if self._as_json:
             self._told.append(fields if outcome is None else {**fields, "outcome": outcome})
         else:
@@ -49,7 +49,7 @@ class Answer:
 
     @contextmanager
     def about(self, name: str) -> Iterator[None]:
-        """Report an error in the part for one of several names, for the next to follow."""
+        """Report an error in the part for one of several names, so that the next part follows."""
         try:
             yield
         except EXPECTED as error:
@@ -58,7 +58,7 @@ class Answer:
             self._client.close()
 
     def finish(self, *, has_failed: bool = False) -> None:
-        """Print the JSON. After a failure there may be none."""
+        """Print the JSON. After a failure there may be nothing to print."""
         if self._as_json and (self._told or not has_failed):
             tell(json.dumps(self._told if self._each else self._told[0]))
 

@@ -33,7 +33,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def code_of(error: Exception) -> str:
-    """Return the code of one of `EXPECTED`, for programs."""
+    """Return the code, for programs, of an error in `EXPECTED`."""
     if isinstance(error, KafkaRefusal):
         return code_of_kafka_error(error.code)
     if isinstance(error, ConnectionFailed):
@@ -42,7 +42,7 @@ def code_of(error: Exception) -> str:
 
 
 def told(error: Exception) -> str:
-    """Return the text of one of `EXPECTED`, with the next step."""
+    """Return the text of an error in `EXPECTED`, with the next step."""
     return f"{error}{_HINTS.get(code_of(error), '')}"
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.inspection.cluster_audit import AuditReport
 
 WIDEST = 100
-"""Longer lines are hard to read, on a wide terminal, too."""
+"""Longer lines are hard to read, even on a wide terminal."""
 _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 
 
@@ -46,7 +46,7 @@ _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 @json_option
 @on_cluster
 def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: str | None, as_json: bool) -> None:
-    """Find what may keep values beyond a deadline, on any Kafka cluster. Without TOPICS: all but internal ones.
+    """Find what may keep values beyond a deadline, on any Kafka cluster. Without TOPICS, all but internal topics are audited.
 
     Nothing is changed. What this user may not see is named on standard error.
 
@@ -86,7 +86,7 @@ def _cells(one: AuditFinding) -> list[str]:
 
 
 def _print(report: AuditReport) -> None:
-    """Print a block for each finding: their texts are too long for columns."""
+    """Print a block for each finding, because its text is too long for columns."""
     click.echo(_title(report))
     width = min(Console().width, WIDEST)
     for one in report.findings:

@@ -39,7 +39,7 @@ from diamant.cleaner.values.schemas import Values
     "--group",
     "-g",
     metavar="GROUP",
-    help="Start at the committed offsets of this consumer group, or at --offset without any, and commit at the end.",
+    help="Start at the committed offsets of this consumer group, or at --offset where it has none, and commit at the end.",
     shell_complete=group_names,
 )
 @click.option("--count", "-n", "-c", type=click.IntRange(min=0), metavar="N", help="Stop after N records.")
@@ -57,7 +57,7 @@ from diamant.cleaner.values.schemas import Values
     "--schema",
     "with_schema",
     is_flag=True,
-    help="Print keys and values as JSON if their schema is in the topic _schemas, or in another place that is given.",
+    help="Print keys and values as JSON if their schema is in the topic _schemas, the schema directory or the registry.",
 )
 @schema_options
 @on_cluster
@@ -78,15 +78,15 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, one value per line, and then new records until Ctrl-C.
 
-    Records of transactions are printed once they are committed (unlike Kafka's console consumer, which has --uncommitted
-    as its default). A tombstone is printed as null with --json, and as an empty line without; -f shows a length of -1.
+    Records of a transaction are printed once it is committed (by default, Kafka's console consumer prints uncommitted ones, too).
+    A tombstone is printed as null with --json, and otherwise as an empty line; -f shows a length of -1.
 
-    With --schema, or with a place of schemas, --json has the decoded key_json and value_json, too; other output has the JSON in
-    place of the bytes. What cannot be decoded stays as it is, and the reasons follow at the end.
+    With --schema, a schema directory or a registry, --json also prints the decoded key_json and value_json, and other output has
+    JSON in place of bytes. Keys and values that cannot be decoded stay as they are, and the reasons follow at the end.
 
     With --group, all partitions are read without joining the group, so there is no rebalance; a group with active members is
-    refused. At the end (the last record, -n records, or Ctrl-C) the group's offsets are committed after the records printed or
-    skipped by --key. An error, a closed pipe or a kill commits nothing.
+    refused. At the end (the last record, -n records, or Ctrl-C) the group's offsets are committed up to the last record printed
+    or skipped by --key. An error, a closed pipe or a kill commits nothing.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -165,7 +165,7 @@ def _print_records(
 
 
 def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
-    """Return the committed offsets of the group. Raises KafkaRefusal if it has members: a commit would be refused, too."""
+    """Return the committed offsets of the group. Raises KafkaRefusal if it has members, since a commit would be refused, too."""
     kafka_group = KafkaGroup(client, group)
     kafka_group.check_inactive()
     return kafka_group.committed(stable=True)

@@ -19,15 +19,15 @@ from diamant.protocol.errors import ErrorCode
 
 
 class _Progress(NamedTuple):
-    """A described group, with its offset, the end, the lag and the members of each partition."""
+    """A described group, with the offset, end, lag and members of each partition."""
 
     found: DescribedGroup
     offsets: Mapping[Place, int]
-    """Committed, or where a share group begins."""
+    """The committed offsets, or the start offsets of a share group."""
     ends: Mapping[Place, int]
     lags: Mapping[Place, int]
     owners: Mapping[Place, Sequence[MemberOfGroup]]
-    """One at most, unless it is a share group."""
+    """The members of each partition: at most one, except in a share group."""
 
     @property
     def places(self) -> list[Place]:
@@ -158,7 +158,7 @@ def _partitions(client: KafkaClient, wanted: str) -> tuple[str, list[int]]:
 
 
 def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
-    """Return the ends of the partitions that exist and have a leader."""
+    """Return the log end offsets of the partitions that exist and have a leader."""
     wanted: dict[str, set[int]] = {}
     for topic, number in places:
         wanted.setdefault(topic, set()).add(number)
@@ -169,7 +169,7 @@ def _ends(client: KafkaClient, places: Iterable[Place]) -> dict[Place, int]:
         except KafkaRefusal as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            continue  # It was deleted after the commit.
+            continue  # The topic was deleted after the commit.
         led = [partition.number for partition in partitions if partition.number in numbers and partition.leader >= 0]
         found.update({(topic, one): end for one, end in client.offsets(topic, led, LATEST).items()})
     return found

@@ -1,4 +1,4 @@
-"""Decoded keys and values in the output of `diamant consume`: schemas are in the cluster's topic `_schemas`, or elsewhere."""
+"""Decoded keys and values in the output of `diamant consume`, by schemas in the cluster's topic `_schemas` or elsewhere."""
 
 from __future__ import annotations
 

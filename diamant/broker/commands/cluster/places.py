@@ -1,4 +1,4 @@
-"""Places in partitions as options give them: those of `offset_at`, and `@TIME`."""
+"""Places in partitions as given in options: the forms of `offset_at`, and `@TIME`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def place_offsets(
     committed: bool,
     before: Mapping[tuple[str, int], int] | None = None,
 ) -> Mapping[int, int]:
-    """Return the offset of a place in each partition. An offset out of range becomes the nearer bound. ValueError for other text.
+    """Return the offset of `where` in each partition; if out of range, the nearer bound. Raises ValueError for any other text.
 
     `committed`: the end is the last stable offset, as for read_committed. `before`: the committed offsets of a group, for `+N`.
     """
@@ -26,7 +26,9 @@ def place_offsets(
     if where.startswith("@"):
         found = client.offsets(topic, numbers, parse_time_ms(where[1:]))
         return {number: ends[number] if one < 0 else one for number, one in found.items()}
-    offset_at(where, 0, 0, committed=0, name=None if before is None else topic)  # also if there is no partition
+    offset_at(
+        where, 0, 0, committed=0, name=None if before is None else topic
+    )  # checks `where` even without partitions
     starts = client.offsets(topic, numbers, EARLIEST)
     return {
         number: offset_at(

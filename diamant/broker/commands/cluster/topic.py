@@ -72,7 +72,7 @@ def create(
     fields = {"topics": [topic], "timeout_ms": _timeout_ms(client)}
     (found,) = client.controller().ask(CREATE_TOPICS, fields)["topics"]
     _check(name, found, set_to)
-    # An old broker, or one on which the user may not describe the topic, does not say what it has made.
+    # An old broker, or one that does not let the user describe the topic, does not return what it created.
     told = {
         "partitions": (found.get("num_partitions", -1), partitions),
         "replicas": (found.get("replication_factor", -1), replicas),
@@ -147,7 +147,7 @@ def alter(
 ) -> None:
     """Change configurations of the topic NAME, and add partitions. If either is refused, neither is changed.
 
-    With --unset, a configuration that is not set is left alone, and that is said; one that does not exist is refused.
+    --unset reports a configuration that is not set, and refuses one that does not exist.
 
     Exit codes: 0 done; 1 failed; 2 usage, refused, or no such topic; 130 Ctrl-C.
     """
@@ -178,7 +178,7 @@ def alter(
 
 
 def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Sequence[Fields]:
-    """Return the configurations of a topic; with `keys`, those of these names that exist. Raises KafkaRefusal."""
+    """Return the configurations of a topic; with `keys`, only the existing ones with these names. Raises KafkaRefusal."""
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": keys}
     answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
     result = answer["results"][0]
@@ -190,7 +190,7 @@ def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Se
 def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the configurations that are set on the topic, and those that are not. Raises ValueError for one that does not exist.
 
-    Brokers accept both; without an error, a misspelt name would seem to be unset.
+    Brokers accept a name that does not exist, so a misspelt name would seem to be unset.
     """
     if not unset:
         return [], []
@@ -203,7 +203,7 @@ def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tupl
 
 
 def _check(name: str, found: Fields, configs: Iterable[str] = ()) -> None:
-    """Raise KafkaRefusal for the code in a response. `configs`: the names that it was about."""
+    """Raise KafkaRefusal for the code in a response. `configs`: the names of configurations in the request."""
     if found["error_code"]:
         refusal = topic_refusal(name, found["error_code"], found.get("error_message"))
         hint = _similar(configs) if found["error_code"] == ErrorCode.INVALID_CONFIG else ""
@@ -211,7 +211,7 @@ def _check(name: str, found: Fields, configs: Iterable[str] = ()) -> None:
 
 
 def _similar(names: Iterable[str]) -> str:
-    """Return the question whether known configurations were meant by unknown ones; "" if none is similar."""
+    """Return a question that suggests known configurations for the unknown ones; "" if none is similar."""
     from diamant.broker.commands.terminal.advice import did_you_mean
     from diamant.broker.config.topic_table import TOPIC_CONFIGS
 

@@ -1,6 +1,6 @@
 """`diamant user`: manage the SCRAM users of any Kafka cluster.
 
-Passwords are never sent, only the salt and the salted password, as by `kafka-configs` (KIP-554).
+Passwords are never sent, only the salt and the salted password, as `kafka-configs` does (KIP-554).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`diamant certify`: search the disks of a Kafka broker for the key of an erasure, and join such certificates."""
+"""`diamant certify`: search the disks of a Kafka broker for the key of an erasure, and join disk certificates."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_SHOWN = 20
     "disks",
     type=click.Path(exists=True, dir_okay=False),
     multiple=True,
-    help="Instead of searching: put this certificate of a disk into that of the erasure; may be repeated.",
+    help="Instead of searching, add this disk certificate to the certificate of the erasure; may be repeated.",
 )
 @key_options("The key that was erased")
 @click.option(
@@ -63,11 +63,11 @@ def certify(
 ) -> None:
     """Search all LOGDIRs of one Kafka broker, which may be running, for the key of an erasure, and certify what is left.
 
-    Reads only. The state directory ($DIAMANT_STATE_DIR) must have the files signing-key and signing-key.secret of the erasure.
-    With --join, the certificates of all disks become one of the cluster, which names the replicas whose disks were not searched.
+    Read-only. The state directory ($DIAMANT_STATE_DIR) must have the files signing-key and signing-key.secret of the erasure.
+    With --join, the disk certificates are added to the cluster's, which then names the replicas whose disks were not searched.
 
     Exit codes: 0 values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong together; 3 not
-    everything is certified: something is left, a replica is missing, or the key was written again since.
+    everything is certified: something is left, a replica is missing, or the key has been written again.
     """
     from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.register import state_directory
@@ -108,7 +108,7 @@ def certify(
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Have errors about a certificate name its file."""
+    """Add the path of a certificate to errors about it."""
     from diamant.storage.errors import StorageError
 
     try:

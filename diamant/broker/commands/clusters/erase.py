@@ -62,7 +62,7 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
 
     def show(console: Console) -> None:
         show_report(console, found)
-        for name, reason in [*found["missing"].items()][1:]:  # The first is in the report's first line.
+        for name, reason in [*found["missing"].items()][1:]:  # The report's first line has the first one.
             console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
         print_not_as_before(console, asked, found, found["work_id"])
 
@@ -97,7 +97,7 @@ def _agreeing(asked: Asked, is_agreed: Callable[..., bool], *, is_confirmed: boo
 
 @contextmanager
 def ending_by_signal(asked: Asked) -> Iterator[None]:
-    """Have SIGTERM end the work as Ctrl-C does: what was lowered is put back on the way out. Names what stays open."""
+    """Let SIGTERM end the work as Ctrl-C does, so that lowered configurations are put back, and report what stays open."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(EXIT_TERMINATED)
@@ -221,7 +221,7 @@ def _print(console: Console, asked: Asked, found: Mapping[str, Any]) -> None:
 
 
 def print_not_as_before(console: Console, asked: Asked, found: Mapping[str, Any], work_id: str) -> None:
-    """Print which configurations are not as they were: those that others have changed, and those that are still lowered."""
+    """Print the configurations that were not restored: those that other clients have changed, and those still lowered."""
     for sentence in found["left"]:
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
     for topic, reason in found["not_put_back"].items():

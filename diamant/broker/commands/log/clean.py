@@ -1,8 +1,8 @@
-"""`diamant log clean`: run one cleaning round on a partition, or on each compacted one of a log directory, without a broker.
+"""`diamant log clean`: run one cleaning round, without a broker, on a partition or on each compacted one of a log directory.
 
 A partition is opened as after an orderly shutdown, cleaned if a broker would clean it now (or with --force), and closed.
-Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, without a broker's minima. The others
-come from the topic's configuration in the log directory's metadata log, if there is one.
+Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, without a broker's minima. The other
+configurations of a topic come from the metadata log of the log directory, if there is one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _NOT_STOPPED = (
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A topic configuration, a log.cleaner.* one, message.max.bytes or producer.id.expiration.ms.",
+    help="A configuration of a topic, one of log.cleaner.*, message.max.bytes or producer.id.expiration.ms.",
 )
 @mode_option
 @click.option(
@@ -87,10 +87,10 @@ _NOT_STOPPED = (
 @conf_option
 @staging_option
 @click.option(
-    "--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Overrides the checkpoint of one partition."
+    "--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Override the checkpoint of one partition."
 )
-@click.option("--force", is_flag=True, help="Clean even if the log is not due, if anything is cleanable.")
-@click.option("--retention", is_flag=True, help="Then remove whole segments as cleanup.policy=delete does.")
+@click.option("--force", is_flag=True, help="Clean a log if anything is cleanable, even if it is not due.")
+@click.option("--retention", is_flag=True, help="Afterwards, remove whole segments as cleanup.policy=delete does.")
 @click.option("--unclean", is_flag=True, help="First recover the log above the recovery point, as after a crash.")
 @click.option("--dry-run", is_flag=True, help="Report what would be done, without changing the directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as one JSON object for each partition.")
@@ -114,7 +114,7 @@ def clean(
 
     Uses and updates the checkpoints of the log directory. Topic configurations come from the metadata log there; --set overrides
     them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. A topic that is not compacted is refused,
-    except with --set cleanup.policy=compact or for --retention alone; in a log directory it is left alone.
+    or skipped in a log directory, except with --set cleanup.policy=compact or for --retention alone.
 
     Exit codes: 0 done, even if there was nothing to clean; 1 in use, or a partition cannot be cleaned; 2 usage.
     """
@@ -221,7 +221,7 @@ class _Cleaning(NamedTuple):
 
 @contextmanager
 def _failing(directory: str) -> Iterator[None]:
-    """Turn an error into one line. An OSError without a name is of `directory`."""
+    """Turn an error into one line. An OSError without a file name is reported for `directory`."""
     with one_line_errors():
         try:
             yield

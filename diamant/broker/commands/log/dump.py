@@ -60,7 +60,7 @@ def dump(path: str, *, with_records: bool, as_json: bool, places: SchemaPlaces) 
 
 
 def schemas_topic_above(path: str) -> list[SchemasTopic]:
-    """Return the schemas in the log directory that a path is or lies in."""
+    """Return the schemas in the log directory at or above a path."""
     place = os.path.abspath(path)
     above = (place, os.path.dirname(place), os.path.dirname(os.path.dirname(place)))
     directory = next((one for one in above if os.path.isdir(f"{one}/{partition_dir_name(SCHEMAS_TOPIC, 0)}")), None)

@@ -46,7 +46,7 @@ from diamant.words import counted
     "-o",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Explain the record at this offset of one partition, and others with its key.",
+    help="Explain the record at this offset of one partition, and the other records of its key.",
 )
 @click.option("--set", "-s", "settings", multiple=True, metavar="NAME=VALUE", help="A configuration, as for log clean.")
 @mode_option
@@ -70,9 +70,9 @@ def explain(
 ) -> None:
     """Explain why records are still in DIRECTORY, a log directory or a partition directory, and when they would be removed.
 
-    The explanation is that of a broker started on these files now. Topic configurations come from the directory's metadata log
-    (else cleanup.policy=compact and Kafka's defaults) and from --set. Without a key or an offset, it explains why each partition
-    is not clean. Nothing is changed.
+    A broker started on these files now would give the same explanation. Topic configurations come from the directory's metadata
+    log (else cleanup.policy=compact and Kafka's defaults) and from --set. Without a key or an offset, the command explains why
+    each partition is not clean. Nothing is changed.
 
     Exit codes: 0 done; 1 a file cannot be read; 2 usage; 3 no such record.
     """
@@ -138,7 +138,7 @@ def _check_usage(settings: tuple[str, ...], mode: str | None, key: bytes | None,
 
 
 def _without_changes(fields: JsonObject) -> JsonObject:
-    """Leave out the changes that would remove records now: they need a running broker."""
+    """Leave out the changes that would remove records now, because they need a running broker."""
     for one in (fields, *fields["records"]):
         one["change"] = None
     return fields
@@ -156,7 +156,7 @@ def _show(
     as_json: bool,
 ) -> None:
     if not as_json:
-        told = [{**one, "problems": ()} for one in told]  # on standard error, at the end
+        told = [{**one, "problems": ()} for one in told]  # printed to standard error at the end
     fields = {
         "topic": topic,
         "mode": cleaner.mode,

@@ -1,4 +1,4 @@
-"""`diamant log fold-brokers`: make the directory of several brokers one of a single broker."""
+"""`diamant log fold-brokers`: turn the data directory of several brokers into that of a single broker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from diamant.storage.kraft.opening import fold_brokers
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def fold(directory: str, *, as_json: bool) -> None:
-    """Put all partitions in DIRECTORY on one broker, the first, which leads them from then on.
+    """Put all partitions in DIRECTORY on the first broker, which leads them from then on.
 
-    The data directory of `diamant start --brokers N` is opened with N brokers or more, and by no Apache Kafka. After this command
-    one broker opens it, and Kafka. Records are neither read nor changed. No broker may use the directory.
+    The data directory of `diamant start --brokers N` opens only with N brokers or more, and not with Apache Kafka. After this
+    command, a single broker or Kafka can open it. Records are neither read nor changed. No broker may be using the directory.
 
-    Exit codes: 0 done; 1 the directory is used, damaged, or of one broker already; 2 usage.
+    Exit codes: 0 done; 1 the directory is in use, damaged, or already that of a single broker; 2 usage.
     """
     env = RealEnv()
     with one_line_errors():

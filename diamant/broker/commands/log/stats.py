@@ -28,7 +28,7 @@ from diamant.storage.env.env import Env, RealEnv
 from diamant.words import counted, size_text
 
 STRIP_BYTES = 64 * files.MIB
-"""The total size up to which partitions are drawn segment by segment, which reads them once more."""
+"""The total size up to which partitions are drawn segment by segment, which takes reading them again."""
 
 
 @click.command()
@@ -48,7 +48,7 @@ STRIP_BYTES = 64 * files.MIB
     type=click.IntRange(0, 1000),
     default=0,
     metavar="N",
-    help="List the N keys of each topic with the most bytes.",
+    help="For each topic, list the N keys with the most bytes.",
 )
 @click.option("--all", "is_all", is_flag=True, help="Also list the empty partitions of internal topics.")
 def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: bool) -> None:
@@ -73,7 +73,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
 
 
 def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> list[DrawnPartition]:
-    """Return the partitions as strips, by segment if they are small in total and all transactions have committed."""
+    """Return the partitions as strips; small ones by segment, unless they have aborted or open transactions, or problems."""
     stats = {(one.topic, one.partition): one for topic in topics for one in topic.partitions}
     found, left = [], STRIP_BYTES
     for partition in opened.partitions:

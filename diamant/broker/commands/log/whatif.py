@@ -67,12 +67,12 @@ class Total:
 
     @property
     def freed_bytes(self) -> int:
-        """Negative if the files grow, for example with smaller segments."""
+        """The freed bytes; negative if the files grow, for example with smaller segments."""
         return self.bytes_before - self.bytes_after
 
 
 def totals(forecasts: Sequence[Sequence[Forecast]]) -> list[Total]:
-    """Add up the forecasts of all partitions. Each partition has one per combination, in the same order."""
+    """Add up the forecasts of all partitions. Each partition has one forecast per combination, in the same order."""
     return [
         Total(
             settings=dict(column[0].settings),
@@ -189,7 +189,7 @@ def whatif(
     does each round as soon as it is due. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if the
     setting had always been in force; records already removed stay removed. All other settings apply from now on.
 
-    DIRECTORY is not changed. The rounds write to the directory for temporary files (TMPDIR): at most twice the largest partition.
+    DIRECTORY is not changed. The rounds write up to twice the size of the largest partition to the temporary directory (TMPDIR).
 
     Exit codes: 0 done; 1 some files are damaged or unreadable, the rest is reported; 2 usage.
     """
@@ -245,7 +245,7 @@ class WhatIfRequest:
 
     @property
     def kafka_version(self) -> str | None:
-        """The version that is followed (`followed_version`); None if the combinations have several."""
+        """The Kafka version that is followed (`followed_version`); None if the combinations have several versions."""
         default = BROKER_CONFIGS[KAFKA_VERSION].default
         versions = {one.get(KAFKA_VERSION, default) for one in self.combinations}
         return followed_version(self.mode.mode, str(versions.pop())) if len(versions) == 1 else None
@@ -294,7 +294,7 @@ def combine(settings: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _split(name: str, text: str) -> Iterator[str]:
-    """Yield the alternatives in a text: split at commas outside brackets, and without the brackets."""
+    """Yield the alternatives in a text, which is split at commas outside brackets, without the brackets."""
     depth = 0
     value = ""
     for letter in f"{text},":

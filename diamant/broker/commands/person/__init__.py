@@ -1,1 +1,1 @@
-"""Commands on the data of a person in all topics."""
+"""Commands for the data of a person in all topics."""

@@ -32,7 +32,9 @@ _OPTIONS = (
     click.option(
         "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
     ),
-    click.option("--confirm-groups-behind", is_flag=True, help="With --now: even if groups have not read them."),
+    click.option(
+        "--confirm-groups-behind", is_flag=True, help="With --now: remove even tombstones that groups have not read."
+    ),
 )
 
 
@@ -50,11 +52,11 @@ def forget_options(command: F) -> F:
 def forget(asked: Asked, **fields: Any) -> None:
     """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
 
-    Shows what would happen, topic by topic, and asks. With --each it forgets several people in one search and one job, and
-    each has a paper of its own; the exit code is 4 only if nothing of any of them was found.
+    Shows what would happen, topic by topic, and asks. With --each, several people are forgotten in one search and one job, each
+    with a paper of their own; the exit code is 4 only if nothing of any of them was found.
 
     Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, a topic could not be
-    searched, the person wrote again, or it was declined, 4 nothing of the person was found.
+    searched, the person wrote again, or you declined, 4 nothing of the person was found.
     """
     forget_person(asked, asked.admin.person, asked.admin.certificate, **fields)
 
@@ -129,7 +131,7 @@ def forget_person(
 
 
 def _code(found: Mapping[str, Any]) -> int:
-    """Return the exit code for what became of one person."""
+    """Return the exit code for the outcome of one person."""
     if "certificate" not in found:
         return EXIT_FAILED
     paper = found["certificate"]

@@ -74,7 +74,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the result a
 def show(directory: str, wanted: ShowOptions, places: SchemaPlaces, *, as_json: bool) -> None:
     """Show all records in DIRECTORY of the person that is known as NAME=VALUE.
 
-    As `diamant person show`; records are explained as by a broker that starts on the files now. Nothing is changed.
+    Works as `diamant person show`. Records are explained as by a broker that starts on the files now. Nothing is changed.
 
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.
@@ -137,7 +137,7 @@ class _Directory(NamedTuple):
 
     @property
     def configs(self) -> Mapping[str, LogConfig]:
-        """Those of users' topics."""
+        """The configurations of users' topics."""
         return {topic: some[0].config for topic, some in self.tasks.items() if not is_internal(topic)}
 
     def samples(self, records: int) -> list[TopicSample]:
@@ -164,7 +164,7 @@ def _opened(path: str, places: SchemaPlaces) -> Iterator[_Directory]:
 
 @contextmanager
 def told_errors() -> Iterator[None]:
-    """End a command with one line for the errors of a search."""
+    """End a command with a one-line error if its search fails."""
     try:
         yield
     except MapError as error:
@@ -199,7 +199,7 @@ def topic_task(
     checkpoint: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> PartitionTask:
-    """Return the task of a partition. `configs`: those of its topic, None if they are unknown."""
+    """Return the task of a partition. `configs`: the configurations of its topic, None if they are unknown."""
     config = parse_settings(with_topic_configs(configs, ()), mode).config
     view = CleanerView(mode=mode, checkpoint=checkpoint.get((partition.topic, partition.partition)))
     return PartitionTask(partition, config, view, now_ms)

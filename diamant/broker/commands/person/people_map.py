@@ -24,7 +24,7 @@ records_option = click.option(
     default=1_000,
     show_default=True,
     metavar="N",
-    help="Records to look at in each topic, the newest.",
+    help="Number of newest records to sample in each topic.",
 )
 
 
@@ -49,7 +49,7 @@ def suggest(topics: tuple[str, ...], records: int, file: str | None, registry: s
 
 
 def check_new(file: str | None) -> None:
-    """End the command if the file of a draft exists."""
+    """End the command if the file for a draft exists already."""
     if file is not None and os.path.exists(file):
         fail(f"{file}: it exists, and may have been edited; expected the name of a new file", "bad-argument")
 
@@ -77,8 +77,8 @@ def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> 
 @registry_option
 @asking
 def check(people: Mapping[str, Any], records: int, fides: str | None, registry: str | None, asked: Asked) -> None:
-    """Check a map of people against the topics: topics that it leaves out, places that no record has, identifiers that nothing
-    leads to, retention that outlives what has to be kept.
+    """Check a map of people against the topics. Reports topics that it leaves out, places that no record has, identifiers that
+    nothing leads to, and retention that does not match how long records have to be kept.
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or an invalid map; 3 something was found.
     """

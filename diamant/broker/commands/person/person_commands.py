@@ -32,11 +32,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=LazyGroup, lazy=PERSON_COMMANDS)
 def person() -> None:
-    """Find a person's data in all topics, forget it on one paper, and keep the due dates of requests."""
+    """Find a person's data in all topics, forget it, certified on one paper, and keep track of requests and their due dates."""
 
 
 class MapFile(click.ParamType["dict[str, object]"]):
-    """The path of a data map, as its JSON object."""
+    """The path of a data map, converted to its JSON object."""
 
     name = "FILE"
 
@@ -73,12 +73,12 @@ def person_options(command: F) -> F:
 
 
 def people_options(command: F) -> F:
-    """Add the arguments NAME=VALUE, as `identifiers`, the options `--each` and `--map`."""
+    """Add the arguments NAME=VALUE, as `identifiers`, and the options `--each` and `--map`."""
     each = click.option(
         "--each",
         type=PeopleFile(),
         help="In place of NAME=VALUE, a file with a line NAME=VALUE for each of several people. Output files are numbered: "
-        "with paper.json, that of the second person is paper-2.json.",
+        "with paper.json, the second person's file is paper-2.json.",
     )
     return click.argument("identifiers", nargs=-1, type=IdentifierOption())(each(map_option(command)))
 
@@ -93,7 +93,7 @@ def chosen_people(
 
 
 def numbered(path: str | None, number: int | None) -> str | None:
-    """Return the path of the output about one of several people. None: there is only one."""
+    """Return the output path for the person with this number; without a number, the path itself."""
     if path is None or number is None:
         return path
     found = Path(path)

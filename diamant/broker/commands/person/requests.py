@@ -21,10 +21,10 @@ _ID = click.argument("id", metavar="ID")
 
 
 @click.command()
-@click.option("--open", "is_open", is_flag=True, help="Only those that are open.")
+@click.option("--open", "is_open", is_flag=True, help="List only open requests.")
 @asking
 def requests(*, is_open: bool, asked: Asked) -> None:
-    """List the requests of persons, those due next first. Exit codes: 0 done, 1 failed, 3 a request is overdue."""
+    """List the requests of persons, the next due first. Exit codes: 0 done, 1 failed, 3 a request is overdue."""
     found = asked.admin.person.requests(open=is_open, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found["requests"]))
     sys.exit(EXIT_NOT_SO if any(one["is_overdue"] for one in found["requests"]) else EXIT_DONE)
@@ -40,20 +40,20 @@ def requests(*, is_open: bool, asked: Asked) -> None:
     help="The kind of request.",
 )
 @click.option("--reference", default="", help="The case number of the request.")
-@click.option("--received", default="", help="When it was received, such as 2026-03-01. Default: now.")
+@click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now.")
 @asking
 def receive(identifiers: Sequence[tuple[str, str]], asked: Asked, **fields: Any) -> None:
-    """Register the request of the person that is known as NAME=VALUE. `forget` continues it. It is due in a month."""
+    """Register the request of the person known as NAME=VALUE. The request is due in a month; `forget` continues it."""
     _show(asked, asked.admin.person.receive(by_name(identifiers), **fields, timeout=asked.timeout_s))
 
 
 @click.command()
 @_ID
-@click.option("--reason", required=True, help="Why it takes longer.")
+@click.option("--reason", required=True, help="Why the request takes longer.")
 @click.option("--months", type=click.IntRange(1, 2), default=2, show_default=True, help="By how many months.")
 @asking
 def extend(id: str, reason: str, months: int, asked: Asked) -> None:
-    """Extend the due date of request ID, by two months at most in all."""
+    """Extend the due date of request ID, by at most two months in total."""
     _show(asked, asked.admin.person.extend(id, reason=reason, months=months, timeout=asked.timeout_s))
 
 
@@ -62,8 +62,8 @@ def extend(id: str, reason: str, months: int, asked: Asked) -> None:
 @click.option("--reason", required=True, help="Why nothing more will be done: answered, withdrawn, refused.")
 @asking
 def close(id: str, reason: str, asked: Asked) -> None:
-    """Close request ID. One in progress is cancelled, which ends it as not certified: its last paper says not-certified, and what
-    was removed by then stays removed. It is refused if each part is complete, and only the last paper is missing.
+    """Close request ID. A request in progress is cancelled: its last paper says not-certified, and what was removed by then stays
+    removed. The command is refused if every part is complete and only the last paper is missing.
     """
     with going_on(asked, is_named=True):
         found = asked.admin.person.close(id, reason=reason, **asked.waiting)

@@ -72,8 +72,8 @@ def show_options(command: F) -> F:
 def show(wanted: ShowOptions, registry: str | None, asked: Asked) -> None:
     """Show all records of the person that is known as NAME=VALUE, in all topics of the map: live, superseded, not yet removed.
 
-    Follows the identifiers that records teach until nothing new turns up, and prints each with its source. Without --file and
-    --page the records are printed, one JSON object per line. --timeout bounds the wait for each part of the response.
+    Follows identifiers found in the records until no new ones turn up, and prints each with its source. Without --file and
+    --page, the records are printed, one JSON object per line. --timeout bounds the wait for each part of the response.
 
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.
@@ -103,8 +103,8 @@ def _without_progress(lines: Iterable[Mapping[str, Any]], asked: Asked) -> Itera
 
 
 def show_lines(lines: Iterable[Mapping[str, Any]], wanted: ShowOptions, source: str, *, as_json: bool) -> NoReturn:
-    """Write the copy, or print it, and exit with the command's code. `source`: what the page says it is from."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Nothing is printed before all of it is known.
+    """Write the copy, or print it, and exit with the command's code. `source` is the source that the page names."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Nothing is printed before the result is complete.
         kept.writelines(f"{json.dumps(line)}\n" for line in lines)
         found = _counts(_read(kept))
         _write(kept, wanted, source)

@@ -70,7 +70,7 @@ MIN_PUBLIC_SEGMENT_BYTES = 1 << 20
 
 
 def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[str]) -> list[str]:
-    """Return the topic's configuration from the log directory's metadata, if it is there, followed by `settings`.
+    """Return the topic's configuration from the log directory's metadata, if any, followed by `settings`.
 
     Raises StorageError if the metadata cannot be read and `settings` has no cleanup.policy.
     """
@@ -175,7 +175,7 @@ def print_outcome(
 
 
 def sum_text(outcomes: Sequence[PartitionOutcome]) -> str:
-    """Return the last line for several partitions."""
+    """Return the summary line for several partitions."""
     failed = sum(one.error is not None for one in outcomes)
     removed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total_removed(outcomes).items())) or "nothing"
     return f"{counted(len(outcomes), 'partition')}, {failed} failed; records removed: {removed}"

@@ -1,4 +1,4 @@
-"""The settings of the topics of a log directory: from its metadata log and from --set, and which of them are compacted."""
+"""The settings of a log directory's topics, from its metadata log and from --set, and the topics that are compacted."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from diamant.storage.errors import StorageError
 
 
 class DirectorySettings:
-    """The settings by topic. StorageError if they are needed and cannot be read."""
+    """The settings by topic. The constructor raises StorageError if they are needed and cannot be read."""
 
     def __init__(
         self, env: Env, directory: str, overrides: Sequence[str], mode: str, *, topics: Collection[str], hint: str
     ) -> None:
-        """`topics`: all that are wanted; empty: all that are compacted. `hint` says how to name topics."""
+        """`topics`: the wanted topics; empty for all compacted topics. `hint` says how to name topics."""
         self._topics = topics
         self._overrides = overrides
         self._mode = mode
@@ -53,7 +53,7 @@ class DirectorySettings:
 
 @contextmanager
 def locked_directory(env: Env, directory: str) -> Iterator[None]:
-    """Keep brokers out of a log directory. Raises StorageError if one has it."""
+    """Lock a log directory against brokers. Raises StorageError if a broker is using it."""
     lock = env.lock(f"{directory}/{names.LOCK}")
     try:
         yield

@@ -1,6 +1,6 @@
 """The option --mode of the commands on log directories: whose rules apply, Kafka's or Diamant's.
 
-By default, those of the broker that ran last on the directory.
+The default is the rules of the broker that last used the directory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ mode_option = click.option(
     "--mode",
     type=click.Choice(MODES),
     help="kafka: Kafka's rules, byte for byte; prompt: Diamant's, which remove records as soon as Kafka's guarantees allow. "
-    "Default: prompt if a Diamant broker was the last one on the directory, else kafka.",
+    "Default: prompt if a Diamant broker was the last to use the directory, else kafka.",
 )
 
 
 class ChosenMode(NamedTuple):
-    """The mode, and the line that tells people of a default that they may not expect; empty if there is nothing to tell."""
+    """The mode, and a line that reports a default that may be unexpected; empty if there is nothing to report."""
 
     mode: str
     line: str = ""
@@ -36,7 +36,7 @@ def chosen_mode(env: Env, log_directory: str, given: str | None) -> ChosenMode:
     try:
         is_own = was_last_broker(env, log_directory)
     except (StorageError, OSError):
-        is_own = False  # where its metadata is needed, the error is reported
+        is_own = False  # reported where the metadata is needed
     if is_own:
         return ChosenMode(PROMPT)
     return ChosenMode(

@@ -1,4 +1,4 @@
-"""Options that say where the schemas of values are: a directory of files, a registry."""
+"""Options that say where the schemas of values are: in a directory of files or in a registry."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def schema_options(command: F) -> F:
 
 
 def note_problems(problems: Iterable[str]) -> None:
-    """Tell on standard error why schemas are missing."""
+    """Print to standard error why schemas are missing."""
     for problem in problems:
         note(f"not decoded: {problem}")

@@ -25,7 +25,7 @@ staging_option = click.option(
 
 
 def parse_conf(spark_settings: Sequence[str]) -> dict[str, str]:
-    """Parse --conf options. A usage error for one without a name or an equals sign."""
+    """Parse --conf options. An option without a name or an equals sign is a usage error."""
     conf = {}
     for setting in spark_settings:
         name, equals, value = setting.partition("=")

@@ -16,7 +16,7 @@ from diamant.storage.kraft.replay import load_metadata
 
 CLEANUP_POLICY = "cleanup.policy"
 SEGMENT_BYTES = ("segment.bytes", "internal.segment.bytes")
-"""Two names of one setting: the second has no minimum."""
+"""Two names of one setting; the second name has no minimum."""
 
 TopicConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
 """Configurations by topic. A topic without any has an empty entry."""
@@ -32,7 +32,7 @@ def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
 
 
 def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
-    """Read the same for an opened directory. A metadata log that cannot be read gives None, and is added to its problems."""
+    """Read the topic configurations of an opened directory; None, and an added problem, if the metadata log cannot be read."""
     try:
         return read_topic_configs(env, opened.path)
     except (StorageError, OSError) as error:
@@ -41,7 +41,7 @@ def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
 
 
 def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, settings: Sequence[str]) -> str:
-    """Return the line that tells people of an assumed cleanup.policy; empty if none is assumed."""
+    """Return a line that reports an assumed cleanup.policy; empty if none is assumed."""
     topics = {one.topic for one in opened.partitions} - {*(configs or ())}
     if CLEANUP_POLICY in names_set(settings) or not topics:
         return ""
@@ -54,7 +54,7 @@ def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, setting
 def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
     """Return the topic's configurations followed by `settings`, which override them, all as NAME=VALUE.
 
-    `configs` is None for an unknown topic. Configurations that Diamant does not know are omitted: other brokers have others.
+    `configs` is None for an unknown topic. Configurations of other brokers that Diamant does not know are omitted.
     """
     if configs is None:
         return list(settings)

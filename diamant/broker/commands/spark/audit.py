@@ -41,7 +41,7 @@ def audit(
     now_ms: int | None,
     is_all: bool,
 ) -> None:
-    """List compacted topics below PATH... that keep superseded values for too long, or keys on partitions they have left.
+    """List compacted topics below PATH... that keep superseded values for too long, or have keys left in former partitions.
 
     Ages are measured by record timestamps. Policies and lags come from the metadata log of each directory. Without one, every
     topic is audited.

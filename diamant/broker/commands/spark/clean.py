@@ -67,8 +67,8 @@ def clean(
 
     Cleans the largest partitions first, in one application, byte for byte as the local engines do. Partitions of a few MB are
     cleaned without Spark. Topic configurations come from the directory's metadata log; topics that are not compacted are left
-    alone. Without a metadata log, give --set cleanup.policy=compact or --topic. Kafka and Diamant open the result. Exit code 1:
-    a partition could not be cleaned; the others were.
+    alone. Without a metadata log, give --set cleanup.policy=compact or --topic. Kafka and Diamant can open the result. Exit code
+    1: a partition could not be cleaned; the others were.
     """
     directory = os.path.abspath(directory)
     env = RealEnv(SystemClock() if now_ms is None else SettableClock(now_ms))

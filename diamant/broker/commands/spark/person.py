@@ -57,7 +57,7 @@ def show(
 ) -> None:
     """Show all records below PATH of the person that is known as NAME=VALUE.
 
-    As `diamant log person show`. PATH is a log directory, a quoted glob, or an s3: URI, whose partitions are copied to executors.
+    See `diamant log person show`. PATH is a log directory, a quoted glob or an s3: URI, whose partitions are copied to executors.
 
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., object])
 _LOOK_EVERY_S = 0.25
 OF_ONE_PROCESS = ("stats", "find")
-"""Commands of which `diamant log` has one that does the same."""
+"""Commands for which `diamant log` has an equivalent."""
 SMALL_BYTES = 1024 * 1024 * 1024
-"""`diamant log stats` and `find` read as much in about a second of processor time; Spark takes ten to start."""
+"""The size that `diamant log stats` and `find` read in about a second of processor time; Spark takes ten seconds to start."""
 
 
 def spark_options(command: F) -> F:
@@ -94,7 +94,7 @@ def _scratch(conf: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     try:
         scratch.make()
         with changed_environment(scratch.environment):
-            tempfile.tempdir = None  # looked up again
+            tempfile.tempdir = None  # so that it is looked up again
             yield scratch.conf
     finally:
         tempfile.tempdir = directory
@@ -103,7 +103,7 @@ def _scratch(conf: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def no_traces() -> Iterator[None]:
-    """Suppress Py4J's log of errors that it also raises: Ctrl-C would print four traces."""
+    """Suppress Py4J's log of errors that it also raises; otherwise, Ctrl-C would print four traces."""
 
     def is_told(_: logging.LogRecord) -> bool:
         return False
@@ -128,7 +128,7 @@ def _check_paths(name: str, paths: Sequence[str], topics: Sequence[str], parquet
                 f"{size_text(size)}: one process does this in a second, without Spark: diamant log {name} DIRECTORY",
                 err=True,
             )
-    # A scheme unknown here may be one of Spark's.
+    # A scheme unknown here may be known to Spark.
     if parquet is not None and (parquet.startswith("file:") or ":/" not in parquet):
         found = Location.parse(parquet).find()
         if found is not None:
@@ -138,7 +138,7 @@ def _check_paths(name: str, paths: Sequence[str], topics: Sequence[str], parquet
 def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callable[[Iterator[Any]], object]) -> bool:
     """Write rows as Parquet files, print them as JSON lines, or pass them to `show`, in Spark's order.
 
-    Returns whether there were any.
+    Returns whether there were any rows.
     """
     if parquet is not None:
         result.write.parquet(parquet)
@@ -148,7 +148,7 @@ def give(result: DataFrame, *, as_json: bool, parquet: str | None, show: Callabl
 
 
 def give_rows(rows: Iterator[Any], *, as_json: bool, show: Callable[[Iterator[Any]], object]) -> bool:
-    """Print rows as JSON lines, or pass them to `show`. Returns whether there were any."""
+    """Print rows as JSON lines, or pass them to `show`. Returns whether there were any rows."""
     first = list(itertools.islice(rows, 1))
     rows = itertools.chain(first, rows)
     if as_json:

@@ -32,7 +32,7 @@ def advice(error: click.ClickException) -> str:
 
 
 def option_of(context: click.Context, word: str) -> str | None:
-    """Return the option with the name of a word: --help for `help`."""
+    """Return the option named by a word, such as --help for `help`."""
     return _options(context).get(_plain(word))
 
 
@@ -42,7 +42,7 @@ def either(words: Sequence[str]) -> str:
 
 
 def did_you_mean(words: Sequence[str]) -> str:
-    """Return the question; "" without words."""
+    """Return the question `Did you mean ...?`; "" without words."""
     return f"Did you mean {either([*map(repr, words)])}?" if words else ""
 
 
@@ -105,7 +105,7 @@ def _arguments(context: click.Context) -> Iterator[click.Argument]:
 
 
 def _names(context: click.Context, argument: click.Argument) -> set[str]:
-    """Return the names of options by which other programs take this argument: that of what the command is about, too."""
+    """Return option names that other programs may use for this argument; for NAME, also that of the command's group."""
     metavar = _plain(argument.human_readable_name.removesuffix("..."))
     names = {_plain(argument.name or ""), metavar}
     if metavar == "name" and context.parent is not None:

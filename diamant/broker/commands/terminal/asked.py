@@ -24,7 +24,7 @@ TOKEN_VARIABLE = "DIAMANT_TOKEN_FILE"  # noqa: S105  (the name of a variable)
 
 
 class Asked:
-    """One run of such a command."""
+    """One run of a command against a running broker."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class Asked:
 
     @property
     def waiting(self) -> Mapping[str, Any]:
-        """The arguments of a call that may be long: its timeout, and the listener of its progress."""
+        """The arguments of a call that may take long: its timeout and its progress listener."""
         return {"timeout": self.timeout_s, "on_progress": self.on_progress}
 
     def check_ready(self) -> None:
-        """Connect, and ask for the broker's API versions, which needs no login. AdminError if it does not answer in time."""
+        """Connect, and query the broker's API versions, which needs no login. Raises AdminError without an answer in time."""
         from diamant.broker.client.client_config import trusting
         from diamant.broker.client.kafka_client import KafkaClient
         from diamant.broker.client.kafka_connection import ConnectionFailed
@@ -106,7 +106,7 @@ class Asked:
 
 
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return how to connect by a properties file. Raises AdminError."""
+    """Return how to connect according to a properties file. Raises AdminError."""
     from diamant.broker.client.client_properties import configured
     from diamant.broker.operation_errors import BadArgument
 

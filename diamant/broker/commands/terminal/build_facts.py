@@ -27,13 +27,13 @@ class BuildFacts(TypedDict):
     python: str
     kernels: bool
     engines: list[str]
-    """Those of `diamant log clean --engine` that work here; Java is not looked for."""
+    """The engines of `diamant log clean --engine` that work here, without a check for Java."""
     libraries: dict[str, str]
-    """The versions of what Diamant requires."""
+    """The versions of the libraries that Diamant requires."""
 
 
 def build_facts() -> BuildFacts:
-    """Look at the installation."""
+    """Return the facts about this installation."""
     with_kernels = ["compiled", *(["spark"] if find_spec("pyspark") and find_spec("pyarrow") else [])]
     return {
         "version": __version__,

@@ -18,7 +18,7 @@ MOST_S = 1.0
 
 
 def topic_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics with this prefix. Internal topics only if the prefix starts with an underscore."""
+    """Return the topics with this prefix, internal topics only if the prefix starts with an underscore."""
     is_all = incomplete.startswith("_")
     return _asked(
         context,
@@ -52,7 +52,7 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
 
 
 def _client(given: Mapping[str, Any]) -> KafkaClient:
-    """Connect as the command would: by the options typed so far, or the environment."""
+    """Connect as the command would, by the options typed so far or the environment."""
     from diamant.broker.client.kafka_client import KafkaClient
 
     login, tls = None, None

@@ -1,6 +1,6 @@
 """A terminal to print on. Texts have markup: `[bold]`, `[red]`, `[bold red]` and so on, ended by `[/]` or `[/red]`.
 
-Foreign text goes through `escape`. Control characters are never printed, so none of it is a sequence for the terminal.
+Text from elsewhere must go through `escape`. Control characters are never printed, so no text contains a terminal sequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STYLE = "(?:{0})(?: (?:{0}))*".format("|".join(_CODES))
 _TAG = re.compile(rf"\[(?:{_STYLE}|/(?:{_STYLE})?)\]")
 _WORD = re.compile(rf"( *)((?:{_TAG.pattern}|[^ ])*)")
 _GUARD = "\ufdd0"
-"""Behind a bracket that is none of markup's: no character of any text."""
+"""Follows a bracket that is not markup; a character that no text contains."""
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)]) | {9: 9, 10: 10}
 LONGEST = 200
 """Width where there is no terminal."""
@@ -31,12 +31,12 @@ def escape(text: str) -> str:
 
 
 def plain(markup: str) -> str:
-    """Return what is printed of markup, without styles."""
+    """Return the text of markup, without styles."""
     return _TAG.sub("", markup).replace("[" + _GUARD, "[")
 
 
 def cells(text: str) -> int:
-    """Return the columns that a text takes."""
+    """Return the number of terminal columns that a text takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -45,7 +45,7 @@ def cells(text: str) -> int:
 
 
 def wrap(markup: str, width: int) -> list[str]:
-    """Break markup of one line between words. A longer word stays whole: the terminal breaks it."""
+    """Break markup of one line between words. The terminal itself breaks a word that is longer than `width`."""
     lines, line, used = [], "", 0
     for blanks, word in _WORD.findall(markup):
         needed = cells(plain(word))
@@ -73,9 +73,9 @@ def _styled(markup: str) -> str:
 
 
 class Console:
-    """Prints to a file, standard output by default.
+    """A printer to a file, by default to standard output.
 
-    `width`: by default that of the terminal, or $COLUMNS; without both `LONGEST`. Without a terminal, lines are not wrapped.
+    `width`: by default the terminal's width or $COLUMNS, without both `LONGEST`. Without a terminal, lines are not wrapped.
     """
 
     def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:
@@ -89,7 +89,7 @@ class Console:
         self._has_styles = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def print(self, text: str = "", *, style: str = "", markup: bool = True, soft_wrap: bool = False) -> None:
-        """Print a text and end the line. `markup=False`: it has none. `soft_wrap`: its lines are not wrapped."""
+        """Print a text and end the line. `markup=False`: the text has no markup. `soft_wrap`: its lines are not wrapped."""
         if not markup:
             text = escape(text)
         lines = text.split("\n")
@@ -100,7 +100,7 @@ class Console:
             text = f"[{style}]{text}[/]"
         text = text.translate(_CONTROLS)
         text = _styled(text) if self._has_styles else plain(text)
-        # A terminal may not have every character.
+        # The encoding may lack a character.
         text = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
         self.file.write(text + "\n")
         self.file.flush()

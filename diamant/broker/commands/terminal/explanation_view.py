@@ -84,7 +84,7 @@ def _whole(console: Console, one: Mapping[str, Any], now_ms: int) -> None:
 
 
 def _records(console: Console, one: Mapping[str, Any], now_ms: int, limit: int | None, *, with_groups: bool) -> None:
-    """Print records. Consecutive records with the same reasons share one list of them."""
+    """Print records. Consecutive records with the same reasons share one list of reasons."""
     shown = (
         one["records"]
         if limit is None or len(one["records"]) <= limit

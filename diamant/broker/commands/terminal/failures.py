@@ -1,4 +1,4 @@
-"""Errors of the commands on standard error: one line of text, or of JSON with --json. Each has a row of `operation_errors.KINDS`.
+"""Errors of commands on standard error, each one line of text, or of JSON with --json. `operation_errors.KINDS` has their kinds.
 
 diamant: there is no topic 'users': `diamant topic list` lists those that exist, `diamant topic create` makes one
 {"error": "there is no topic 'users': ...", "code": "not-found", "exit_code": 2}
@@ -31,7 +31,7 @@ _JSON_GIVEN = "diamant.json"
 
 
 def duration(text: str | int) -> int:
-    """Parse a duration such as `8d`, in ms: the `type` of an option."""
+    """Parse a duration such as `8d` into ms; the `type` of an option."""
     try:
         return parse_duration_ms(text)
     except ValueError as error:
@@ -51,29 +51,29 @@ def wants_json() -> bool:
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print a line of a command that changes something. Its work continues if the reader has closed the pipe."""
+    """Print a line of a command that changes something. The command goes on even if the reader has closed the pipe."""
     try:
         click.echo(text, err=err)
     except BrokenPipeError:
-        # What the stream has buffered goes there, too, so no flush fails later.
+        # Buffered output goes to /dev/null, too, so no later flush fails.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), (sys.stderr if err else sys.stdout).fileno())
 
 
 def note(text: str, **fields: Any) -> None:
-    """Print one line to standard error that is not an error. `fields` appear only in JSON."""
+    """Print a note, which is no error, as one line on standard error. `fields` appear only in JSON."""
     tell(json.dumps({"note": text, **fields}) if wants_json() else f"diamant: {text}", err=True)
 
 
 def report(message: str, code: str = "failed", **fields: Any) -> int:
-    """Print an error, one line on standard error, and return its exit code. `fields` appear only in JSON."""
+    """Print an error as one line on standard error, and return its exit code. `fields` appear only in JSON."""
     exit_code = kind_of(code).exit_code
     _print(message, code, exit_code, fields)
     return exit_code
 
 
 def fail(message: str, code: str = "failed", *, exit_code: int | None = None, **fields: Any) -> NoReturn:
-    """Exit with one line on standard error. `exit_code`: other than that of `code`. `fields` appear only in JSON."""
+    """Exit with one line on standard error. `exit_code` replaces the exit code of `code`. `fields` appear only in JSON."""
     if exit_code is None:
         exit_code = kind_of(code).exit_code
     _print(message, code, exit_code, fields)

@@ -23,7 +23,7 @@ MAX_PEOPLE_BYTES = 2 * 1024 * 1024
 
 
 def key_options(what: str) -> Callable[[F], F]:
-    """Add the options to a command and pass it `key`: bytes, or None without any of them. `what` is the purpose, for the help."""
+    """Add the options to a command, and pass it `key`: bytes, or None without an option. `what` is the purpose, for the help."""
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
@@ -46,7 +46,7 @@ def key_options(what: str) -> Callable[[F], F]:
                 click.option(
                     "--key-json",
                     metavar="JSON",
-                    help="The key as JSON, which is written without blanks, as serializers do.",
+                    help="The key as JSON; like a serializer, the command encodes it without whitespace.",
                 ),
                 click.option(
                     "--key-file",
@@ -101,7 +101,7 @@ def _key(
 
 
 class IdentifierOption(click.ParamType["tuple[str, str]"]):
-    """NAME=VALUE, as both."""
+    """NAME=VALUE, converted to a pair."""
 
     name = "NAME=VALUE"
 
@@ -114,7 +114,7 @@ class IdentifierOption(click.ParamType["tuple[str, str]"]):
 
 
 class PeopleFile(click.ParamType["list[dict[str, list[str]]]"]):
-    """The path of a file with a line NAME=VALUE for each person, as the identifiers of each."""
+    """The path of a file with a line NAME=VALUE for each person, converted to the identifiers of each person."""
 
     name = "FILE"
 
@@ -144,7 +144,7 @@ class PeopleFile(click.ParamType["list[dict[str, list[str]]]"]):
 
 
 def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the identifiers of the command line as a request has them."""
+    """Return the identifiers of the command line in the form of a request."""
     found: dict[str, list[str]] = {}
     for name, value in identifiers:
         found.setdefault(name, []).append(value)

@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.failures import fail, note_arguments, want
 from diamant.broker.operation_errors import EXIT_REFUSED
 
 _NO_ARGUMENTS: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""Shows the help of a group without a command. Click has it from 8.2 on."""
+"""Click's exception, from 8.2 on, that shows the help of a group without a command."""
 
 
 class LazyCommand(NamedTuple):
@@ -41,7 +41,7 @@ class LazyCommand(NamedTuple):
 
 
 Sections: TypeAlias = Mapping[str, Mapping[str, LazyCommand]]
-"""Commands by the heading of the help and their name."""
+"""Commands by their heading in the help, then by name."""
 
 
 class LazyGroup(click.Group):
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
 
     @cached_property
     def _sections(self) -> dict[str, dict[str, LazyCommand]]:
-        """What is there. To run a command, the other forty are not looked up."""
+        """The commands that exist, by heading. Not used to run a command, which need not look up the other forty."""
         return {
             heading: {name: command for name, command in commands.items() if command.is_there()}
             for heading, commands in self._all().items()
@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command in the arguments. An unknown one is an error that suggests others."""
+        """Find the command in the arguments. For an unknown command, the error suggests others."""
         name = str(args[0])
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {name!r}. {self._suggestion(ctx, name)}".rstrip())
@@ -143,7 +143,7 @@ class LazyGroup(click.Group):
         return did_you_mean(found) or f"`{ctx.command_path} --help` lists the commands."
 
     def _leaves(self, ctx: click.Context, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return the commands of the groups below, as "log clean", by their own name."""
+        """Return the commands of the subgroups, such as "log clean", by their last word."""
         found: dict[str, list[str]] = {}
         for name in names:
             group = self.get_command(ctx, name)
@@ -163,7 +163,7 @@ class LazyGroup(click.Group):
         width = max(len(name) for rows in sections.values() for name in rows)
         for heading, rows in sections.items():
             with formatter.section(heading):
-                # The columns of all sections begin at the same place.
+                # The columns of all sections are aligned.
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
 
 
@@ -172,12 +172,12 @@ def _named(name: str, sections: Sections) -> LazyCommand | None:
 
 
 def _check_given_once(parent: click.Context, command: click.Command, arguments: Sequence[str]) -> None:
-    """Refuse an option of one value that is given twice: click would drop all but the last. Flags may be repeated."""
+    """Refuse a single-value option given twice, because click would drop all but the last value. Flags may be repeated."""
     context = click.Context(command, parent=parent, resilient_parsing=True, **command.context_settings)
     try:
         _, _, given = command.make_parser(context).parse_args([*arguments])
     except click.UsageError:
-        return  # The command itself reports it.
+        return  # The command itself reports the error.
     for at, param in enumerate(given):
         is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
         if is_single and param in given[:at]:
@@ -185,7 +185,7 @@ def _check_given_once(parent: click.Context, command: click.Command, arguments: 
 
 
 def _refuse(error: click.ClickException) -> NoReturn:
-    """Exit with a mistake in the arguments as one line."""
+    """Report a mistake in the arguments as one line, and exit."""
     from diamant.broker.commands.terminal.advice import advice
 
     fail(advice(error), "bad-argument" if error.exit_code == EXIT_REFUSED else "failed")

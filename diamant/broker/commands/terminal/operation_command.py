@@ -26,9 +26,9 @@ OF_ALL = ("timeout",)
 
 
 def operation_command(name: str, *, optional: Sequence[str] = ()) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command of a function that gets the operation's arguments and `asked`. Its docstring is the help.
+    """Turn a function that takes the operation's arguments and `asked` into a command. Its docstring is the help.
 
-    `optional`: arguments that the function itself requires, or not.
+    `optional`: arguments that the command does not require, though the function may.
     """
     operation = OPERATIONS[name]
 

@@ -2,7 +2,7 @@
 
     12 %, 3.1 MiB, 1.2 MiB/s, 18s left
 
-Imports little: a command for a cluster takes a tenth of a second.
+Imports little, because a command for a cluster takes only a tenth of a second.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def round_text(one: Mapping[str, Any]) -> str:
 class LiveProgress:
     """A progress line, cleared at the end of the `with`. Use `is_shown=False` if the output itself goes to the terminal.
 
-    `total_bytes`: those to be done in all, for `advance`; 0 if unknown.
+    `total_bytes`: the total for `advance`; 0 if unknown.
     """
 
     def __init__(

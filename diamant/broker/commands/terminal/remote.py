@@ -8,8 +8,8 @@
         asked.show(report, lambda: print_tables(report))
         sys.exit(EXIT_DONE if ... else EXIT_NOT_SO)
 
-An error ends the command with the exit code of its code (`operation_errors.KINDS`). Ctrl-C ends no job in the broker: the command
-names the job that continues.
+An error ends the command with the exit code for its error code (`operation_errors.KINDS`). Ctrl-C does not end the broker's job;
+the command names the job that continues.
 
 Also prints the reasons why a certificate has no claim about partitions, each place once.
 """
@@ -220,15 +220,15 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # click handles a closed pager
     except OSError as error:
-        # A file that an argument names; files to write, and the broker, have their own errors.
+        # An input file is meant: output files and the broker have errors of their own.
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), "bad-argument")
 
 
 @contextmanager
 def going_on(asked: Asked, *, is_named: bool = False) -> Iterator[None]:
-    """Extend the errors of work that survives a stop of the broker by the command that lists the work.
+    """Add the command that lists work to the errors of work that survives a stop of the broker.
 
-    `is_named`: the work existed before, and the command names it.
+    `is_named`: the work existed before, and the command has its ID.
     """
     try:
         yield
@@ -309,7 +309,7 @@ def write_outputs(found: Mapping[str, Any], file: str | None, page: str | None, 
 
 
 def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
-    """Write the bundle of a certificate to `file`, `file`.sig and `file`.pem, if a file is given; as `write_outputs`."""
+    """Write the bundle of a certificate to `file`, `file`.sig and `file`.pem, if given. Return False after a failure."""
     from diamant.cleaner.evidence.certificates.certificate import CertificateError, bundle_of
 
     if file is None:

@@ -28,7 +28,7 @@ STYLES = {
     "markers": ("¦", "m", "white"),
     "unknown": ("·", ".", "bright_black"),
 }
-"""The character of each kind, the same in ASCII, its colour."""
+"""For each kind, its character, its ASCII character and its colour."""
 BORDERS = ("│", "|")
 
 
@@ -40,7 +40,7 @@ class DrawnPartition(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """The bytes of all segments."""
         return sum(one.size for one in self.segments)
 
 

@@ -22,11 +22,11 @@ class TableColumn(NamedTuple):
     name: str
     is_text: bool = False
     least: int | None = None
-    """Where the terminal is too narrow, cells are folded to this width, if not more fits; None: never."""
+    """The least width to which cells are folded on a narrow terminal; None: cells are never folded."""
 
 
 class StyledCell(NamedTuple):
-    """A text, and the style of it as in markup."""
+    """A text with a style, as in markup."""
 
     text: str
     style: str
@@ -64,7 +64,7 @@ def print_table(
 
 
 def _total(widths: Sequence[int]) -> int:
-    """Return the width of a table: a blank before the first column, and two between."""
+    """Return the width of a table, with one blank before the first column and two between columns."""
     return sum(widths) + 2 * len(widths) - 1
 
 
@@ -105,7 +105,7 @@ def _print(
 def _lines(
     row: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence[int], chosen: Sequence[int]
 ) -> Iterator[str]:
-    """Yield the lines of a row as markup: more than one if a cell has them, or is folded."""
+    """Yield the lines of a row as markup: more than one if a cell has several lines or is folded."""
     pieces = []
     for cell, index in zip(row, chosen, strict=True):
         lines = _text(cell).split("\n")

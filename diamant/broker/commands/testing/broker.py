@@ -17,7 +17,7 @@ from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.duration import duration_text
 
 _SHOWN = 20
-"""The most moved leaders that are printed."""
+"""The largest number of moved leaders that is printed."""
 
 _ID = click.argument("broker", type=click.IntRange(min=0), metavar="ID")
 
@@ -45,7 +45,7 @@ _PARTITION = click.argument("partition", type=_Place(), metavar="TOPIC:PARTITION
 
 @click.group(cls=LazyGroup)
 def broker() -> None:
-    """Take the brokers of a process down and up, and move leaders, to test clients (diamant start --brokers 3)."""
+    """Take brokers of a process (diamant start --brokers 3) down and up, and move leaders, to test clients."""
 
 
 @broker.command(name="list")
@@ -58,17 +58,17 @@ def show(asked: Asked) -> None:
 
 @broker.command()
 @_ID
-@click.option("--hard", is_flag=True, help="Keep the port open and answer nothing, as a host that hangs.")
+@click.option("--hard", is_flag=True, help="Keep the port open but answer nothing, like a host that hangs.")
 @asking
 def down(broker: int, hard: bool, asked: Asked) -> None:
-    """Take broker ID down: its leaders move to in-sync replicas, its clients are cut off, its port is closed."""
+    """Take broker ID down: leadership moves to in-sync replicas, its clients are disconnected, and its port is closed."""
     report = asked.admin.brokers.down(broker, hard=hard, timeout=asked.timeout_s)
     _show(asked, report, f"broker {broker} {'answers nothing' if hard else 'is down'}")
 
 
 @broker.command()
 @_ID
-@click.option("--lag", "lag_ms", type=duration, default=0, help="Be in sync after this time, such as 30s.")
+@click.option("--lag", "lag_ms", type=duration, default=0, help="Get in sync only after this time, such as 30s.")
 @asking
 def up(broker: int, lag_ms: int, asked: Asked) -> None:
     """Bring broker ID back, on its port."""
@@ -80,7 +80,7 @@ def up(broker: int, lag_ms: int, asked: Asked) -> None:
 @_ID
 @asking
 def fence(broker: int, asked: Asked) -> None:
-    """Take broker ID out of the cluster; it still answers, that it leads nothing. `up` brings it back."""
+    """Take broker ID out of the cluster. It still answers, but leads no partition. `up` brings it back."""
     _show(asked, asked.admin.brokers.fence(broker, timeout=asked.timeout_s), f"broker {broker} is fenced")
 
 
@@ -89,16 +89,16 @@ def fence(broker: int, asked: Asked) -> None:
 @_ID
 @asking
 def move(partition: tuple[str, int], broker: int, asked: Asked) -> None:
-    """Let broker ID lead a partition. It must be an in-sync replica."""
+    """Let broker ID lead a partition. The broker must be an in-sync replica."""
     _show(asked, asked.admin.brokers.move(*partition, broker, timeout=asked.timeout_s))
 
 
 @broker.command()
 @click.argument("topic", required=False, shell_complete=topic_names)
-@click.option("--seed", type=click.IntRange(min=0), help="Repeat a choice.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random choice, to repeat it.")
 @asking
 def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
-    """Let another in-sync replica lead each partition, of TOPIC or of all topics, at random."""
+    """Let another in-sync replica, chosen at random, lead each partition of TOPIC, or of all topics."""
     _show(asked, asked.admin.brokers.shuffle(topic, seed=seed, timeout=asked.timeout_s))
 
 
@@ -107,9 +107,9 @@ def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
 @click.argument("by", nargs=-1, required=True, metavar="TIME|N records")
 @asking
 def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
-    """Let broker ID lag where it follows: diamant broker lag 2 500ms, or lag 2 100 records; lag 2 0 ends it.
+    """Let broker ID lag as a follower, for example: diamant broker lag 2 500ms, or lag 2 100 records. lag 2 0 ends the lag.
 
-    Clients that fetch from it see an earlier high watermark.
+    Clients that fetch from the broker see an earlier high watermark.
     """
     found = asked.admin.brokers.lag(broker, " ".join(by), timeout=asked.timeout_s)
     asked.show(found, lambda console: _print_brokers(console, [found]))
@@ -120,7 +120,7 @@ def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
 @click.argument("by_ms", type=_duration_or_0, metavar="TIME")
 @asking
 def slow(broker: int, by_ms: int, asked: Asked) -> None:
-    """Delay each request to broker ID: diamant broker slow 2 300ms; slow 2 0 ends it."""
+    """Delay each request to broker ID, for example: diamant broker slow 2 300ms. slow 2 0 ends the delay."""
     found = asked.admin.brokers.slow(broker, by_ms / 1000, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print_brokers(console, [found]))
 
@@ -131,7 +131,7 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 @click.argument("offset", type=click.IntRange(min=0))
 @asking
 def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
-    """Let broker ID lead a partition without the batch of OFFSET and those after it, which are lost.
+    """Let broker ID lead a partition without the batch of OFFSET and all later batches, which are lost.
 
     Whole batches are removed, as when Kafka truncates, so records before OFFSET in the same batch are lost, too. Prints the new
     end of the log and the number of lost records.
