@@ -41,7 +41,7 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_REQUEST_S = 30.0
 JOB_WAIT_MS = 5_000
 JOB_PROGRESS_MS = 500
-"""The wait of one request for a job, without and with a progress listener. Then the client polls again."""
+"""How long one request waits for a job, without and with a progress listener, before the client polls again."""
 
 MAX_TOKEN_FILE_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -84,7 +84,7 @@ ON_ANY_KAFKA = {
     "POST /v1/erase": "clusters.for_admin:erase",
     "POST /v1/explain": "inspection.for_admin:explain",
 }
-"""The operations that work without Diamant's HTTP port: functions of modules above this folder."""
+"""The operations that work without Diamant's HTTP port, as functions in other packages of the broker."""
 
 
 class Admin(RemoteOperations):
@@ -106,7 +106,7 @@ class Admin(RemoteOperations):
     ) -> None:
         """`token` (or a file with it) is for brokers that require one. `timeout` bounds each call, including jobs.
         `http_url` (`http://host:port`) skips the query for the HTTP address; `login` is for that query, if the listener has
-        SASL. `ca`, certificates in PEM or `system`, is for Kafka listeners and HTTP ports with TLS; so is a context, `tls`.
+        SASL. `ca` (a PEM file, or `system`) or a context `tls` is for Kafka listeners and HTTP ports with TLS.
         The constructor does not connect.
         """
         if token_file is not None:
@@ -142,7 +142,7 @@ class Admin(RemoteOperations):
             return False
 
     def kafka_client(self) -> KafkaClient:
-        """Return a client of the cluster, to be closed. Its requests take at most `MAX_REQUEST_S`."""
+        """Return a client of the cluster, which the caller closes. Its requests take at most `MAX_REQUEST_S`."""
         from diamant.broker.client.kafka_client import KafkaClient
 
         timeout_s = min(MAX_REQUEST_S, self.timeout_s)
@@ -172,13 +172,13 @@ class Admin(RemoteOperations):
         deadline_s = time.monotonic() + (self.timeout_s if timeout is None else seconds_of(timeout))
         if on_progress is not None:
             on_progress({**_ASKING})
-            # Returned at once, so that a caller that stops waiting knows the job's ID.
+            # The broker returns the job at once, so that a caller that stops waiting knows its ID.
             query = {"wait_ms": 0, **(query or {})}
         status, answer = self._exchange(method, path, fields, query, deadline_s)
         return self._awaited(answer, deadline_s, on_progress) if status == 202 else answer
 
     def perform(self, route: str, given: Fields) -> JsonObject:
-        """Call a route with the arguments of a method; those that are None are left out. As `call`.
+        """Call a route with the arguments of a method, except those that are None. Returns and raises as `call` does.
 
         The operations in `ON_ANY_KAFKA` also work on clusters of other brokers.
         """
@@ -191,14 +191,14 @@ class Admin(RemoteOperations):
         body, query = (fields, None) if method == "POST" else (None, fields)
         timeout, on_progress = given["timeout"], given.get("on_progress")
         answer = self.call(method, path, body, query=query, timeout=timeout, on_progress=on_progress)  # type: ignore[arg-type]
-        if "key" in fields and answer.get("key", "") is None:  # no job shows a key
+        if "key" in fields and answer.get("key", "") is None:  # jobs show no keys
             answer["key"] = key_fields(parse_key(fields["key"]))
         return answer
 
     def stream(self, route: str, given: Fields) -> Generator[JsonObject, None, None]:
         """Call a route as `perform` does, and yield the records of its response, lazily.
 
-        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway: for a search also if more
+        `timeout` bounds the wait for each part of the response. Raises AdminError, even partway; a search also raises it if more
         records than its limit match, or if part of the topic could not be read.
         """
         method, path, fields = _request(route, given)
@@ -228,7 +228,7 @@ class Admin(RemoteOperations):
             left_ms = int((deadline_s - time.monotonic()) * 1000)
             if left_ms <= 0:
                 raise AdminError(
-                    f"{job['verb']} is still in progress: wait longer, or look at it as {job['href']}",
+                    f"{job['verb']} is still in progress: wait longer, or follow it at {job['href']}",
                     status=504,
                     code="timed-out",
                 )
@@ -238,7 +238,7 @@ class Admin(RemoteOperations):
     def _exchange(
         self, method: str, path: str, fields: Fields | None, query: Mapping[str, Any] | None, deadline_s: float
     ) -> tuple[int, JsonObject]:
-        # The wait for the job is shorter than this timeout; the rest is for the round trip.
+        # This timeout is longer than the broker's wait for the job, to leave time for the round trip.
         left_s = max(deadline_s - time.monotonic(), 0.1) + 1.0
         target = path if not query else f"{path}?{urlencode(_query_texts(query), doseq=True)}"
         body = None if method == "GET" else json.dumps(fields or {}).encode()
@@ -256,7 +256,7 @@ class Admin(RemoteOperations):
 
     @contextmanager
     def _connected(self, method: str, path: str, left_s: float) -> Iterator[http.client.HTTPConnection]:
-        """Yield a connection. Its failures become AdminErrors."""
+        """Yield a connection. Failures of the connection become AdminErrors."""
         connection = _connection(self.http_url, left_s, self._tls)
         try:
             connection.connect()
@@ -290,7 +290,7 @@ class AdminClock:
         timeout: Duration | None = None,
         on_progress: OnProgress | None = None,
     ) -> JsonObject:
-        """Move forward by milliseconds or a text such as `8d`, `1h30m`; return the report once what is due by then is done."""
+        """Move forward by milliseconds or a text such as `8d`, `1h30m`; return the report once everything due by then is done."""
         fields = {"by_ms": parse_duration_ms(by), "sessions": sessions}
         return self._admin.call("POST", "/v1/clock/advance", fields, timeout=timeout, on_progress=on_progress)
 
@@ -362,7 +362,7 @@ def path_step(name: str) -> str:
 
 
 def _records_found(lines: Iterable[JsonObject]) -> Generator[JsonObject, None, None]:
-    """Yield the records among the lines of a search, all lines with a `kind`. Raises AdminError if the search is incomplete."""
+    """Yield the records of a search, and all lines with a `kind`. Raises AdminError if the search is incomplete."""
     for line in lines:
         if "error" in line:
             raise AdminError(line["error"], code=line["code"])
@@ -486,13 +486,13 @@ def _http_address(connection: socket.socket) -> str | None:
     end = len(body)
     results, position = read_array_length(body, 4, end)
     if results != 1:
-        raise ValueError(f"DescribeConfigs answered {results} resources, expected 1")
+        raise ValueError(f"DescribeConfigs returned {results} resources, expected 1")
     (error_code,) = struct.unpack_from(">h", body, position)
     message, position = read_string(body, position + 2, end)
     if error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         raise NotDiamant(_OR_NOT_ALLOWED)
     if error_code:
-        raise ValueError(f"DescribeConfigs answered error {error_code}: {message}")
+        raise ValueError(f"DescribeConfigs returned error {error_code}: {message}")
     _, position = read_string(body, position + 1, end)
     configs, position = read_array_length(body, position, end)
     if configs < 1:
@@ -543,7 +543,7 @@ def _answer(method: str, path: str, response: http.client.HTTPResponse, raw: byt
 
 
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of a response. IncompleteRead if it is truncated, which readline() does not report."""
+    """Yield the lines of a response. Raises IncompleteRead if it is truncated, which readline() does not report."""
     rest = b""
     while data := response.read1(64 * 1024):
         *lines, rest = (rest + data).split(b"\n")

@@ -11,9 +11,9 @@ USER_VARIABLE = "DIAMANT_USER"
 CA_VARIABLE = "DIAMANT_CA"
 """The PEM file with the CA that commands trust. If set, they connect by TLS."""
 SYSTEM_CA = "system"
-"""Value instead of a file: trust the system's CAs."""
+"""The value, in place of a file, that trusts the system's CAs."""
 
 
 def default_bootstrap() -> str:
-    """Return the address for commands: that of the environment, if set."""
+    """Return the address for commands: the environment's if set, else the default."""
     return os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP

@@ -144,10 +144,10 @@ def _property(value: str) -> str:
 
 def client_context(ca: str | None, certificate: str | None = None, key: str | None = None) -> ssl.SSLContext:
     """Return a context that trusts `ca`, or by default the system's CAs, and presents `certificate` if given. Raises ValueError,
-    ssl.SSLError for invalid PEM. As Java's clients, and as Python before 3.13, it accepts certificates without key identifiers.
+    ssl.SSLError for invalid PEM. Like Java's clients, and Python before 3.13, it accepts certificates without key identifiers.
     """
     if ca == "":
-        raise ValueError("no certificate")  # the ssl module would trust the system's CAs
+        raise ValueError("no certificate")  # with "", the ssl module would trust the system's CAs
     context = ssl.create_default_context(cadata=ca)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if certificate is not None:
@@ -156,7 +156,7 @@ def client_context(ca: str | None, certificate: str | None = None, key: str | No
 
 
 def trusting(path: str | None) -> ssl.SSLContext:
-    """Return a context that trusts the CA in a PEM file, or the system's CAs. BadArgument if the file has no certificate."""
+    """Return a context that trusts the CA in a PEM file, or the system's CAs. Raises BadArgument for an unusable file."""
     try:
         return client_context(None if path is None else read_input(path, MAX_CA_BYTES).decode())
     except OSError as error:
@@ -167,9 +167,9 @@ def trusting(path: str | None) -> ssl.SSLContext:
 
 
 def load_pem(context: ssl.SSLContext, pem: bytes, password: Callable[[], str] | None = None) -> None:
-    """Load the first certificate in `pem`, and its key, into a context. ssl.SSLError if that fails.
+    """Load the first certificate in `pem`, and its key, into a context. Raises ssl.SSLError if that fails.
 
-    The `ssl` module reads keys only from files: this one is in memory, invisible to other processes.
+    The `ssl` module reads keys only from files, so the key is in a file in memory, invisible to other processes.
     """
     file = os.memfd_create("diamant-tls-key")
     try:

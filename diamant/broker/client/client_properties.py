@@ -1,7 +1,7 @@
 """A client's properties file, as `--command-config` of Kafka's own tools takes it, with Kafka's names.
 
-Understood are PLAIN, SCRAM and OAUTHBEARER (with the token in a file), and TLS with stores in PEM. A property that is not
-understood is refused by name, so that no client connects in another way than its file says.
+Supports PLAIN, SCRAM and OAUTHBEARER (with the token in a file), and TLS with stores in PEM. An unsupported property is refused
+by name, so that no client connects otherwise than its file says.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _NAMES = {"bootstrap.servers", "security.protocol", *_SSL_NAMES, *_SASL_NAMES}
 
 
 class ClientProperties(NamedTuple):
-    """How to connect. None: not in the file."""
+    """How to connect. A field is None if the file does not set it."""
 
     bootstrap: str | None
     login: Login | None
@@ -57,7 +57,7 @@ class ClientProperties(NamedTuple):
 
 
 def read_client_properties(path: str) -> ClientProperties:
-    """Read such a file. BadArgument names what is not understood; OSError if it cannot be read."""
+    """Read a properties file. Raises BadArgument for what is not supported, OSError if the file cannot be read."""
     found = parse_properties(_text(path))
     protocol = found.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
@@ -76,7 +76,7 @@ def read_client_properties(path: str) -> ClientProperties:
 
 
 def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return address, login and TLS by such a file. An address other than the default wins over the file's. BadArgument."""
+    """Return address, login and TLS by a file. A `bootstrap` other than the default overrides the file's. Raises BadArgument."""
     try:
         found = read_client_properties(path)
     except BadArgument as error:
@@ -87,7 +87,7 @@ def configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLCon
 
 
 def _check_kinds(path: str, found: dict[str, str], protocol: str) -> None:
-    """Refuse other mechanisms, and stores that are not PEM, before the properties that only those have."""
+    """Refuse other mechanisms, and stores that are not PEM, before the properties that only they have are refused."""
     mechanism = found.get("sasl.mechanism", "GSSAPI, the default")
     if protocol.startswith("SASL_") and mechanism not in (*PREFERRED, OAUTHBEARER):
         raise BadArgument(f"{path}: sasl.mechanism={mechanism}: expected one of {', '.join((*PREFERRED, OAUTHBEARER))}")

@@ -36,7 +36,7 @@ class ReadRecord(NamedTuple):
 
 
 class TopicReader:
-    """Reads partitions of a topic. `offsets` has the next offset of each partition, and advances with each record."""
+    """A reader of partitions of a topic. `offsets` has the next offset of each partition, and advances with each record."""
 
     def __init__(self, client: KafkaClient, topic: str, offsets: Mapping[int, int], *, committed: bool) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class TopicReader:
                 wanted = [one for one in led if one in left]
                 if not wanted:
                     continue
-                # With several leaders, no single one may wait long.
+                # With several leaders, the fetch from each may wait only briefly.
                 wait_ms = WAIT_MS // len(self._leaders)
                 try:
                     answer = self._fetch(leader, wanted, wait_ms)

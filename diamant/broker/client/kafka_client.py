@@ -1,7 +1,7 @@
 """A small synchronous client of any Kafka cluster: metadata, requests to the right broker, retries.
 
-Bounded: one connection per broker of the cluster. An error code from a broker becomes a `KafkaRefusal`, a failed connection a
-`ConnectionFailed`.
+Keeps one connection per broker, and one for requests to any broker. An error code from a broker becomes a `KafkaRefusal`, a
+failed connection a `ConnectionFailed`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ RETRIED = {
 class KafkaRefusal(Exception):
     """An error code from a broker. The text has the code's name, its subject, and the broker's own message, if any.
 
-    `sentence`: the whole text, for errors that Diamant words alike everywhere.
+    `sentence`: the whole text, for errors with the same text everywhere in Diamant.
     """
 
     def __init__(self, what: str, code: int, message: str | None = None, sentence: str | None = None) -> None:
@@ -117,7 +117,7 @@ class KafkaClient:
         self.close()
 
     def any_broker(self) -> KafkaConnection:
-        """Return a connection to one of the bootstrap addresses, or of the brokers seen since."""
+        """Return a connection to one of the bootstrap addresses, or to a broker seen since."""
         if self._any is None or self._any.is_closed:
             failures: list[ConnectionFailed] = []
             for host, port in dict.fromkeys((*self._bootstrap(), *self._addresses.values())):
@@ -133,7 +133,7 @@ class KafkaClient:
         return self._any
 
     def ask_any(self, api_key: int, fields: Fields) -> Fields:
-        """Return the response of any broker; if the one connected to has gone away, of another."""
+        """Return the response of any broker. If the connected broker has gone away, try another."""
         try:
             return self.any_broker().ask(api_key, fields, timeout_s=self.timeout_s)
         except ConnectionFailed:
@@ -188,7 +188,7 @@ class KafkaClient:
         return sorted(found, key=lambda one: one.name)
 
     def note_brokers(self, metadata: Fields) -> None:
-        """Take the brokers and the controller from a response to Metadata."""
+        """Remember the brokers and the controller in a response to Metadata."""
         self._addresses = {broker["node_id"]: (broker["host"], broker["port"]) for broker in metadata["brokers"]}
         self.controller_id = metadata["controller_id"]
 
@@ -202,7 +202,7 @@ class KafkaClient:
         return {leader: [number for _, number in led] for leader, led in found.items()}
 
     def leaders_of(self, places: Iterable[Place]) -> dict[int, list[Place]]:
-        """Return the partitions by the id of their leader. Waits up to the timeout until each has one."""
+        """Return the partitions by the id of their leader. Waits up to the timeout until each has a leader."""
         wanted = set(places)
         deadline = time.monotonic() + self.timeout_s
         while wanted:

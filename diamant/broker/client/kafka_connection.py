@@ -38,7 +38,7 @@ Fields: TypeAlias = Mapping[str, Any]
 MAX_ANSWER_BYTES = 256 * 1024 * 1024
 """More than any expected response: a fetch requests a few MiB, but returns a whole batch, which may be larger."""
 GATHERED_BYTES = 256 * 1024
-"""A broker sends about as much ahead of what is acknowledged."""
+"""About the size that a broker sends ahead of what is acknowledged."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 CLIENT_ID = "diamant-cli"
 
@@ -67,7 +67,7 @@ class KafkaConnection:
             self._open(host, port, timeout_s, login)
 
     def _open(self, host: str, port: int, timeout_s: float, login: Login | None) -> bool:
-        """Connect and log in. False if the broker does not offer the mechanism and closes the connection."""
+        """Connect and log in. Return False if the broker does not offer the mechanism and closes the connection."""
         self._sent_id = self._received_id = 0
         self._ranges: dict[int, ApiRange] = {}
         try:
@@ -78,7 +78,7 @@ class KafkaConnection:
             raise self._failed(error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._gathered = 1
-        # With TLS, not every byte that arrives is one of the response.
+        # With TLS, not every byte that arrives belongs to a response.
         self._can_gather = self._tls is None and sys.platform == "linux"
         try:
             answer = self._ask(API_VERSIONS, 0, {}, timeout_s)
@@ -100,7 +100,7 @@ class KafkaConnection:
             raise
 
     def _log_in(self, login: Login) -> bool:
-        """Authenticate. False if the broker does not offer the mechanism and closes the connection; another is then set."""
+        """Authenticate. Return False if the broker does not offer the mechanism; the connection is closed, and another is set."""
         from diamant.broker.client.login import PREFERRED, LoginFailed, best_of, log_in
 
         mechanism = self._mechanism or login.mechanism or PREFERRED[0]
@@ -134,7 +134,7 @@ class KafkaConnection:
 
     @property
     def is_closed(self) -> bool:
-        """True once it is closed, also by an error or an interruption during a request."""
+        """True once the connection is closed, even by an error or an interruption during a request."""
         return self._socket.fileno() < 0
 
     def __enter__(self) -> KafkaConnection:
@@ -163,7 +163,7 @@ class KafkaConnection:
         return self._ask(api_key, self.version(api_key, most), fields, timeout_s)
 
     def send(self, api_key: int, version: int, fields: Fields) -> None:
-        """Send a request without waiting: its response comes after those of earlier requests. See `arriving`."""
+        """Send a request without waiting. Its response (see `arriving`) comes after the responses to earlier requests."""
         self._sent_id += 1
         header = struct.pack(">hhi", api_key, version, self._sent_id) + encode_string(CLIENT_ID)
         if request_header_version(api_key, version) == 2:
@@ -179,10 +179,10 @@ class KafkaConnection:
     def arriving(
         self, api_key: int, version: int, memory: memoryview, piece_bytes: int
     ) -> Iterator[tuple[memoryview, bool]]:
-        """Yield the body of the next response, without header, as far as it has arrived, and whether that is all of it.
+        """Yield the part of the next response's body that has arrived, without header, and whether the body is complete.
 
-        Once for each `piece_bytes`, or more. It is in `memory` if it fits there, else in memory of its own. A caller that leaves
-        before the end has to close the connection.
+        Yields after every `piece_bytes`, or more. The body is in `memory` if it fits there, else in memory of its own. A caller
+        that stops before the end has to close the connection.
         """
         try:
             head = memoryview(bytearray(4))
@@ -213,7 +213,7 @@ class KafkaConnection:
             self.send(api_key, version, fields)
             ((answer, _),) = self.arriving(api_key, version, memoryview(b""), MAX_ANSWER_BYTES)
         except BaseException:
-            # The response may be still to come, and must not be taken for the next one's.
+            # The response may still arrive, and must not be taken for that of the next request.
             self.close()
             raise
         try:
@@ -233,7 +233,7 @@ class KafkaConnection:
         return ConnectionFailed(f"{self.address} does not answer {API_NAMES[api_key]} in time", "timed-out")
 
     def _receive(self, target: memoryview, at: int, end: int) -> int:
-        """Fill `target` from `at` to `end` or beyond; return how far."""
+        """Fill `target` from `at` to `end` or beyond; return the end of the received bytes."""
         while at < end:
             if self._can_gather:
                 self._gather(end - at)
@@ -246,9 +246,9 @@ class KafkaConnection:
         return at
 
     def _gather(self, size: int) -> None:
-        """Have the system collect so many bytes before it wakes this thread, which takes fewer calls.
+        """Have the kernel collect up to `size` bytes before it wakes this thread, which takes fewer calls.
 
-        It also acknowledges them before they are received, so that the broker sends more at the same time.
+        The kernel also acknowledges the bytes before this thread reads them, so that the broker keeps sending.
         """
         least = min(size, GATHERED_BYTES) if size >= GATHERED_BYTES // 4 else 1
         if least != self._gathered:

@@ -1,4 +1,4 @@
-"""Consumer groups of any Kafka cluster: their list, members and committed offsets, and commits without a member.
+"""Consumer groups of any Kafka cluster: their list, members and committed offsets, and commits without being a member.
 
 Requests for a group go to its coordinator, which is looked up again if it moves.
 """
@@ -37,7 +37,7 @@ class ListedGroup(NamedTuple):
 
 
 class MemberOfGroup(NamedTuple):
-    """A member, and the partitions that it owns by topic; empty if it is not a consumer."""
+    """A member, and the partitions that it owns, by topic; no partitions if it is not a consumer."""
 
     member_id: str
     instance_id: str | None
@@ -97,7 +97,7 @@ class KafkaGroup:
         )
 
     def check_inactive(self) -> None:
-        """Raise KafkaRefusal while the group has members: then only they may commit; and for a share group."""
+        """Raise KafkaRefusal for a share group, and while the group has members, because then only they may commit."""
         group = self.describe()
         if group is not None and group.group_type == SHARE:
             advice = "it is a share group, without committed offsets: `kafka-share-groups.sh --reset-offsets` moves its start"
@@ -156,7 +156,7 @@ class KafkaGroup:
         return KafkaRefusal(f"group {self.name!r}", code, message, sentence)
 
     def _describe_by(self, api_key: int, kind: str, protocol_type: str) -> DescribedGroup | None:
-        """Return a group of one of the types with an API of their own; None if it is of another type."""
+        """Return the group if it is of the type that this API describes, else None."""
         if not self._client.broker(self._coordinated(self._deadline())).offers(api_key):
             return None
         asked = {"group_ids": [self.name], "include_authorized_operations": False}
@@ -237,7 +237,7 @@ class KafkaGroup:
 
 
 def _of_group(answer: Fields) -> Fields:
-    """Return the one group of an OffsetFetch response. From version 8 on, it is a list of groups."""
+    """Return the only group of an OffsetFetch response. From version 8 on, the response has a list of groups."""
     found: Fields = answer.get("groups", [answer])[0]
     return found
 

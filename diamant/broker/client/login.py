@@ -20,10 +20,10 @@ HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 """The hash of each SCRAM mechanism."""
 PREFERRED = (*HASHES, "PLAIN")
 OAUTHBEARER = "OAUTHBEARER"
-"""A login with a token, which is the password (RFC 7628). Only if it is asked for."""
+"""A login with a token as the password (RFC 7628). Used only if requested."""
 MAX_PASSWORD_BYTES = 4096
 MAX_ITERATIONS = 1_000_000
-"""A broker that requires more iterations is refused: it would keep the client computing."""
+"""A broker that requires more iterations is refused, because it would keep the client computing."""
 
 
 class LoginFailed(Exception):
@@ -40,7 +40,7 @@ class Login(NamedTuple):
 
 
 def read_password(path: str) -> str:
-    """Read a password from a file, without its newline. BadArgument if it is not one line of UTF-8, OSError if unreadable."""
+    """Read a password from a file, without its newline. Raises BadArgument unless it is one line of UTF-8, and OSError."""
     try:
         password = read_input(path, MAX_PASSWORD_BYTES).decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -72,7 +72,7 @@ def best_of(offered: Collection[str]) -> str:
 
 
 def log_in(mechanism: str, login: Login, exchange: Callable[[bytes], bytes]) -> None:
-    """Log in. `exchange` sends a token and returns the reply. LoginFailed if the broker does not know the password itself."""
+    """Log in. `exchange` sends a token and returns the reply. Raises LoginFailed for a refusal or an impostor."""
     if mechanism == OAUTHBEARER:
         if refusal := exchange(f"n,,\1auth=Bearer {login.password}\1\1".encode()):
             raise LoginFailed(f"the broker refuses the token: {refusal.decode('utf-8', 'replace')}")

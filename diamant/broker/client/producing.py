@@ -33,7 +33,7 @@ class PendingRecord(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The records written to a partition. Those of other producers may lie between them."""
+    """The records written to a partition. Records of other producers may lie between them."""
 
     records: int
     first_offset: int
@@ -41,8 +41,8 @@ class Written(NamedTuple):
 
 
 class TopicWriter:
-    """Collects records of a topic and writes them. Keys choose partitions as in Kafka's producer. Records without a key go to
-    one partition per request, in turn.
+    """A writer that collects records of a topic. Keys choose partitions as in Kafka's producer. Records without a key go to
+    one partition per flush, in turn.
     """
 
     def __init__(self, client: KafkaClient, topic: str, *, codec: int) -> None:
@@ -55,10 +55,10 @@ class TopicWriter:
         self._pending: dict[int, list[PendingRecord]] = {}
         self._pending_bytes = 0
         self.written: dict[int, Written] = {}
-        """By partition."""
+        """What was written, by partition."""
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
-        """Add a record. If enough records are pending, writes them first."""
+        """Add a record. Once enough bytes are pending, write all pending records."""
         if partition is None:
             partition = self._next if record.key is None else murmur2(record.key) % self.partition_count
         self._pending.setdefault(partition, []).append(PendingRecord(line, record))

@@ -1,1 +1,1 @@
-"""Looks at a Kafka cluster that change nothing: audits, and explanations of why records are still there."""
+"""Read-only inspections of a Kafka cluster: audits, and explanations of why records are still stored."""

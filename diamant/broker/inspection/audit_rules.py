@@ -15,16 +15,16 @@ from diamant.words import counted
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """One thing that keeps values, or hides deletions. `partition` None: the topic, or with an empty `topic` the cluster."""
+    """What keeps values or hides deletions, in a partition, a topic (`partition` None) or the cluster (`topic` empty)."""
 
     kind: str
     topic: str
     text: str
     partition: int | None = None
     visibility: str = KNOWN
-    """As of gates (`cleaner.explain.explanation`)."""
+    """Known or bounded, as for gates (`cleaner.explain.explanation`)."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Configurations of the topic that mend it."""
+    """Configurations of the topic that resolve the finding."""
 
 
 def number(configs: Mapping[str, str], name: str, unknown: int = LONG_MAX) -> int:
@@ -33,7 +33,7 @@ def number(configs: Mapping[str, str], name: str, unknown: int = LONG_MAX) -> in
 
 
 def topic_findings(topic: str, configs: Mapping[str, str], deadline_ms: int) -> Iterator[AuditFinding]:
-    """Yield what the configurations of a topic say about a deadline."""
+    """Yield the findings about a deadline in the configurations of a topic."""
     policy, retention_ms = configs["cleanup.policy"].split(","), number(configs, "retention.ms", -1)
     if configs.get("remote.storage.enable") == "true":
         text = "tiered storage: what lies in remote storage is not compacted"
@@ -68,7 +68,7 @@ def _compaction_findings(
 
 
 def replica_findings(topic: LedTopic) -> Iterator[AuditFinding]:
-    """Yield the partitions without a leader, and those with replicas out of sync."""
+    """Yield findings for partitions without a leader, and for partitions with replicas out of sync."""
     for one in topic.partitions:
         behind = sorted({*one.replicas} - {*one.in_sync})
         if one.leader < 0:
@@ -80,7 +80,7 @@ def replica_findings(topic: LedTopic) -> Iterator[AuditFinding]:
 
 
 def stranded_text(partition: int, keys: set[bytes], count: int) -> str:
-    """Return what a sample of a partition's keys says; "" if they belong there, or did with no smaller number of partitions."""
+    """Return the text if sampled keys belong in the partition only by an earlier, smaller number of partitions; else ""."""
     strangers = [key for key in keys if partition not in default_partitions(key, count)]
     for before in range(count - 1, partition, -1) if strangers else ():
         if all(partition in default_partitions(key, before) for key in strangers):

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 DESCRIBE_PRODUCERS = 61
 MAX_TIMESTAMP = -3
-"""The timestamp for which ListOffsets returns the record with the latest one (KIP-734)."""
+"""The timestamp for which ListOffsets returns the record with the greatest timestamp (KIP-734)."""
 TOPICS_AT_ONCE = 500
 SAMPLE_BYTES = 32 * 1024
-"""Read from the start of each partition for a sample of its keys."""
+"""The bytes read from the start of each partition for a sample of its keys."""
 
 Place = tuple[str, int]
 
@@ -162,7 +162,7 @@ class _Audit:
         starts: Mapping[Place, tuple[int, int]],
         ends: Mapping[Place, tuple[int, int]],
     ) -> None:
-        """Find partitions whose active segment is due, but nothing is appended that would close it."""
+        """Find partitions whose active segment is due to be closed, but is not closed because nothing is appended."""
         for place, (_, newest_ms) in self._offsets(topics, MAX_TIMESTAMP).items():
             known = configs[place[0]]
             limit_ms = min(number(known, "segment.ms"), number(known, "max.compaction.lag.ms"))
@@ -208,7 +208,7 @@ class _Audit:
     ) -> None:
         """Find keys that producers now write to other partitions, from a sample of each partition's first records.
 
-        `counts`: the topics, with their numbers of partitions.
+        `counts`: the number of partitions by topic.
         """
 
         def take(one: Stretch, data: memoryview) -> None:

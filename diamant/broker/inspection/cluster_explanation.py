@@ -1,8 +1,8 @@
-"""Explanations of why records are still in the topics of any Kafka cluster, from outside: as `diamant explain` on a Diamant.
+"""Explanations, from outside, of why records are still in the topics of any Kafka cluster, as by `diamant explain` on a Diamant.
 
-The rules are Kafka's (`cleaner.explain`), applied to the log as the leader shows it. Each gate says if it is known, bounded or
-not visible. The cleaner's checkpoint and its state are not visible, so the dirty ratio is the greatest possible one, and all
-times are the earliest.
+The rules are Kafka's (`cleaner.explain`), applied to the log as the leader shows it. Each gate says whether it is known, bounded
+or not visible. The cleaner's checkpoint and its state are not visible, so the dirty ratio is an upper bound, and all times are
+the earliest possible.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def explain(
     offset: int | None = None,
     check: Callable[[], object] = lambda: None,
 ) -> JsonObject:
-    """Explain a topic's partitions, all records of a key, or the record at an offset; the fields of `Broker.explain`'s answer.
+    """Explain a topic's partitions, all records of a key, or the record at an offset; return fields as `Broker.explain` does.
 
     Reads the partitions whole, from their leaders. Raises BadArgument, NotFound, KafkaRefusal, ConnectionFailed.
     """
@@ -130,7 +130,7 @@ def _transactions(client: KafkaClient, open_since: Mapping[int, int]) -> list[Op
 
 
 def _seen_from_outside(found: PartitionExplanation) -> PartitionExplanation:
-    """Return an explanation with what is visible of each gate, and changes that work on any Kafka."""
+    """Return an explanation with the visibility of each gate, and with changes that work on any Kafka."""
     return replace(
         found,
         gates=tuple(map(_gate, found.gates)),
@@ -159,7 +159,7 @@ def _gate(gate: Gate) -> Gate:
 
 
 def _change(change: Change | None) -> Change | None:
-    """Return a change without commands that only a Diamant obeys."""
+    """Return a change without commands that only a Diamant supports."""
     if change is None or change.command is None:
         return change
     words = change.command.split()

@@ -1,7 +1,7 @@
-"""Disk certificates of a running Kafka broker: its log directories are searched for the key of an erasure.
+"""Disk certificates of a running Kafka broker, whose log directories are searched for the key of an erasure.
 
-Read-only, and with bounded I/O. The search is the certifying scan of a Diamant's own directory (`cleaner.evidence.scan`). It runs
-where the disks are, with the signing key and the secret of the erasure. `join` puts disk certificates into that of the cluster.
+Read-only, and with bounded I/O. The scan is the one that certifies a Diamant's own directory (`cleaner.evidence.scan`). It runs
+where the disks are, with the signing key and the secret of the erasure. `join` puts disk certificates into the cluster's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HEAD_BYTES = LAST_OFFSET_DELTA + _DELTA.size
 
 
 def log_ends(env: Env, directory: str) -> dict[TopicPartition, LogEnd]:
-    """Return the present end of each log; a log that changes while it is looked at, or is damaged, has none. Blocks."""
+    """Return the end of the whole batches of each log. A log whose last segment cannot be read is left out. Blocking."""
     found = {}
     for name in sorted(env.list_dir(directory)):
         path = f"{directory}/{name}"
@@ -115,9 +115,9 @@ def _has_file(env: Env, path: str, base_offset: int, identity: Identity) -> bool
 
 
 class ReadLimit:
-    """Keeps a scan in one thread below a rate: `advance` takes what was read, `check` sleeps. A rate of 0 is none.
+    """A rate limit for a scan in one thread: `advance` counts the bytes read, `check` sleeps. A rate of 0 means no limit.
 
-    `on_bytes` takes the bytes of each file that was read.
+    `on_bytes` takes the number of bytes of each file read.
     """
 
     def __init__(
@@ -136,13 +136,13 @@ class ReadLimit:
         self._checks = 0
 
     def advance(self, done: int, _total: int) -> None:
-        """Note the bytes that a scan has read so far, at the end of each file."""
+        """Record, at the end of each file, the bytes that a scan has read so far."""
         count = done - self._done if done >= self._done else done
         self._bytes, self._done, self._checks = self._bytes + count, done, 0
         self._on_bytes(count)
 
     def check(self) -> None:
-        """Sleep while more was read than the rate allows. Called at the start of a file, then every `READ_BYTES` at most."""
+        """Sleep while more was read than the rate allows. Called at the start of a file, then after `READ_BYTES` or less."""
         if self._rate:
             read = self._bytes + self._checks * READ_BYTES
             self._sleep(max(0.0, self._began_s + read / self._rate - self._clock()))
@@ -157,14 +157,16 @@ def certify_disks(
     signing: SigningKey,
     limit: ReadLimit,
 ) -> JsonObject:
-    """Search the log directories of one broker, and return its disk certificate. Blocks. BadArgument, NotPossible, NotGenuine.
+    """Search the log directories of one broker, and return its disk certificate. Blocking.
 
-    `erasure`: the certificate of the cluster, signed with the same key.
+    `erasure`: the certificate of the cluster, signed with the same key. Raises BadArgument, NotPossible, NotGenuine.
     """
     certificate = checked(erasure, signing, CLUSTER_TYPE)
     request = certificate["request"]
     if keyed_digest(signing.secret, key).hex() != request["key_hmac"]:
-        raise BadArgument("the key is not that of the certificate, or the secret beside the signing key is another one")
+        raise BadArgument(
+            "the certificate is about another key, or the secret beside the signing key is a different one"
+        )
     began_ms = time.time_ns() // 1_000_000
     broker = _broker_of(env, directories, certificate["issuer"]["cluster_id"])
     mine = [
@@ -173,7 +175,7 @@ def certify_disks(
         if any(row["broker"] == broker for row in one["replicas"])
     ]
     if not mine:
-        raise NotPossible(f"the certificate names no replica on broker {broker}, which these directories belong to")
+        raise NotPossible(f"the certificate names no replica on broker {broker}, which owns these directories")
     reports = {one: _scan(env, one, certificate, key, signing, limit) for one in directories}
     claims, refused = list[JsonObject](), list[JsonObject]()
     for one in mine:
@@ -218,7 +220,7 @@ def certify_disks(
 
 
 def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], signing: SigningKey) -> JsonObject:
-    """Return a cluster's certificate with those of its disks, which `disk_of` has checked. NotGenuine, BadArgument."""
+    """Return a cluster's certificate with disk certificates that `disk_of` has checked. Raises NotGenuine, BadArgument."""
     certificate = checked(erasure, signing, CLUSTER_TYPE)
     by_broker = {disk["broker"]: disk for disk in (*certificate.get("disks", ()), *disks)}
     fields = {
@@ -236,18 +238,18 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
 
 
 def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: SigningKey) -> JsonObject:
-    """Return the certificate of a disk. NotGenuine; BadArgument if it does not belong to this one of the cluster."""
+    """Return a checked disk certificate. Raises NotGenuine, BadArgument if it does not belong to the cluster's certificate."""
     found = checked(disk, signing, DISK_TYPE)
     if found["erasure"] != _named(certificate):
         raise BadArgument(
             f"the certificate of the disk of broker {found['broker']} belongs to erasure {found['erasure']['id']}, or to an "
-            "earlier certificate of it: search the disk with this one"
+            "earlier certificate of it: search the disk again with this certificate"
         )
     return found
 
 
 def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:
-    """Return a certificate of this kind that this key has signed, and whose statements add up. Raises BadArgument, NotGenuine."""
+    """Return the certificate if it is of this kind, signed with this key, and consistent. Raises BadArgument, NotGenuine."""
     if certificate.get("type") != kind:
         raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
     signature = check_signature(certificate, signing.public_bytes)
@@ -264,14 +266,14 @@ def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -
 
 
 def _named(certificate: JsonObject) -> JsonObject:
-    """Return how disk certificates name an erasure: one that was joined keeps the name of its reads."""
+    """Return how disk certificates name an erasure. A joined certificate keeps the name of the certificate that was joined."""
     if "erasure" in certificate:
         return dict(certificate["erasure"])
     return {"id": certificate["id"], "sha256": hashlib.sha256(canonical(certificate)).hexdigest()}
 
 
 def _broker_of(env: Env, directories: Sequence[str], cluster_id: str) -> int:
-    """Return the id of the broker that owns the directories. Raises BadArgument if they are not of one broker of the cluster."""
+    """Return the id of the broker that owns the directories. Raises BadArgument unless one broker of the cluster owns all."""
     owners = set()
     for directory in directories:
         path = f"{directory}/{names.META_PROPERTIES}"
@@ -327,7 +329,7 @@ def _judge(
         state = report.state(partition, end, certificate["request"]["key_hmac"])
         has_later = report.tombstones_since(partition, end) or report.unlisted_since(partition, end, (TOMBSTONE,))
         if state == KEY_GONE and has_later:
-            state = VALUES_GONE  # A tombstone above the claim's end, as of a resumed erasure, names the key as well.
+            state = VALUES_GONE  # A tombstone above the claim's end, as after a resumed erasure, has the key, too.
         states.add(state)
         if doubts[directory] not in ("", NOT_THERE):
             problems.append(

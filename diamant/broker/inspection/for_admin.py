@@ -26,9 +26,9 @@ def explain(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Explain a topic, as `inspection.cluster_explanation.explain`."""
+    """Explain a topic, as `inspection.cluster_explanation.explain` does."""
     if tombstones:
-        raise AdminError("tombstones are listed on a Diamant only: explain a key", status=400, code="bad-argument")
+        raise AdminError("only a Diamant lists tombstones: explain a key instead", status=400, code="bad-argument")
     deadline_s = time.monotonic() + (admin.timeout_s if timeout is None else seconds_of(timeout))
 
     def check() -> None:

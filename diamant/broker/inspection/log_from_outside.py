@@ -1,7 +1,7 @@
-"""A log as a client can see it: its segments, records of one key, and open transactions, from what the leader answers.
+"""A log as a client can see it: its segments, records of one key, and open transactions, from the leader's responses.
 
 A fetch never crosses a segment, so segments are known with their sizes and timestamps; their base offsets are those of their
-first batches. The cleaner's checkpoint is not visible. What is missing between offsets was cleaned away, so a round has come at
+first batches. The cleaner's checkpoint is not visible. Records missing between offsets were cleaned away, so a round has come at
 least as far as the last gap.
 
 Memory: `MAX_RECORDS` records, 200 bytes for each segment, and one response.
@@ -34,10 +34,10 @@ class OutsideLog:
     stretch: Stretch
     key: bytes | None = None
     at_offset: int | None = None
-    """With it, the record there is kept, and no other."""
+    """If given, only the record at this offset is kept."""
     segments: list[SegmentState] = field(default_factory=list)
     cleaned_to: int = 0
-    """A round has certainly come up to here."""
+    """The offset up to which a round has certainly cleaned."""
     _next_offset: int | None = None
     _walk: TransactionWalk = field(default_factory=TransactionWalk)
     _records: list[tuple[FoundRecord, BatchHeader]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class OutsideLog:
     """True if something was cleaned away in the last of `segments`."""
 
     def take(self, data: memoryview) -> None:
-        """Take whole batches of one segment."""
+        """Add whole batches of one segment."""
         for position, header in iter_headers(data):
             if self.stretch.segments[len(self.segments) :][:1] == [header.base_offset]:
                 self._begin(header)

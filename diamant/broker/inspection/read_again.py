@@ -41,8 +41,8 @@ def read_again(
 ) -> None:
     """Read all present replicas of the claims, and record the verdicts in `found`.
 
-    `secret`: that of the certificate's digests, which has shown that it is about this key; without it, no claim is confirmed.
-    Raises CertificateError for another form, NotPossible for another cluster, and if the time is up; KafkaRefusal,
+    `secret`: the secret of the certificate's digests, checked to match this key; without it, no claim is confirmed.
+    Raises CertificateError for an unexpected form, NotPossible for another cluster or after the deadline, KafkaRefusal,
     ConnectionFailed.
     """
     with expected_form():
@@ -76,7 +76,7 @@ def read_again(
     try:
         reads.read([one for part in reads.parts.values() for one in part.replicas()], "reading the replicas")
     except TimeIsUp:
-        raise NotPossible("the time was up before all replicas were read: --timeout gives it more") from None
+        raise NotPossible("the time was up before all replicas were read: use a longer --timeout") from None
     found.was_scanned = True
     for claim in claims:
         own = [reads.reads[one] for one in reads.reads if one[:2] == (claim.topic, claim.partition)]

@@ -12,7 +12,7 @@ DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id, the broker that coordinates it, and if it was described the time at which it is aborted."""
+    """A transactional id and its coordinator; once `described`, also the times of the transaction's start and abort."""
 
     transactional_id: str
     coordinator: int
@@ -38,7 +38,7 @@ def listed_transactions(client: KafkaClient, brokers: Iterable[int]) -> tuple[di
 
 
 def described(client: KafkaClient, listed: ListedTransaction) -> ListedTransaction:
-    """Return a transaction with its times, if its coordinator tells them."""
+    """Return a transaction with its times, if its coordinator reports them."""
     asked = {"transactional_ids": [listed.transactional_id]}
     (one,) = client.broker(listed.coordinator).ask(DESCRIBE_TRANSACTIONS, asked)["transaction_states"]
     if one["error_code"] or one["transaction_start_time_ms"] < 0:

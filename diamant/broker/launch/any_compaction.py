@@ -1,4 +1,4 @@
-"""`diamant exec --any-compaction`: runs a command under many schedules of compactions, each time with a new broker."""
+"""`diamant exec --any-compaction`: run a command under many schedules of compactions, each time with a new broker."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FIRST_RUN_S = 600.0
 SHORTEST_LIMIT_S = 30.0
 LIMIT_FACTOR = 10
 MAX_TIMEOUTS = 5
-"""Runs that end by their limit before the search for a smaller schedule ends."""
+"""The number of runs that may time out before the search for a smaller schedule ends."""
 
 
 class RunOnce(Protocol):
-    """Runs the command with a broker on a directory, after passing the broker to `prepare`. Returns the exit code."""
+    """A function that runs the command with a broker on a directory, after `prepare(broker)`, and returns the exit code."""
 
     def __call__(
         self,
@@ -44,14 +44,14 @@ class RunOnce(Protocol):
 
 
 class RunLimits:
-    """The longest time of each run, so that a command that waits for ever gets an answer, too."""
+    """The time limits of runs, so that even a command that never ends yields a result."""
 
     def __init__(self, given_s: float | None = None) -> None:
-        """`given_s`: of all runs; None: by the time that earlier runs took."""
+        """`given_s`: the limit of all runs; None: derived from the time that earlier runs took."""
         self._given_s = given_s
         self._longest_s: float | None = None
         self.timeouts = 0
-        """Runs that have not ended in time."""
+        """The number of runs that timed out."""
 
     @property
     def limit_s(self) -> float:
@@ -69,7 +69,7 @@ class RunLimits:
 
 
 class _Ended(Exception):
-    """Stops the search: a signal has ended the command, or the run has tested nothing."""
+    """Raised to stop the search, because a signal has ended the command, or the run has tested nothing."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

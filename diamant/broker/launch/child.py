@@ -13,8 +13,8 @@ from types import FrameType
 from typing import IO
 
 TIMED_OUT, CANNOT_RUN, NOT_FOUND, SIGNALLED = 124, 126, 127, 128
-"""Exit codes: of `timeout` for a command that did not end; of a shell for a file that cannot be run, for a missing file, and the
-base to which a signal's number is added."""
+"""Exit codes: that of `timeout` for a command that did not end; those of a shell for a file that cannot be run and for a missing
+file; and a shell's base, to which a signal's number is added."""
 
 GRACE_S = 10.0
 """The time between SIGTERM and SIGKILL. A second SIGTERM ends the command at once."""
@@ -36,15 +36,15 @@ def run_child(
 ) -> int:
     """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
 
-    `output`: a file for its standard output and standard error. `limit_s`: the time after which it is ended, with all processes
-    that it has started; it then reads no input, and the exit code is TIMED_OUT.
+    `output`: a file for the command's standard output and standard error. `limit_s`: the time after which the command and all
+    processes that it started are ended, with exit code TIMED_OUT; a command with a limit gets no input.
 
-    SIGTERM and SIGHUP are forwarded, and so is SIGINT unless a terminal sends it to both: the child decides when to end. After
+    SIGTERM and SIGHUP are forwarded, and so is SIGINT unless a terminal sends it to both, so the child decides when to end. After
     its end, signals are ignored, since an orderly stop follows.
     """
     stops = 0
     has_group = limit_s is not None
-    """Whether the child and its processes are a group of their own, which a terminal does not signal."""
+    """Whether the child and its processes are a process group of their own, which a terminal does not signal."""
     early: list[int] = []
     child: subprocess.Popen[bytes] | None = None
     patience: threading.Timer | None = None
@@ -91,7 +91,7 @@ def run_child(
 
 
 def _waited_for(child: subprocess.Popen[bytes], limit_s: float | None) -> int:
-    """Return the exit code of a child. After the limit its process group is ended, and the code is TIMED_OUT."""
+    """Return the exit code of a child. After the limit, end its process group and return TIMED_OUT."""
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:

@@ -38,11 +38,11 @@ from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 
 PROBLEM_LINES = 20
-"""Warnings and errors that are shown."""
+"""The number of last warnings and errors that are shown."""
 
 
 class KeptLog:
-    """The broker's log, in a temporary file, from `with` to its end. After a failure its problems are shown, and it stays."""
+    """The broker's log during a `with`, in a temporary file. After a failure, its problems are shown, and the file is kept."""
 
     def __init__(self) -> None:
         self._problems: deque[str] = deque(maxlen=PROBLEM_LINES)
@@ -75,7 +75,7 @@ class KeptLog:
 
 
 class _LastLines(logging.Handler):
-    """Keeps the last records as text."""
+    """A handler that keeps the last records as text."""
 
     def __init__(self, lines: deque[str]) -> None:
         super().__init__()
@@ -140,7 +140,9 @@ class _LastLines(logging.Handler):
     metavar="N",
     help="Run the command N times, each with a new broker that compacts between other fetches.",
 )
-@click.option("--in-time", is_flag=True, help="With --any-compaction: consumers read within delete.retention.ms.")
+@click.option(
+    "--in-time", is_flag=True, help="With --any-compaction: assume that consumers read within delete.retention.ms."
+)
 @click.option(
     "--run-timeout",
     "limit_ms",
@@ -301,7 +303,7 @@ class CommandRun:
             broker.call(broker.services.produce().produce_all([line.record for line in self.seeds]))
         except KafkaError as error:
             number, _, reason = error.detail.partition(": ")
-            if not number.isdecimal():  # the disk refuses them
+            if not number.isdecimal():  # an error of the disk
                 raise
             line = self.seeds[int(number) - 1]
             raise BadArgument(f"{line.path}, line {line.number}: {reason}") from None

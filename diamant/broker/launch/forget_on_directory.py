@@ -1,7 +1,7 @@
 """`diamant log person forget`: forget a person in a log directory that no broker is using.
 
-A broker of the command's own runs on the directory, so everything is as with `diamant person forget`. It listens at no
-port once it has started, its cleaner rests, and no retention is applied: nothing leaves the directory but the person's data.
+The command runs a broker of its own on the directory, so everything works as with `diamant person forget`. Once started,
+the broker listens on no port, and its cleaner and retention are off, so that only the person's data is removed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ LOOK_AGAIN_S = 0.5
 def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any) -> None:
     """Forget the person that is known as NAME=VALUE in DIRECTORY, the log directory of a stopped broker or Kafka.
 
-    As `diamant person forget`. DIRECTORY is opened as by the start of a broker, also with --dry-run.
+    Works as `diamant person forget`. DIRECTORY is opened as at the start of a broker, even with --dry-run.
 
-    Exit codes: as of `diamant person forget`; 1 also while a broker is running on DIRECTORY.
+    Exit codes: those of `diamant person forget`; also 1 while a broker is running on DIRECTORY.
     """
     env = RealEnv()
     if not env.exists(f"{directory}/{names.META_PROPERTIES}"):
@@ -70,7 +70,7 @@ def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any
 
 
 def _schemas(places: SchemaPlaces) -> dict[str, str]:
-    """Return the broker's configurations of these places."""
+    """Return the broker configurations for places of schemas."""
     registry = places.registry
     found = {
         "directory": places.directory,
@@ -90,35 +90,35 @@ class _AskedHere(Asked):
         self._directory = directory
 
     def command(self, *words: str) -> str:
-        """Return the command that continues the work: a broker's start."""
+        """Return the command that starts a broker on the directory, which continues the work."""
         del words
         return shlex.join(["diamant", "start", "--data", self._directory])
 
 
 class _Here:
-    """Forgets a person in this process; as `admin.person`."""
+    """A stand-in for `admin.person` that works in this process."""
 
     def __init__(self, broker: BlockingBroker) -> None:
         self._broker = broker
 
     def preview(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
-        """As `admin.person.preview`."""
+        """See `admin.person.preview`."""
         return self._perform("person.preview", {"identifiers": identifiers, "map": map, **given})
 
     def preview_each(self, subjects: Sequence[Mapping[str, Any]], map: Mapping[str, Any], **given: Any) -> JsonObject:
-        """As `admin.person.preview_each`."""
+        """See `admin.person.preview_each`."""
         return self._perform("person.preview_each", {"subjects": subjects, "map": map, **given})
 
     def forget_each(self, subjects: Sequence[Mapping[str, Any]], map: Mapping[str, Any], **given: Any) -> JsonObject:
-        """As `admin.person.forget_each`."""
+        """See `admin.person.forget_each`."""
         return self._perform("person.forget_each", {"subjects": subjects, "map": map, **given})
 
     def forget(self, identifiers: Mapping[str, Any], map: Mapping[str, Any], **given: Any) -> JsonObject:
-        """As `admin.person.forget`."""
+        """See `admin.person.forget`."""
         return self._perform("person.forget", {"identifiers": identifiers, "map": map, **given})
 
     def certificate(self, id: str) -> JsonObject:
-        """As `admin.certificate`."""
+        """See `admin.certificate`."""
         return dict(self._broker.certificate(id))
 
     def _perform(self, name: str, given: Mapping[str, Any]) -> JsonObject:

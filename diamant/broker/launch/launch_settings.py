@@ -77,7 +77,7 @@ def make_config(
         if not equals or not name.strip():
             raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
-        # What an option replaces may stand in the file, but who sets it here expects it to act.
+        # In the file, an option may replace these, but a user who gives --set expects it to have an effect.
         if addresses and name.strip() == "listeners":
             raise ArgumentError(f"--set {setting}: --listen names the addresses; expected only one of them")
         if data_dir is not None and name.strip() in ("log.dirs", "log.dir"):
@@ -117,20 +117,20 @@ def raise_file_limit() -> None:
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 _LARGE_BYTES = 4 << 20
-"""The size of the buffers in which segments are searched; a frame of a client is smaller."""
+"""The size of the buffers in which segments are searched; frames of clients are smaller."""
 _ARENAS = 2
-"""The loop's, and one that all other threads share: few of them allocate without the interpreter's lock."""
+"""One arena for the loop, and one for all other threads, few of which allocate without the interpreter's lock."""
 RETURN_S = 60.0
-"""The interval at which free memory is given back, in real time. It takes some 4 ms, in a thread."""
+"""The interval, in real time, at which free memory is returned to the system. Each return takes some 4 ms, in a thread."""
 
 
 def limit_free_memory() -> None:
-    """Limit what glibc keeps of freed memory: by default up to 64 MiB in each of eight arenas for each processor.
+    """Limit the freed memory that glibc keeps, by default up to 64 MiB in each of eight arenas per processor.
 
-    There, the first large buffer that is freed makes it keep all later ones of its size. Does nothing with another C library,
-    or if the environment has settings of malloc.
+    By default, the first large buffer that is freed makes glibc keep all later buffers of its size. Does nothing with another C
+    library, or if the environment configures malloc.
     """
-    import ctypes  # takes 10 ms, for which no start waits
+    import ctypes  # takes 10 ms, which must not delay the start
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
@@ -141,13 +141,14 @@ def limit_free_memory() -> None:
 
 
 async def keep_returning_memory(state: Callable[[], object]) -> None:
-    """Limit what glibc keeps, and give free memory between what is in use back, over and over: it does so only at an arena's end.
+    """Limit the memory that glibc keeps, and regularly return free memory inside arenas, which glibc returns only at their ends.
 
-    Threads that were there before may keep an arena each, from which free memory goes back, too. `state` returns what a reset
-    replaces. The collector would come to a former one after dozens of resets, and to that of the start, which is frozen, never.
+    Threads started earlier may keep an arena each, from which free memory is returned, too. `state` returns the object that a
+    reset replaces. The garbage collector alone would free replaced objects only after dozens of resets, and the first, which is
+    frozen, never.
     """
     last = state()
-    await asyncio.sleep(min(1.0, RETURN_S))  # what is imported would take the interpreter from the first requests
+    await asyncio.sleep(min(1.0, RETURN_S))  # imports would delay the first requests
     await asyncio.to_thread(limit_free_memory)
     import ctypes
 

@@ -1,4 +1,4 @@
-"""`diamant start`: runs a broker until it is stopped."""
+"""`diamant start`: run a broker until it is stopped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _REMEDIES = {
 
 
 LOOK_S = 0.5
-"""The interval of checks for the parent on systems that do not report its end."""
+"""The interval at which the parent is checked on systems that do not report its end."""
 
 
 @click.command()
@@ -79,10 +79,10 @@ LOOK_S = 0.5
     "--brokers",
     type=click.IntRange(1, MAX_BROKERS),
     metavar="N",
-    help="Run N brokers on the one directory, on the port of --listen and those after it, to test how clients follow leaders.",
+    help="Run N brokers on one directory, on the port of --listen and the ports after it, to test how clients follow leaders.",
 )
 @click.option(
-    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers, if they are not to follow that of --listen."
+    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers, in place of the ports after that of --listen."
 )
 @click.option(
     "--clock",
@@ -92,7 +92,7 @@ LOOK_S = 0.5
 @click.option(
     "--release-version",
     type=click.Choice([*RELEASES]),
-    help=f"Release of Kafka for which a new data directory is formatted; older ones cannot open it. Default: {DEFAULT_RELEASE}.",
+    help=f"Kafka release for which a new data directory is formatted; older releases cannot open it. Default: {DEFAULT_RELEASE}.",
 )
 @click.option(
     "--log-level",
@@ -104,7 +104,7 @@ LOOK_S = 0.5
 @click.option(
     "--exit-with-parent",
     is_flag=True,
-    help="Stop in order when the parent process ends, even if it is killed. For brokers of test runners.",
+    help="Stop in order when the parent process ends, even if the parent is killed. For brokers of test runners.",
 )
 @click.option(
     "--json",
@@ -115,7 +115,7 @@ LOOK_S = 0.5
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False),
-    help="Write that line to this file, atomically, when ready; remove the file at the stop.",
+    help="Write the line of --json to this file, atomically, when ready; remove the file when the broker stops.",
 )
 def start(
     file: str | None,
@@ -135,14 +135,14 @@ def start(
 ) -> None:
     """Start a broker and run it until Ctrl-C or SIGTERM.
 
-    A ready broker prints "Diamant listens on" with its addresses to standard output, and a line with the HTTP address.
+    Once ready, the broker prints "Diamant listens on" with its addresses to standard output, and a line with the HTTP address.
 
-    Metrics, health and /v1 are at http://127.0.0.1:9644. --set diamant.http.listen=HOST:PORT sets another address, an empty
+    Metrics, health and /v1 are at http://127.0.0.1:9644. --set diamant.http.listen=HOST:PORT sets another address; an empty
     value turns HTTP off.
 
     Exit codes: 0 stopped in order; 1 cannot start, with the reason in one line; 2 usage.
     """
-    # Read at once: an orphan gets another parent.
+    # Read at once, because an orphan gets another parent.
     parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -175,11 +175,11 @@ def start(
 
 
 GC_THRESHOLD = 10_000
-"""The number of new containers after which the garbage collector examines young ones. With Python's 700 it ran after every few
-dozen pending requests, took an eighth of the cost of a thousand idle consumers, and found nothing."""
+"""The number of new containers after which the garbage collector examines the young ones. With Python's default of 700 it ran
+after every few dozen pending requests, took an eighth of the cost of a thousand idle consumers, and found nothing."""
 GC_MIDDLE, GC_OLD = 3, 30
-"""The number of such examinations until one of the middle generation, and of those until one of the old. With Python's 10 and 10,
-one of the middle generation took 40 ms while ten thousand clients connected."""
+"""The number of young collections per middle collection, and of middle collections per old collection. With Python's defaults of
+10 and 10, a middle collection took 40 ms while ten thousand clients connected."""
 
 
 async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready_file: str | None) -> None:
@@ -279,9 +279,9 @@ THREADS_TIMEOUT_S = 5.0
 
 
 def end_without_threads() -> None:
-    """End the process after some time even if threads are left; call it when everything is flushed and closed.
+    """End the process after `THREADS_TIMEOUT_S` even if threads are left; call it when everything is flushed and closed.
 
-    Python waits for all threads of executors before it exits. One that reads from a dead disk or a pipe may never end.
+    Python waits for all threads of executors before it exits. A thread that reads from a dead disk or a pipe may never end.
     """
     threading.Thread(target=_end, name="end", daemon=True).start()
 

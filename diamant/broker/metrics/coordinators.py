@@ -32,7 +32,7 @@ CLASSIC = "classic"
 
 
 class Lag(NamedTuple):
-    """The lag of a group in one partition, in offsets; the greatest come first."""
+    """The lag of a group in one partition, in offsets. Lags compare by their first field."""
 
     lag: int
     group_id: str
@@ -48,23 +48,23 @@ class TransactionAge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """`states`: the number of groups by (type, state), with ListGroups' names."""
+    """The figures of all groups. `states`: the number of groups by (type, state), with ListGroups' names."""
 
     states: tuple[tuple[tuple[str, str], int], ...] = ()
     offset_count: int = 0
     lags: tuple[Lag, ...] = ()
     lags_left_out: int = 0
     uncommitted: tuple[tuple[str, int], ...] = ()
-    """Groups with partitions that a member owns without a committed offset, and their number; `MAX_LAGS` groups at most."""
+    """Up to `MAX_LAGS` groups whose members own partitions without a committed offset, with the number of such partitions."""
 
     def classic(self, state: str | None = None) -> int:
-        """Return the number of classic groups, of all or in one of Kafka's states."""
+        """Return the number of classic groups: of all, or of those in one of Kafka's states."""
         return sum(count for (kind, own), count in self.states if kind == CLASSIC and state in (None, own))
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionFigures:
-    """`states`: the number of transactional ids by state. `open`: open transactions, oldest first."""
+    """The figures of all transactions. `states`: transactional ids by state. `open`: open transactions, oldest first."""
 
     states: tuple[tuple[str, int], ...] = ()
     open: tuple[TransactionAge, ...] = ()

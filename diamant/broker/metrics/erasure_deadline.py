@@ -1,21 +1,21 @@
 """The age of superseded values and tombstones per topic, compared with `diamant.erasure.deadline.ms`.
 
-It is computed from the cleaner's state; records are read only when the deadline is near:
+The ages are computed from the cleaner's state; records are read only when the deadline is near:
 
 * the oldest superseded value      At most as old as the oldest record that no round has cleaned, since every record that
-                                   supersedes a remaining one is among those. It may be younger, or there may be none:
-                                   from three quarters of the deadline on, a check decides
+                                   supersedes a remaining record has not been cleaned either. The value may be younger, or
+                                   not exist, so from three quarters of the deadline on, a check decides
                                    (`node/superseded_checks.py`). If the check would read too much, the partition is
                                    listed, and does not make its topic late.
 * the oldest tombstone             In mode prompt, in the clean part: its age since the first round that kept it, derived
                                    from the earliest delete horizon and the current `delete.retention.ms`. The 64 earliest
-                                   horizons of each segment are known. A tombstone in the dirty part counts as above.
+                                   horizons of each segment are known. In the dirty part, a tombstone counts as any record.
 
 So no age is too low. Consumers behind a tombstone are groups whose committed offset has not passed the end of the last
-segment known to have one; they may have passed the tombstone itself. While groups are being loaded, or if some cannot be
-loaded, their number is unknown and the metric is NaN.
+segment known to have a tombstone; they may have passed the tombstone itself. While groups are being loaded, or if some cannot
+be loaded, their number is unknown and the metric is NaN.
 
-The deadline applies to topics of users. Internal topics are listed, but never late.
+The deadline applies to users' topics. Internal topics are listed, but never late.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TopicDeadline:
 async def take_deadlines(
     node: Node, cleaning: NodeCleaner, groups: Lazy[GroupCoordinator] | None = None
 ) -> list[TopicDeadline]:
-    """The deadlines of all compacted topics, by name; with `groups`, their consumers, too. Yields to other tasks in between."""
+    """Return the deadlines of all compacted topics, by name, with consumers if `groups` is given. Yields to other tasks."""
     if not cleaning.is_loaded:
         return []
     from diamant.cleaner.rules.time_based_roll import oldest_append_ms
@@ -140,7 +140,7 @@ async def _looks(
 
 
 def _tombstones(service: CleanerService, log: Log, first_dirty: int) -> tuple[list[int], int | None]:
-    """Return the known horizons in the clean part, and the end of the last segment with one; None if there is none."""
+    """Return the known horizons in the clean part, and the end of the last segment with a horizon; None without one."""
     horizons: list[int] = []
     end: int | None = None
     bases = [segment.base_offset for segment in log.segments]

@@ -131,12 +131,12 @@ class Figures:
     directory: str
     """The log directory, as a label."""
     topics: dict[Labels, TopicTraffic]
-    """By topic; without a label: of all."""
+    """The traffic by topic; without a label, that of all topics."""
     logs: tuple[LogFigures, ...]
     cleaner: CleanerStatus | None
     deadlines: tuple[TopicDeadline, ...]
     requests: dict[str, list[RequestFigures]]
-    """By API. Kafka counts consumers' fetches as FetchConsumer and, together with brokers' fetches, as Fetch."""
+    """The requests by API. Kafka counts consumers' fetches as FetchConsumer and, together with brokers' fetches, as Fetch."""
     partition_errors: tuple[tuple[tuple[str, str], int], ...]
     """The errors of Produce and Fetch, by (API, error)."""
     groups: GroupFigures | None
@@ -152,7 +152,7 @@ class Figures:
 
     @property
     def of_cleaner(self) -> list[tuple[Labels, CleanerStatus]]:
-        """The cleaner, if it is on."""
+        """The cleaner, with empty labels, if it is on."""
         return [] if self.cleaner is None else [((), self.cleaner)]
 
     @cached_property
@@ -175,7 +175,7 @@ class Figures:
 
     @property
     def of_groups(self) -> list[tuple[Labels, GroupFigures]]:
-        """The groups, if there is a coordinator."""
+        """The groups, with empty labels, if there is a coordinator."""
         return [] if self.groups is None else [((), self.groups)]
 
     @cached_property
@@ -240,7 +240,7 @@ def _error_name(code: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace bytes that are not text, which a path may hold and a label may not."""
+    """Replace bytes that are not text, which are allowed in a path, but not in a label."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

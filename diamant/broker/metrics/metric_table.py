@@ -62,7 +62,7 @@ QUOTA_LABELS = ("resource", "user", "clientId")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row. A sample has all `labels`, or none if it is the sum over all (`has_sum`).
+    """One row. A sample has all `labels`, or none if it is the sum of all samples (`has_sum`).
 
     Exactly one of `samples`, `now` and `latencies` takes the samples.
     """
@@ -72,11 +72,11 @@ class Metric:
     meaning: str
     unit: str
     samples: Callable[[Figures], Iterable[Sample]] | None = None
-    """Takes them from the figures that several metrics share. Any thread."""
+    """Takes the samples from the figures that several metrics share. Callable from any thread."""
     now: Callable[[Services], Iterable[Sample]] | None = None
-    """Takes them from the broker, at once. On the loop thread."""
+    """Takes the samples from the broker, without waiting. For the loop thread only."""
     latencies: Callable[[Figures], Iterable[tuple[Labels, list[int], float]]] | None = None
-    """Takes those of a histogram: labels, counts by bucket of latency, total in ms. Any thread."""
+    """Takes the samples of a histogram: labels, counts by latency bucket, total in ms. Callable from any thread."""
     mbean: str | None = None
     """Kafka's MBean and attribute; None if the metric is Diamant's own."""
     labels: tuple[str, ...] = ()
@@ -212,7 +212,7 @@ def _quota(attribute: str, meaning: str, unit: str, value: Callable[[QuotaFigure
 def _each(
     items: Callable[[Figures], Iterable[tuple[Labels, T]]], value: Callable[[T], float | None]
 ) -> Callable[[Figures], Iterator[Sample]]:
-    """One sample for each of the items that have a value."""
+    """Return a function that yields a sample for each item that has a value."""
 
     def samples(figures: Figures) -> Iterator[Sample]:
         for labels, item in items(figures):
@@ -224,7 +224,7 @@ def _each(
 
 
 def _value(value: Callable[[Services], float | None]) -> Callable[[Services], list[Sample]]:
-    """One sample without labels, if there is a value."""
+    """Return a function that returns a sample without labels, if there is a value."""
 
     def now(services: Services) -> list[Sample]:
         found = value(services)
@@ -243,7 +243,7 @@ def _trouble(status: PartitionStatus) -> Iterable[tuple[str, int]]:
 
 
 def _by_reason(counts: Mapping[str, int]) -> Iterable[tuple[str, int]]:
-    """Return all reasons: rate() would miss the first step of a counter that appears with it."""
+    """Return the counts of all reasons, because rate() would miss the first step of a counter that appears with that step."""
     return [(reason, counts.get(reason, 0)) for reason in REASONS]
 
 
@@ -340,7 +340,7 @@ _ROWS = (
     _directory(
         "uncleanable_bytes",
         "uncleanable-bytes",
-        "Cleanable bytes in those partitions, and bytes of those segments.",
+        "Cleanable bytes in partitions that the cleaner skips, and bytes of damaged segments that it skips.",
         "bytes",
         lambda c: c.uncleanable_bytes,
     ),
@@ -425,7 +425,7 @@ _ROWS = (
     _round("log_bytes", "Size of the log in the round in progress.", "bytes", lambda r: r.progress.total),
     _round(
         "log_done_bytes",
-        "Part of that log that is done; its `deriv()` is the speed of the round.",
+        "Bytes of the log that the round in progress has done; its `deriv()` is the speed of the round.",
         "bytes",
         lambda r: r.progress.done,
     ),
@@ -467,7 +467,7 @@ _ROWS = (
     ),
     _deadline(
         "erasure_deadline_days_left",
-        "Time until the older of these two reaches diamant.erasure.deadline.ms; negative: it is exceeded.",
+        "Time until the oldest superseded value or tombstone reaches diamant.erasure.deadline.ms; negative: it is exceeded.",
         "days",
         lambda d: d.left_ms / DAY_MS,
     ),
@@ -659,14 +659,14 @@ _ROWS = (
     Metric(
         "diamant_consumergroup_lags_left_out",
         GAUGE,
-        "Partitions of groups that the two metrics above leave out, because 10,000 others have greater lags.",
+        "Partitions of groups that the lag and current_offset metrics leave out, because 10,000 others have greater lags.",
         "partitions",
         _each(lambda f: f.of_groups, lambda g: g.lags_left_out),
     ),
     Metric(
         "diamant_consumergroup_uncommitted_partitions",
         GAUGE,
-        "Partitions that members of the group own without a committed offset, so that their lag is unknown; if there are any.",
+        "Partitions that members of the group own without a committed offset, so that their lag is unknown; missing if none.",
         "partitions",
         lambda f: () if f.groups is None else (((name,), count) for name, count in f.groups.uncommitted),
         labels=("consumergroup",),

@@ -47,7 +47,7 @@ async def take(services: Services) -> Scrape:
 
 
 def render(scrape: Scrape) -> bytes:
-    """Render the text of `CONTENT_TYPE`. Any thread."""
+    """Render the text of `CONTENT_TYPE`. Callable from any thread."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ScrapeCollector(scrape))
     ProcessCollector(registry=registry)
