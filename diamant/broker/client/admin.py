@@ -180,7 +180,7 @@ class Admin(RemoteOperations):
     def perform(self, route: str, given: Fields) -> JsonObject:
         """Call a route with the arguments of a method, except those that are None. Returns and raises as `call` does.
 
-        The operations in `ON_ANY_KAFKA` also work on clusters of other brokers.
+        The operations in `ON_ANY_KAFKA` also work on Kafka clusters other than Diamant.
         """
         if route in ON_ANY_KAFKA and not self.is_diamant:
             module, _, name = ON_ANY_KAFKA[route].partition(":")
@@ -307,11 +307,11 @@ class AdminClock:
         return self._admin.call("POST", "/v1/clock/set", fields, timeout=timeout, on_progress=on_progress)
 
     def freeze(self) -> JsonObject:
-        """Stop the clock: it then moves only on request. Returns its state, as `get`."""
+        """Stop the clock, which then moves only on request. Returns its state, as `get` does."""
         return self._admin.call("POST", "/v1/clock/freeze")
 
     def resume(self) -> JsonObject:
-        """Resume the clock at the speed of real time. Returns its state, as `get`."""
+        """Resume the clock at the speed of real time. Returns its state, as `get` does."""
         return self._admin.call("POST", "/v1/clock/resume")
 
 

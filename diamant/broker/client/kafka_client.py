@@ -197,7 +197,7 @@ class KafkaClient:
         return self.topics([name])[0]
 
     def led(self, topic: str, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Return the partitions of a topic by the id of their leader, as `leaders_of`."""
+        """Return the partitions of a topic by the id of their leader, as `leaders_of` does."""
         found = self.leaders_of((topic, number) for number in numbers)
         return {leader: [number for _, number in led] for leader, led in found.items()}
 
@@ -228,7 +228,7 @@ class KafkaClient:
         time.sleep(RETRY_S)
 
     def offsets(self, topic: str, numbers: Iterable[int], timestamp: int, *, committed: bool = False) -> dict[int, int]:
-        """Return an offset for each of a topic's partitions, as `offsets_of`."""
+        """Return an offset for each of a topic's partitions, as `offsets_of` does."""
         found = self.offsets_of(((topic, number) for number in numbers), timestamp, committed=committed)
         return {number: offset for (_, number), offset in found.items()}
 

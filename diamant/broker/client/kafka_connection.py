@@ -67,7 +67,7 @@ class KafkaConnection:
             self._open(host, port, timeout_s, login)
 
     def _open(self, host: str, port: int, timeout_s: float, login: Login | None) -> bool:
-        """Connect and log in. Return False if the broker does not offer the mechanism and closes the connection."""
+        """Connect and log in. Return False, with the connection closed, if the broker does not offer the mechanism."""
         self._sent_id = self._received_id = 0
         self._ranges: dict[int, ApiRange] = {}
         try:
@@ -100,7 +100,7 @@ class KafkaConnection:
             raise
 
     def _log_in(self, login: Login) -> bool:
-        """Authenticate. Return False if the broker does not offer the mechanism; the connection is closed, and another is set."""
+        """Authenticate. If the broker does not offer the mechanism, choose another, close the connection and return False."""
         from diamant.broker.client.login import PREFERRED, LoginFailed, best_of, log_in
 
         mechanism = self._mechanism or login.mechanism or PREFERRED[0]

@@ -55,7 +55,7 @@ class TopicWriter:
         self._pending: dict[int, list[PendingRecord]] = {}
         self._pending_bytes = 0
         self.written: dict[int, Written] = {}
-        """What was written, by partition."""
+        """The written records, by partition."""
 
     def add(self, line: int, record: Record, partition: int | None) -> None:
         """Add a record. Once enough bytes are pending, write all pending records."""

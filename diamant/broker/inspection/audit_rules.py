@@ -15,7 +15,7 @@ from diamant.words import counted
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """What keeps values or hides deletions, in a partition, a topic (`partition` None) or the cluster (`topic` empty)."""
+    """A cause that keeps values or hides deletions, in a partition, a topic (`partition` None) or the cluster (`topic` empty)."""
 
     kind: str
     topic: str

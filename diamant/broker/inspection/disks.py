@@ -164,9 +164,7 @@ def certify_disks(
     certificate = checked(erasure, signing, CLUSTER_TYPE)
     request = certificate["request"]
     if keyed_digest(signing.secret, key).hex() != request["key_hmac"]:
-        raise BadArgument(
-            "the certificate is about another key, or the secret beside the signing key is a different one"
-        )
+        raise BadArgument("the certificate is about another key, or the secret beside the signing key is the wrong one")
     began_ms = time.time_ns() // 1_000_000
     broker = _broker_of(env, directories, certificate["issuer"]["cluster_id"])
     mine = [

@@ -1,4 +1,4 @@
-"""`explain` of `diamant.Admin` on clusters of other brokers: its arguments and errors."""
+"""`explain` of `diamant.Admin` on Kafka clusters other than Diamant: its arguments and errors."""
 
 from __future__ import annotations
 

@@ -140,9 +140,7 @@ class _LastLines(logging.Handler):
     metavar="N",
     help="Run the command N times, each with a new broker that compacts between other fetches.",
 )
-@click.option(
-    "--in-time", is_flag=True, help="With --any-compaction: assume that consumers read within delete.retention.ms."
-)
+@click.option("--in-time", is_flag=True, help="With --any-compaction: let consumers read within delete.retention.ms.")
 @click.option(
     "--run-timeout",
     "limit_ms",

@@ -81,9 +81,7 @@ LOOK_S = 0.5
     metavar="N",
     help="Run N brokers on one directory, on the port of --listen and the ports after it, to test how clients follow leaders.",
 )
-@click.option(
-    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers, in place of the ports after that of --listen."
-)
+@click.option("--ports", metavar="PORT,PORT,...", help="The ports of --brokers. Default: from the port of --listen on.")
 @click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),

@@ -52,7 +52,7 @@ M = TypeVar("M")
 
 
 class QuotaFigure(NamedTuple):
-    """The figures of one count."""
+    """The quota figures of the clients that share one count."""
 
     labels: tuple[str, ...]
     """Kafka's type of the quota, and the user and the client id that share the count."""
@@ -248,7 +248,7 @@ Authentications: TypeAlias = tuple[tuple[tuple[str, str], AuthenticationCounts],
 """The listeners' labels with their counts."""
 
 NETWORK_PROCESSOR = "0"
-"""The label of Kafka's network threads; Diamant has one."""
+"""The label of the network thread, of which Kafka has several and Diamant one."""
 
 
 def take_authentications(

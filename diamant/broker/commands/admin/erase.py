@@ -59,7 +59,9 @@ def erase(
         more = [name for name, value in given.items() if value not in (None, "", (), False)]
         if more:
             names = ["TOPICS" if name == "topics" else f"--{name.replace('_', '-')}" for name in more]
-            raise click.UsageError(f"--resume continues an erasure as it began: expected no {', '.join(names)} with it")
+            raise click.UsageError(
+                f"--resume continues an erasure as it began: expected no {', '.join(names)} beside it"
+            )
         from diamant.broker.commands.clusters.erase import resume_elsewhere
 
         resume_elsewhere(asked, resume, file, page, _is_agreed, now=now, is_confirmed=is_confirmed)

@@ -62,7 +62,7 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
 
     def show(console: Console) -> None:
         show_report(console, found)
-        for name, reason in [*found["missing"].items()][1:]:  # The report's first line has the first one.
+        for name, reason in [*found["missing"].items()][1:]:  # The report's first line has the first reason.
             console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
         print_not_as_before(console, asked, found, found["work_id"])
 

@@ -33,8 +33,8 @@ from diamant.storage.env.env import RealEnv
 def find(directory: str, *, key: bytes | None, pattern: str | None, as_json: bool) -> None:
     """Print the positions of matching records in DIRECTORY, a log directory or a partition directory.
 
-    Text is encoded as UTF-8. A pattern is a Python regular expression over bytes. Each match has a status: the live record of
-    its key, a tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or below the log
+    Text is encoded as UTF-8. A pattern is a Python regular expression over bytes. Each match has a status: live (the latest of
+    its key), tombstone, superseded by a later record, aborted, undecided (its transaction is open), keyless, or below the log
     start.
 
     Exit codes: 0 found; 1 some files could not be read; 2 usage; 3 nothing was found.

@@ -54,7 +54,7 @@ STRIP_BYTES = 64 * files.MIB
 def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: bool) -> None:
     """Count the records in DIRECTORY, a log directory or a partition directory.
 
-    A live record is the latest of its key. "dirty" is the cleanable share of the bytes that the cleaner has not yet read.
+    A live record is the latest of its key. "dirty" is the dirty ratio: cleanable bytes divided by clean and cleanable bytes.
 
     Exit codes: 0 done; 1 a file is damaged or unreadable; 2 usage.
     """

@@ -32,9 +32,7 @@ _OPTIONS = (
     click.option(
         "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
     ),
-    click.option(
-        "--confirm-groups-behind", is_flag=True, help="With --now: remove even tombstones that groups have not read."
-    ),
+    click.option("--confirm-groups-behind", is_flag=True, help="--now even if groups have not read the tombstones."),
 )
 
 

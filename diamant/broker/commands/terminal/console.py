@@ -75,7 +75,7 @@ def _styled(markup: str) -> str:
 class Console:
     """A printer to a file, by default to standard output.
 
-    `width`: by default the terminal's width or $COLUMNS, without both `LONGEST`. Without a terminal, lines are not wrapped.
+    `width`: by default the terminal's width or $COLUMNS, else `LONGEST`. Without a terminal, lines are not wrapped.
     """
 
     def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:

@@ -135,7 +135,7 @@ def _holder(one: Mapping[str, Any], now_ms: int) -> str:
 
 
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Print names and their texts, with continuation lines indented. Not a table: that would leave trailing blanks.
+    """Print names and their texts, with continuation lines indented. A table would leave trailing blanks.
 
     Each command is on a line of its own and never wrapped, so that it can be pasted.
     """

@@ -39,7 +39,7 @@ def duration(text: str | int) -> int:
 
 
 def note_arguments(ctx: click.Context, arguments: list[str]) -> None:
-    """Record whether --json is among the arguments: an error can occur before the options are parsed."""
+    """Record whether --json is among the arguments, because an error can occur before the options are parsed."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     ctx.meta[_JSON_GIVEN] = "--json" in own
 

@@ -71,7 +71,7 @@ def required(key: bytes | None) -> bytes:
 def _key(
     text: str | None, in_hex: str | None, in_base64: str | None, in_json: str | None, file: str | None
 ) -> bytes | None:
-    """Return the key. An empty text is refused: a shell passes it for an unset variable."""
+    """Return the key. An empty text is refused, because a shell passes it for an unset variable."""
     given = [one for one in (text, in_hex, in_base64, in_json, file) if one is not None]
     if len(given) > 1:
         fail("expected only one of --key, --key-hex, --key-base64, --key-json and --key-file", "bad-argument")

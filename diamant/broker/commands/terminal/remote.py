@@ -220,7 +220,7 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # click handles a closed pager
     except OSError as error:
-        # An input file is meant: output files and the broker have errors of their own.
+        # The file is an input, because output files and the broker have errors of their own.
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), "bad-argument")
 
 

@@ -23,7 +23,7 @@ _ID = click.argument("broker", type=click.IntRange(min=0), metavar="ID")
 
 
 class _Place(click.ParamType["tuple[str, int]"]):
-    """TOPIC:PARTITION, as a topic and a number."""
+    """TOPIC:PARTITION, converted to a topic and a number."""
 
     name = "TOPIC:PARTITION"
 
