@@ -1,6 +1,6 @@
-"""The certificate of an erasure on a Kafka cluster: what was read of each replica, signed. `cluster_claims` says what it proves.
+"""The signed certificate of an erasure on a Kafka cluster: the reads of each replica. `cluster_claims` defines what they prove.
 
-<state directory>/signing-key, signing-key.secret    made with first use, mode 0600 (`signing_key`)
+<state directory>/signing-key, signing-key.secret    created at the first use, mode 0600 (`signing_key`)
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from diamant.version import __version__
 
 
 def signing_key(state_dir: str) -> SigningKey:
-    """Return the key that signs certificates, with the secret of their digests. Blocks. StorageError, OSError."""
+    """Return the key that signs certificates, with the secret of their digests. Blocking. Raises StorageError, OSError."""
     return SigningKey.load(f"{state_dir}/signing-key")
 
 
 def existing_signing_key(state_dir: str) -> SigningKey:
-    """Return the key that an earlier erasure has made; as `signing_key`, but makes none. BadArgument names what is missing."""
+    """Return the signing key of an earlier erasure; create none. Raises BadArgument, which names missing files. Blocking."""
     paths = [f"{state_dir}/{name}" for name in ("signing-key", "signing-key.secret")]
     missing = [path for path in paths if not os.path.exists(path)]
     if missing:
@@ -89,9 +89,9 @@ def issue(outcome: ErasureOutcome, state_dir: str) -> JsonObject:
 
 
 def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
-    """Return the records of other keys with the same bytes, each once.
+    """Return the records of other keys that hold the same bytes, each once.
 
-    Of all replicas: a leader without a value of the key was read only before the values were known.
+    They come from all replicas, since a leader without a value of the key was read only before the values were known.
     """
     listed, more = set[tuple[str, int, int]](), dict[tuple[str, int], int]()
     for one in outcome.reads:
@@ -108,7 +108,7 @@ def _elsewhere(outcome: ErasureOutcome) -> JsonObject:
 
 
 def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return a claim for each partition whose replicas all prove it; for others the reasons, replica by replica."""
+    """Return a claim for each partition whose replicas all prove it; for other partitions the reasons, by replica."""
     reads = {(one.topic, one.partition, one.broker): one for one in outcome.reads}
     claims, refused = list[JsonObject](), list[JsonObject]()
     for part in outcome.partitions:
@@ -132,7 +132,7 @@ def _claims_and_refusals(outcome: ErasureOutcome) -> tuple[list[JsonObject], lis
 
 
 def issued(cluster_id: str, requested_ms: int, read_ms: int = 0) -> Mapping[str, Any]:
-    """Return the fields about issuer and time of a certificate that is issued now, or at `read_ms` if the clock was set back."""
+    """Return a certificate's fields about its issuer and time of issue: now, or `read_ms` if the clock was set back since."""
     return {
         "is_evidence": True,
         "clock": {

@@ -1,4 +1,4 @@
-"""A look at a cluster before anything is changed: its topics, their configurations, and the caller's rights (KIP-430)."""
+"""The inspection of a cluster before it is changed: topics, their configurations, and the caller's rights (KIP-430)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class ConfigValue(NamedTuple):
 
 
 class SeenTopic(NamedTuple):
-    """A topic as it was seen."""
+    """A topic as the cluster described it."""
 
     name: str
     topic_id: str
-    """Empty where brokers are older than topic ids."""
+    """Empty if the brokers are too old for topic ids."""
     is_internal: bool
     partitions: tuple[LedPartition, ...]
     operations: frozenset[Operation] | None
-    """What the caller may do; None where the broker does not say."""
+    """The operations that the caller may perform; None if the broker does not report them."""
     configs: Mapping[str, ConfigValue]
 
     @property
@@ -57,25 +57,25 @@ class SeenTopic(NamedTuple):
         return "compact" in (self.configs["cleanup.policy"].value or "")
 
     def number(self, config: str) -> float:
-        """Return a numeric configuration; infinite where the cluster does not know it."""
+        """Return the value of a numeric configuration; infinity if the cluster does not know the configuration."""
         found = self.configs.get(config)
         return float("inf") if found is None or found.value is None else float(found.value)
 
 
 class Cluster(NamedTuple):
-    """A cluster as it was seen."""
+    """A cluster as it described itself."""
 
     cluster_id: str
     brokers: tuple[int, ...]
     topics: Mapping[str, SeenTopic]
     has_transactions: bool
-    """True if `__transaction_state` exists, and the caller may know it."""
+    """True if `__transaction_state` exists and the caller may DESCRIBE it."""
     backoff_ms: int
-    """The cleaner's pause; Kafka's default where the caller may not see it."""
+    """`log.cleaner.backoff.ms`; Kafka's default if the caller may not see it."""
 
 
 def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation] = ()) -> Cluster:
-    """Look at topics. KafkaRefusal for a missing one, NotAllowed with all that the user lacks of `needed`, ConnectionFailed."""
+    """Inspect topics. Raises KafkaRefusal for a missing topic, NotAllowed with the denied part of `needed`, ConnectionFailed."""
     asked = {
         "topics": [{"name": name} for name in (*names, TRANSACTION_TOPIC)],
         "allow_auto_topic_creation": False,
@@ -113,7 +113,7 @@ def look(client: KafkaClient, names: Sequence[str], needed: Collection[Operation
 
 
 def configs_of(client: KafkaClient, topic: str) -> dict[str, ConfigValue]:
-    """Return a topic's configurations. KafkaRefusal, ConnectionFailed."""
+    """Return a topic's configurations. Raises KafkaRefusal, ConnectionFailed."""
     found = all_configs(client, [topic])[topic]
     if isinstance(found, KafkaRefusal):
         raise found
@@ -123,7 +123,7 @@ def configs_of(client: KafkaClient, topic: str) -> dict[str, ConfigValue]:
 def all_configs(
     client: KafkaClient, topics: Iterable[str], broker: int | None = None
 ) -> dict[str, dict[str, ConfigValue] | KafkaRefusal]:
-    """Return the configurations of topics, as one broker knows them, or why a topic has none. ConnectionFailed."""
+    """Return each topic's configurations as one broker knows them, or the broker's refusal. Raises ConnectionFailed."""
     found: dict[str, dict[str, ConfigValue] | KafkaRefusal] = {}
     for names in in_requests(topics):
         resources = [
@@ -149,7 +149,7 @@ def all_configs(
 
 
 def in_requests(subjects: Iterable[T]) -> Iterator[list[T]]:
-    """Yield the topics or partitions of each request, so few that neither it nor its response is large."""
+    """Yield the topics or partitions of each request, few enough to keep both the request and its response small."""
     left = iter(subjects)
     while some := list(islice(left, MOST_IN_A_REQUEST)):
         yield some
@@ -172,10 +172,10 @@ def _operations(topic: Fields) -> frozenset[Operation] | None:
 
 
 def check_cleanable(topics: Iterable[SeenTopic]) -> None:
-    """Raise NotPossible for a topic whose records no cleaner can remove by their key."""
+    """Raise NotPossible for a topic that no cleaner can clean now: internal, tiered, not compacted, or without a leader."""
     for topic in topics:
         if topic.is_internal:
-            raise NotPossible(f"topic {topic.name!r} belongs to the brokers: expected a topic of yours")
+            raise NotPossible(f"topic {topic.name!r} is internal to the brokers: expected one of your own topics")
         if (found := topic.configs.get(TIERED_CONFIG)) and found.value == "true":
             raise NotPossible(
                 f"topic {topic.name!r} has tiered storage ({TIERED_CONFIG}): Kafka does not compact such topics, so a tombstone "
@@ -220,7 +220,7 @@ def _backoff_ms(client: KafkaClient, brokers: Sequence[int]) -> int:
 
 
 def check_same(client: KafkaClient, topics: Iterable[SeenTopic]) -> dict[str, tuple[LedPartition, ...]]:
-    """Return the topics' partitions now. NotPossible if one was deleted, or created again under its name."""
+    """Return the topics' current partitions. Raises NotPossible if a topic was deleted, or deleted and created again."""
     seen = {one.name: one for one in topics}
     asked = {"topics": [{"name": name} for name in seen], "allow_auto_topic_creation": False}
     answer = client.ask_any(METADATA, asked)

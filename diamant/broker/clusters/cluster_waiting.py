@@ -1,4 +1,4 @@
-"""Waits until the cleaner of each broker has removed a given record of each replica, by point reads."""
+"""The wait for each broker's cleaner, by point reads: until each replica has lost a given record."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ POLL_S = 0.5
 POINT_BYTES = 64 * 1024
 NOT_CLOSED = "its active segment could not be closed"
 PAUSES = 5
-"""The cleaner counts as dead if no replica moves for so many of its pauses, plus the time to clean what there is."""
+"""The cleaner counts as dead if no replica makes progress for this many of its pauses, plus the time to clean the logs."""
 LEAST_STALL_S = 60.0
 CLEANED_BYTES_PER_S = 5_000_000
-"""Slower than any cleaner that works."""
+"""Slower than any working cleaner."""
 
 
 def has_record(data: bytes, offset: int) -> bool:
-    """Tell whether a record of this offset is in the batches."""
+    """True if the batches have a record at this offset."""
     return any(_batches_with(data, offset))
 
 
 def has_undecided(data: bytes, offset: int) -> bool:
-    """Tell whether a record of this offset is in a batch without a horizon, which the first clean gives it."""
+    """True if the record at this offset is in a batch without a delete horizon, which the batch's first cleaning sets."""
     return any(not header.has_delete_horizon for header in _batches_with(data, offset))
 
 
@@ -47,9 +47,9 @@ def _batches_with(data: bytes, offset: int) -> Iterator[BatchHeader]:
 
 
 class CleanerWait:
-    """The wait for the replicas in `targets`: their record at that offset must go. Closes active segments while any is open.
+    """The wait until each replica in `targets` has lost its record at the given offset. Closes active segments that are open.
 
-    `is_there` finds the record in batches, or whatever of it has to go.
+    `is_there` returns True while a replica's batches still have the record, or whatever part of it has to go.
     """
 
     def __init__(
@@ -70,15 +70,12 @@ class CleanerWait:
         self._open = set(targets)
         """Replicas whose active segment may still hold the tombstone."""
         self.log_bytes = 0
-        """What the brokers have to clean, roughly."""
+        """The approximate number of bytes that the brokers have to clean."""
         self.problems: dict[Replica, str] = {}
-        """Replicas that cannot be waited for."""
+        """Replicas that cannot be read or cleaned now, with the reasons."""
 
     def until_clean(self, on_rolled: Callable[[], object]) -> dict[str, str]:
-        """Wait, and return why replicas are not clean, by their names. `on_rolled` is called once all segments are closed.
-
-        TimeIsUp.
-        """
+        """Wait; return why replicas are not clean, by name. Calls `on_rolled` once all segments are closed. Raises TimeIsUp."""
         moved = self._progress.clock()
         stalled_s = max(PAUSES * self._pause_s, LEAST_STALL_S) + self.log_bytes / CLEANED_BYTES_PER_S
         while self.targets:
@@ -112,7 +109,7 @@ class CleanerWait:
         self._progress.stage("waiting for the cleaner of each replica")
 
     def _poll(self) -> list[Replica]:
-        """Return the replicas whose record at the offset is gone."""
+        """Return the replicas whose record is gone."""
         stretches = {
             one: Stretch(*one, offset, offset + 1, fetch_bytes=POINT_BYTES, patience_s=0.0)
             for one, offset in self.targets.items()
@@ -132,7 +129,7 @@ class CleanerWait:
         return [replica for replica, one in stretches.items() if not one.problem and id(one) not in still]
 
     def held(self, *, is_stalled: bool = False) -> dict[str, str]:
-        """Return why replicas are not clean, by their names: an open transaction, an open segment, or the cleaner."""
+        """Return why replicas are not clean, by name: an open transaction, an open segment, or the cleaner."""
         for one in self.targets:
             if one in self.problems:
                 continue

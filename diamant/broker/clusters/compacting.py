@@ -1,8 +1,7 @@
-"""A compaction on any Kafka cluster: configurations lowered, active segments closed without a record, each replica waited for.
+"""A compaction on any Kafka cluster: lower configurations, close active segments without a record, wait for each replica.
 
-From outside nothing says that a replica is clean. So witnesses are looked for at the leader, from the end backwards: the
-youngest superseded record, and the one whose superseding record is the youngest. Once a replica answers neither, its cleaner has
-been there.
+No API tells whether a replica is clean. So the leader is searched backwards for two witnesses: the youngest superseded record,
+and the record whose superseding record is the youngest. A replica that returns neither has been cleaned.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 DESCRIBE_LOG_DIRS = 35
 FIRST_WINDOW, MAX_WINDOW = 4_000, 1_000_000
-"""Offsets that are looked at from the end on: first, and in all."""
+"""The number of offsets searched back from the end: at first, and in all."""
 
 
 @dataclass(slots=True)
 class _Compacted:
-    """A partition, and what shows that its replicas are clean."""
+    """A partition, and the records whose absence shows that its replicas are clean."""
 
     led: LedPartition
     start: int
@@ -69,7 +68,7 @@ class CompactionRun(LoweringRun):
         self._wait: CleanerWait | None = None
 
     def run(self) -> JsonObject:
-        """Compact, and return the report. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+        """Compact, put configurations back, and return the report. Raises OperationError, KafkaRefusal, ConnectionFailed."""
         began_ms, began_s = now_ms(), time.monotonic()
         self._progress.stage("looking at the cluster")
         (name,) = self._work.topics
@@ -135,7 +134,7 @@ class CompactionRun(LoweringRun):
             self._parts.append(part)
 
     def _witnesses(self, part: _Compacted) -> tuple[int, ...]:
-        """Return offsets of superseded records; none if there are none among the last `MAX_WINDOW`."""
+        """Return the witnesses' offsets; none if the last `MAX_WINDOW` offsets have no superseded record."""
         latest: dict[bytes, int] = {}
         end, window = part.end, FIRST_WINDOW
         while end > part.start and part.end - end < MAX_WINDOW:
@@ -171,7 +170,7 @@ class CompactionRun(LoweringRun):
         return found
 
     def _report(self, began_ms: int, duration_ms: float) -> JsonObject:
-        """Return a report with the fields of Diamant's own; what cannot be seen from outside is None."""
+        """Return a report with the fields of a Diamant broker's; fields that cannot be known from outside are None."""
         sizes = log_sizes(self._client, self._topic.name, [part.led.number for part in self._parts])
         partitions = []
         for part in self._parts:
@@ -220,7 +219,7 @@ class CompactionRun(LoweringRun):
 
 
 def log_sizes(client: KafkaClient, topic: str, numbers: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Return the bytes of each replica, by partition and broker, where the caller may see them. For progress and reports only."""
+    """Return the size of each replica, by partition and broker, if the caller may see it. For progress and reports only."""
     found: dict[tuple[int, int], int] = {}
     fields = {"topics": [{"topic": topic, "partitions": list(numbers)}]}
     for broker in client.broker_ids():

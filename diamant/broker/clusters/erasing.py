@@ -1,7 +1,7 @@
-"""An erasure on any Kafka cluster: find, save, lower, write tombstones, roll, wait at each replica, read each whole, put back.
+"""An erasure on any Kafka cluster: supersede a key with tombstones, wait for each replica's cleaner, read each replica in full.
 
-It is closed only when each replica of each partition was read whole without a value of the key. Until then it is open: the
-register lists it with what is missing, and a resumed run lowers and rolls again and reads the rest.
+Configurations are saved and lowered first and put back at the end. An erasure is closed once all replicas have been read in full
+without a value of the key. Until then it is open: the register lists what is missing, and a resumed run reads the rest.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
     from diamant.json_types import JsonObject
 
 Agree: TypeAlias = Callable[[Mapping[str, list[str]], list[str]], bool]
-"""Takes the groups that have not read the topics, by partition, and why others are not known."""
+"""Returns True if tombstones may be removed now. Takes the lagging groups, by partition, and the errors of unknown groups."""
 NOTE_S = 1.0
-"""How often the register gets the tombstones. A run that is killed before may write some of them twice."""
+"""The interval for saving written tombstones to the register. After a kill, a resumed run may write the unsaved ones again."""
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
 
 
 @dataclass(slots=True)
 class FoundPartition:
-    """A partition, and the values of the key that were found in any of its replicas."""
+    """A partition, with the number of the key's values found in its replicas."""
 
     topic: SeenTopic
     led: LedPartition
     end_offset: int
-    """Claims end here: after the first tombstone that was written, else where the partition ended when it was found."""
+    """The end of the certificate's claims: after the first tombstone written, or at the log end when the search began."""
     values: int = 0
     latest_ms: int = -1
     tombstone: int | None = None
-    """The last one that was written, or that was found and has gone."""
+    """The last tombstone written, or one that was found and is now gone."""
 
     def replicas(self) -> list[Replica]:
         """Return its replicas, the leader first."""
@@ -67,7 +67,7 @@ class FoundPartition:
 
 
 class ReplicaReads:
-    """What was read of each replica, and what remains there."""
+    """The last reads of all replicas, and the values that remain there."""
 
     def __init__(self, client: KafkaClient, search: KeySearch, progress: WorkProgress) -> None:
         self._client = client
@@ -77,14 +77,14 @@ class ReplicaReads:
         self.reads: dict[Replica, ReplicaRead] = {}
         """The last read of each replica."""
         self.remaining: dict[Replica, int] = {}
-        """The youngest value of each replica that has one."""
+        """The offset of the youngest value in each replica that has any."""
         self.problems: dict[str, str] = {}
-        """Why a replica is not read or not clean, by its name."""
+        """The reasons why replicas are unread or not clean, by replica name."""
         self._values_known: dict[Replica, int] = {}
-        """The number of values whose copies the last read of a replica looked for."""
+        """The number of values whose copies each replica's last read looked for."""
 
     def read(self, replicas: list[Replica], stage: str) -> None:
-        """Read replicas whole."""
+        """Read replicas in full."""
         if not replicas:
             return
         places = {one[:2] for one in replicas}
@@ -118,7 +118,7 @@ class ReplicaReads:
                 self.problems[str(replica)] = read.problem or f"a value remains at offset {read.values[-1].offset}"
 
     def unread(self, *, for_copies: bool = False) -> list[Replica]:
-        """Return the replicas without a read, and `for_copies` leaders alone that were read before all values were known."""
+        """Return the unread replicas. `for_copies` adds sole replicas that were read before all values were known."""
         values = self._search.values_searched_for if for_copies else 0
         return [
             one
@@ -128,16 +128,16 @@ class ReplicaReads:
         ]
 
     def read_others(self) -> None:
-        """Read unread replicas of partitions without a value so far: they may hold what the leader has cleaned away."""
+        """Read the unread replicas of partitions without a value so far: they may hold records that the leader has cleaned."""
         dirty = {one[:2] for one in self.remaining}
         self.read([one for one in self.unread(for_copies=True) if one[:2] not in dirty], "reading the replicas")
 
     def tombstones(self) -> dict[Replica, tuple[KeyRecord, ...]]:
-        """Return the tombstones of the replicas that have no value."""
+        """Return the tombstones of clean replicas."""
         return {one: read.tombstones for one, read in self.reads.items() if read.tombstones and read.is_clean}
 
     def read_tails(self) -> None:
-        """Read what was written since a replica was read, at the leaders."""
+        """Read the records that the leaders have appended since their last read."""
         ends = self._client.offsets_of(self.parts, LATEST)
         stretches = []
         for place, part in self.parts.items():
@@ -154,9 +154,9 @@ class ReplicaReads:
 
 
 def likely_first(key: bytes, topics: Sequence[SeenTopic], replicas: Iterable[Replica]) -> Iterator[list[Replica]]:
-    """Split replicas: those where Java's producer puts the key by default, those where librdkafka does, and the rest.
+    """Yield the replicas of the partition that Java's producer picks for the key by default, those of librdkafka's, and the rest.
 
-    What is read later is searched for copies of the values as well.
+    Each group is also searched for copies of the values found in the groups before it.
     """
     left = set(replicas)
     for of_client in zip(*(default_partitions(key, len(one.partitions)) for one in topics), strict=True):
@@ -168,7 +168,7 @@ def likely_first(key: bytes, topics: Sequence[SeenTopic], replicas: Iterable[Rep
 
 
 class ErasureRun(LoweringRun):
-    """One run of an erasure, from the look to the confirmation. `work.key` is the key, `secret` keys the digests."""
+    """One run of an erasure of `work.key`, from the inspection of the cluster to the last reads. `secret` keys the digests."""
 
     def __init__(
         self, client: KafkaClient, register: Register, work: ClusterWork, secret: bytes, progress: WorkProgress
@@ -182,20 +182,20 @@ class ErasureRun(LoweringRun):
         self._replicas = ReplicaReads(client, self._search, progress)
         self._wait: CleanerWait | None = None
         self._is_resumed = self._is_saved = bool(work.outcome.partitions)
-        """True once the register has the work: before anything is changed, not earlier."""
+        """`_is_saved` becomes True when the register gets the work, just before anything on the cluster is changed."""
         self.outcome = work.outcome
         self.groups_behind: Mapping[str, list[str]] = {}
         self.groups_not_known: list[str] = []
         self.is_now_refused = False
 
     def look(self) -> list[SeenTopic]:
-        """Look at the topics; raise unless all of the work is allowed and possible. Changes nothing."""
+        """Inspect the topics; raise unless the whole erasure is allowed and possible. Changes nothing."""
         self._progress.stage("looking at the cluster")
         self._cluster = look(self._client, self._work.topics, NEEDED)
         if self._work.cluster_id not in ("", self._cluster.cluster_id):
             raise NotPossible(
-                f"erasure {self._work.id} is of cluster {self._work.cluster_id} at {self._work.bootstrap}, this is cluster "
-                f"{self._cluster.cluster_id}: nothing was changed"
+                f"erasure {self._work.id} belongs to cluster {self._work.cluster_id} at {self._work.bootstrap}, but this is "
+                f"cluster {self._cluster.cluster_id}; nothing was changed"
             )
         self._work.cluster_id = self._cluster.cluster_id
         self._topics = list(self._cluster.topics.values())
@@ -203,7 +203,7 @@ class ErasureRun(LoweringRun):
         for one in self._topics:
             if self.outcome.topic_ids.get(one.name, one.topic_id) != one.topic_id:
                 raise NotPossible(
-                    f"topic {one.name!r} was deleted and created again since: its erased records went with it"
+                    f"topic {one.name!r} was deleted and created again since, and its old records were deleted with it"
                 )
         self._lowering = lowered_configs.lowering(
             self._client, self._topics, tombstones_now=self.outcome.tombstones_now
@@ -211,7 +211,7 @@ class ErasureRun(LoweringRun):
         return self._topics
 
     def find(self) -> list[FoundPartition]:
-        """Search all partitions at their leaders; in a resumed run, all replicas that are not clean yet. Changes nothing."""
+        """Search all partitions at their leaders, or, in a resumed run, all replicas that are not clean yet. Changes nothing."""
         known = {(one.topic, one.partition): one for one in self.outcome.partitions}
         ends = self._client.offsets_of(
             [(topic.name, one.number) for topic in self._topics for one in topic.partitions], LATEST
@@ -223,7 +223,7 @@ class ErasureRun(LoweringRun):
                     found.end_offset, found.values = before.below_offset, before.values
                     found.tombstone = before.tombstone_offset
                 self._replicas.parts[topic.name, led.number] = found
-        # A tombstone without a horizon is read again: a clean may have come since.
+        # Tombstones without a horizon are read again, since a cleaning may have set their horizon by now.
         clean = {
             Replica(one.topic, one.partition, one.broker): one
             for one in self.outcome.reads
@@ -249,7 +249,7 @@ class ErasureRun(LoweringRun):
         return self._search.subject.needles
 
     def plan(self) -> JsonObject:
-        """Read the other replicas, too, and return what `erase` would do, for `--dry-run`. Changes nothing."""
+        """Read the remaining replicas and return what `erase` would do, for `--dry-run`. Changes nothing."""
         self._replicas.read(self._replicas.unread(), "reading the replicas")
         parts = [part for part in self._replicas.parts.values() if part.values]
         topics = {part.topic.name for part in parts}
@@ -274,7 +274,7 @@ class ErasureRun(LoweringRun):
         }
 
     def _check_found(self, replica: Replica) -> None:
-        """If a leader has gone, search another replica in sync. NotPossible if none can be read."""
+        """If a replica could not be read, search the others in sync. Raises NotPossible if none can be read."""
         part = self._replicas.parts[replica[:2]]
         others = [one for one in part.replicas() if one != replica and one.broker in part.led.in_sync]
         problem = self._replicas.reads[replica].problem
@@ -285,9 +285,9 @@ class ErasureRun(LoweringRun):
             raise NotPossible(f"nothing was changed: {part.topic.name}-{part.led.number} cannot be searched: {problem}")
 
     def erase(self, agree: Agree | None = None) -> None:
-        """Do the rest. Configurations are put back however it ends; `outcome` says how far it has come.
+        """Erase the key after `find`. Configurations are put back in any case; `outcome` has the result so far.
 
-        `agree`: whether tombstones that go now may go. None: an earlier run has asked.
+        `agree` decides whether tombstones may be removed now; None if an earlier run has asked.
         """
         try:
             self._replicas.read_others()
@@ -311,7 +311,7 @@ class ErasureRun(LoweringRun):
         self.outcome = self._work.outcome = self._build()
 
     def _ask(self, agree: Agree) -> None:
-        """Ask before anything is written: a group that is behind now will be behind the tombstones."""
+        """Ask `agree` before anything is written, since groups that lag now will not have read the tombstones, either."""
         found = [one[:2] for one, read in self._replicas.reads.items() if read.values or read.tombstones]
         ends = {place: self._replicas.parts[place].end_offset for place in found}
         if not ends:
@@ -324,7 +324,7 @@ class ErasureRun(LoweringRun):
                 values.pop(name, None)
 
     def _supersede(self, old: Mapping[Replica, int]) -> None:
-        """Write tombstones after records of the key, wait until each replica's cleaner has removed these, and read again."""
+        """Write tombstones, wait until each replica's cleaner has removed the superseded records, and read the replicas again."""
         dirty = {one[:2] for one in old}
         self._is_saved = True
         self._note_outcome()
@@ -339,7 +339,7 @@ class ErasureRun(LoweringRun):
             )
         roller = Roller(self._client, self._cluster, self._key, self._delays())
         self._write_tombstones(roller, dirty)
-        # Those without a read have not been looked at: what the leader had is theirs, too.
+        # Replicas that are not in `old` may be unread: assume that they hold the youngest record found in the partition.
         targets = {}
         for place in dirty:
             youngest = max(offset for one, offset in old.items() if one[:2] == place)
@@ -358,7 +358,7 @@ class ErasureRun(LoweringRun):
                 break
 
     def _read_what_is_new(self) -> None:
-        """Read replicas, and partitions, that the topics have got during the work, and later records of the key."""
+        """Read the replicas and partitions that were added during the work, and later records of the key."""
         tails = []
         present = check_same(self._client, self._topics)
         for topic in self._topics:
@@ -381,13 +381,14 @@ class ErasureRun(LoweringRun):
         self._replicas.read_tails()
 
     def _remove_tombstones(self) -> None:
-        """Remove the tombstones if their horizon has passed, or is not to be waited for."""
+        """Remove the tombstones if their horizon has passed, or at once with `tombstones_now`."""
         marks, present_ms = self._replicas.tombstones(), now_ms()
         horizons = {one: [mark.horizon_ms for mark in own] for one, own in marks.items()}
         is_due = all(at is not None and at <= present_ms for own in horizons.values() for at in own)
         if not marks or not (is_due or self.outcome.tombstones_now):
             return
-        # A batch keeps the horizon of its first clean, whatever delete.retention.ms is now: only a later tombstone removes it.
+        # A batch keeps the horizon that its first cleaning set, whatever delete.retention.ms is now. To remove its tombstone
+        # sooner, a later tombstone has to supersede it.
         late = {one: own for one, own in horizons.items() if any(at is not None and at > present_ms for at in own)}
         if late:
             self._supersede({one: max(mark.offset for mark in marks[one]) for one in late})
@@ -408,7 +409,7 @@ class ErasureRun(LoweringRun):
         self._replicas.read([one for one in marks if str(one) not in held], "reading the replicas")
 
     def _note_gone(self) -> None:
-        """Note tombstones that were found, by this run or an earlier one, and have gone: the key was there."""
+        """Note tombstones that this run or an earlier one found and that are now gone, as they show that the key was there."""
         present = {one[:2] for one, read in self._replicas.reads.items() if read.tombstones}
         for read in self.outcome.reads:
             place = read.topic, read.partition
@@ -442,7 +443,7 @@ class ErasureRun(LoweringRun):
         self._note_outcome()
 
     def _build(self) -> ErasureOutcome:
-        """Return the outcome as of now."""
+        """Return the current outcome."""
         partitions = tuple(
             ErasedPartition(
                 part.topic.name,
@@ -470,7 +471,7 @@ class ErasureRun(LoweringRun):
 
 
 def groups_behind(client: KafkaClient, ends: Mapping[Place, int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the groups that have not read partitions up to their ends, by partition, and why others are not known."""
+    """Return the groups that have not read a partition up to its end, by partition, and the errors of unknown groups."""
     behind: dict[str, list[str]] = {}
     unknown: list[str] = []
     try:
@@ -497,11 +498,11 @@ def wait_for_removal(
     tombstones: Mapping[Replica, tuple[KeyRecord, ...]],
     on_rolled: Callable[[], object],
 ) -> dict[str, str]:
-    """Have the cleaner come once more, and wait until these tombstones are gone; return why not, by replica. TimeIsUp.
+    """Wait until the cleaners have removed these tombstones; return the reasons of those that stay, by replica. Raises TimeIsUp.
 
-    Tombstones go with the first clean after their horizon, and the cleaner comes only where something is dirty: what has been
-    appended since the last clean, at least a marker. Without the right to append one, the tombstones stay until others write.
-    A tombstone without a horizon, such as a second one that has closed a segment, gets one by a clean before that.
+    The first cleaning after their horizon removes tombstones, but a partition is cleaned only if something was appended since its
+    last cleaning, such as a marker. Without the right to append a marker, the tombstones stay until other producers write.
+    A tombstone without a horizon, such as a second one that closed a segment, needs one more cleaning before, which sets it.
     """
     undecided = {one: [mark for mark in own if mark.horizon_ms is None] for one, own in tombstones.items()}
     held: dict[str, str] = {}

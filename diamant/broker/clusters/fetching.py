@@ -1,12 +1,12 @@
-"""Reads chosen replicas of any Kafka cluster by bare fetches: whole batches in memory, and where their segments begin.
+"""Reads chosen replicas of any Kafka cluster with bare Fetch requests: whole batches, and the offsets where segments begin.
 
-A follower answers Fetch from version 11 on, up to its high watermark (KIP-392), and a fetch never crosses a segment. So a
-client can read each replica by itself, and a response with room left for the next batch shows that this batch begins a segment.
+A follower answers Fetch version 11 and later, up to its high watermark (KIP-392), so a client can read each replica directly. A
+fetch never crosses a segment boundary, so if a response has room left for the next batch, that batch begins a segment.
 
-All stretches of a broker share one connection with `IN_FLIGHT` requests on it: while one response arrives, the broker prepares
-the next. The batches of a response are handed over as they arrive: a broker's socket sends only a few 100 KB ahead of what is
-received, so it would wait while a whole response is searched, and a piece of `GATHERED_BYTES` is still in the processor's cache.
-All responses are received in the same memory: new memory for each takes a tenth of the time.
+All stretches of a broker share one connection with `IN_FLIGHT` requests: the broker prepares a response while another arrives.
+Batches are handed over as they arrive. Otherwise a broker's socket, which sends only a few 100 KB ahead, would wait while a whole
+response is searched; and a piece of `GATHERED_BYTES` is still in the processor's cache. All responses are received in the same
+memory, since new memory for each would take a tenth of the time.
 Memory: one response of `FETCH_BYTES`, or one larger batch, besides the buffers of the sockets.
 """
 
@@ -35,18 +35,18 @@ from diamant.protocol.primitives import read_string
 from diamant.protocol.wire.apis import FETCH
 
 VERSION = 11
-"""The first version that followers answer, and one that names topics and has no compact encodings."""
+"""The first version that followers answer. It names topics and has no compact encodings."""
 FETCH_BYTES = 4 * 1024 * 1024
 IN_FLIGHT = 4
 WAIT_MS = 250
 
 _AROUND_BYTES = 4096
-"""More than a response about one partition has around its batches, unless very many transactions were aborted."""
+"""More bytes than surround the batches in a response about one partition, unless very many transactions were aborted."""
 _RESPONSE = Struct(">ihii")
 _PARTITION = Struct(">ihqqqi")
 _PREFIX = Struct(">qi")
 _HEADER = Struct(">i8xq")
-"""From the last offset delta to the latest timestamp."""
+"""The part of a batch header from the last offset delta to the latest timestamp."""
 _INT32 = Struct(">i")
 _REFERRED = Struct(">ii")
 """The preferred replica, -1 for none, and the size of the records."""
@@ -56,34 +56,34 @@ _TRANSIENT = RETRIED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 @dataclass(slots=True)
 class Stretch:
-    """A range of offsets of one replica, and how far it is read."""
+    """A range of offsets of one replica, and the progress of reading it."""
 
     topic: str
     partition: int
     broker: int
     next_offset: int
     end_offset: int
-    """Reading ends here: the replica's high watermark has to reach it."""
+    """The end of the range, exclusive. The replica's high watermark has to reach it."""
     log_start: int = -1
     """-1: not known yet."""
     high_watermark: int = -1
     segments: list[int] = field(default_factory=list)
-    """The offset of the first batch of each segment that was seen to begin."""
+    """The offset of the first batch of each segment whose beginning was read."""
     bytes: int = 0
     problem: str = ""
-    """Why reading has ended before the end."""
+    """Why reading stopped before the end of the range; empty if it did not."""
     fetch_bytes: int = FETCH_BYTES
     patience_s: float | None = None
-    """How long it may lag before that is its problem; None: the client's timeout."""
+    """How long the replica may lag before reading stops; None: the client's timeout."""
     is_sample: bool = False
-    """True: the first batches are enough."""
+    """True if the first batches are enough."""
     latest_ms: int = -1
     """The latest timestamp of the batches read."""
     _asked_offset: int = -1
     _taken: int = 0
-    """Bytes of the whole batches of the response that arrives."""
+    """Bytes of the whole batches accepted so far from the response that arrives."""
     _room: int | None = None
-    """Bytes left in the last response; None before the first, 0 while one arrives."""
+    """Bytes left unused in the last response; None before the first response, 0 while one arrives."""
     _has_answered: bool = False
     _deadline: float | None = None
 
@@ -94,12 +94,12 @@ class Stretch:
 
     @property
     def is_done(self) -> bool:
-        """True if all is read, or reading has failed."""
+        """True if the range has been read, or reading has failed."""
         is_enough = self.next_offset >= self.end_offset or (self.is_sample and self.bytes > 0)
         return bool(self.problem) or (self._has_answered and is_enough)
 
     def request(self) -> dict[str, object]:
-        """Return the next fetch."""
+        """Return the next Fetch request."""
         self._asked_offset, self._taken = self.next_offset, 0
         partition = {
             "partition": self.partition,
@@ -122,9 +122,9 @@ class Stretch:
         }
 
     def accept(self, body: memoryview, timeout_s: float, *, is_whole: bool = True) -> memoryview:
-        """Take a response as far as it has arrived; return the whole batches that were not there before.
+        """Accept the part of a response that has arrived; return the newly completed batches.
 
-        An error ends the stretch, or has it wait for at most `timeout_s`.
+        An error ends the stretch at once, or if it persists for `timeout_s`.
         """
         throttle_ms, code, high_watermark, log_start, records = _parse(body)
         if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
@@ -158,17 +158,17 @@ class Stretch:
         return records[begin : begin + size]
 
     def _end_response(self, size: int, first_size: int, throttle_ms: int, timeout_s: float) -> None:
-        """Judge a response that had `size` bytes of batches. `first_size`: that of the first one if it is whole, else 0."""
+        """Check a complete response with `size` bytes of batches. `first_size`: the size of the first batch if whole, else 0."""
         if self._taken:
             self._room = max(0, self.fetch_bytes - self._taken)
             if self.next_offset <= self._asked_offset:
                 self.problem = (
-                    f"its batches end before offset {self._asked_offset}, which was asked for: a damaged header"
+                    f"its batches end before the requested offset {self._asked_offset}, so a header is damaged"
                 )
         elif size and not first_size:
             self.problem = "its response has no whole batch"
         elif self.high_watermark >= self.end_offset and not throttle_ms:
-            self.next_offset = self.end_offset  # Cleaned away, all that was there.
+            self.next_offset = self.end_offset  # All records of the range have been cleaned away.
         elif self.next_offset < self.end_offset:
             self._wait(
                 f"its high watermark is {self.high_watermark}, expected {self.end_offset}",
@@ -185,7 +185,7 @@ class Stretch:
 
 
 class _BrokerReads:
-    """The stretches of one broker: those in flight, in the order of their requests, and those to follow."""
+    """The stretches of one broker: in flight, in the order of their requests, and pending."""
 
     def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch]) -> None:
         self._client = client
@@ -199,7 +199,7 @@ class _BrokerReads:
         return not self._pending and not self._sent
 
     def step(self, memory: memoryview, take: Callable[[Stretch, memoryview], object]) -> None:
-        """Receive one response, in `memory` if it fits there, hand over its batches, and send the request that follows it."""
+        """Receive one response, in `memory` if it fits, hand over its batches, and send the stretch's next request."""
         try:
             connection = self._client.broker(self._broker)
             while self._pending and len(self._sent) < IN_FLIGHT:
@@ -207,7 +207,7 @@ class _BrokerReads:
             one = self._sent[0]
             patience_s = self._client.timeout_s if one.patience_s is None else one.patience_s
             for body, is_whole in connection.arriving(FETCH, VERSION, memory, GATHERED_BYTES):
-                # What is accepted counts as read, even if the connection is lost then.
+                # Accepted batches count as read, even if the connection is lost afterwards.
                 data = one.accept(body, patience_s, is_whole=is_whole)
                 if is_whole or len(data):
                     take(one, data)
@@ -223,7 +223,7 @@ class _BrokerReads:
         connection.send(FETCH, VERSION, one.request())
 
     def _lost(self, problem: str) -> None:
-        """Connect once more. A broker that fails again without an answer is down, and so are all of its replicas."""
+        """Let the next step reconnect. A broker that fails again before any response is down: all of its stretches fail."""
         self._client.forget(self._broker)
         self._pending.extendleft(one for one in reversed(self._sent) if not one.is_done)
         self._sent.clear()
@@ -240,10 +240,10 @@ def read_stretches(
     take: Callable[[Stretch, memoryview], object],
     check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Read stretches of any replicas side by side, each to its end or its problem.
+    """Read stretches of any replicas concurrently, each to its end or until a problem.
 
-    `take` gets the whole batches as they arrive, in order for each stretch; the first and the last may reach beyond it.
-    Their memory is reused. `check` is called between responses. Exceptions of both end the reading and close the connections.
+    `take` gets whole batches as they arrive, in order for each stretch; the first and the last may reach beyond the stretch.
+    Their memory is reused. `check` is called between responses. Exceptions of either end the reading and close the connections.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:
@@ -257,7 +257,7 @@ def read_stretches(
                 check()
                 broker_reads.step(memory, take)
     except BaseException:
-        # Responses are still to come on these connections.
+        # Responses are still outstanding on these connections.
         for broker in by_broker:
             client.forget(broker)
         raise
@@ -266,8 +266,8 @@ def read_stretches(
 def _parse(body: memoryview) -> tuple[int, int, int, int, memoryview]:
     """Return throttle time (ms), error code, high watermark, log start and records of a response about one partition.
 
-    A leader that refers to another replica (`replica.selector.class`) has answered nothing. The response of one that throttles
-    the client has no partition: THROTTLING_QUOTA_EXCEEDED here.
+    A leader that refers the client to another replica (`replica.selector.class`) sends no records: REPLICA_NOT_AVAILABLE here.
+    A response that throttles the client has no partition: THROTTLING_QUOTA_EXCEEDED here.
     """
     throttle_ms, code, _, topics = _RESPONSE.unpack_from(body)
     if code or topics < 1:
@@ -292,7 +292,7 @@ def _whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int,
 
 
 def plain_whole_batches(records: memoryview, end_offset: int) -> tuple[int, int, int, int, int]:
-    """Do the same as `kernels.batches.whole_batches`: the kernel's plain twin."""
+    """Return the same as `kernels.batches.whole_batches`, in plain Python."""
     at, first_size, first_offset, next_offset, latest_ms = 0, 0, -1, -1, -1
     while at + HEADER_SIZE_UP_TO_MAGIC <= len(records):
         base, length = _PREFIX.unpack_from(records, at)

@@ -1,4 +1,4 @@
-"""The operations of `diamant.Admin` on clusters of other brokers: its arguments, its errors, its responses."""
+"""The operations of `diamant.Admin` on clusters of other brokers, with the arguments, errors and responses of `Admin`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def compact(
     on_progress: OnProgress | None = None,
     on_note: Callable[[str], object] = lambda _: None,
 ) -> JsonObject:
-    """Compact a topic, as `clusters.operations.compact`."""
+    """Compact a topic by `clusters.operations.compact`."""
     _refuse_engine(engine)
     if until != "clean" or not wait:
         raise AdminError(
-            "until: expected clean: when tombstones go is for this cluster to decide (delete.retention.ms)",
+            "until: expected clean, since this cluster decides when tombstones are removed (delete.retention.ms)",
             status=400,
             code="bad-argument",
         )
@@ -83,7 +83,7 @@ def erase(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Erase a key, as `clusters.operations.erase`. `force` is implied: min.compaction.lag.ms is lowered, too."""
+    """Erase a key by `clusters.operations.erase`. `force` is implied, so min.compaction.lag.ms is lowered, too."""
     _refuse_engine(engine)
     with connected(admin) as client:
         return operations.erase(
@@ -109,7 +109,7 @@ def resume(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Continue an open erasure, as `clusters.operations.resume`."""
+    """Continue an open erasure by `clusters.operations.resume`."""
     with connected(admin) as client:
         return operations.resume(
             client,
@@ -122,7 +122,7 @@ def resume(
 
 
 def restore(admin: Admin, work_id: str, *, forget: bool = False) -> JsonObject:
-    """Put back what a killed run has left, as `clusters.operations.restore`."""
+    """Put back the configurations that a killed run left lowered, by `clusters.operations.restore`."""
     with connected(admin) as client:
         return operations.restore(client, work_id, forget=forget)
 
@@ -134,5 +134,7 @@ def _timeout_s(admin: Admin, timeout: Duration | None) -> float:
 def _refuse_engine(engine: str | None) -> None:
     if engine is not None:
         raise AdminError(
-            "engine is for a Diamant broker; this cluster cleans by itself", status=400, code="bad-argument"
+            "engine applies only to a Diamant broker; this cluster uses its own cleaner",
+            status=400,
+            code="bad-argument",
         )

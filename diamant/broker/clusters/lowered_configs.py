@@ -1,8 +1,7 @@
-"""Configurations of topics, lowered for a time: saved first, set where the cluster accepts them, seen at each broker, put back.
+"""Configurations of topics that are lowered temporarily: saved, set as far as the cluster accepts, awaited at brokers, put back.
 
-What counts is what DescribeConfigs says afterwards: some clusters raise what they are given, or take it for unset. Where the
-lowest accepted time is long, `CleaningDelays` says how long. A value that another client has changed since is left as it is, and
-named.
+The values that DescribeConfigs shows afterwards count, since some clusters raise a given value or treat it as unset. If a cluster
+accepts only long times, `CleaningDelays` has them. A value that another client has changed since is left unchanged and reported.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from diamant.protocol.errors import ErrorCode
 INCREMENTAL_ALTER_CONFIGS = 44
 SET, DELETE = 0, 1
 SEGMENT_MS = 1000
-"""Lower, and a topic under traffic would roll with each batch."""
+"""With a lower value, a topic under traffic would roll with each batch."""
 ROLLING = {"segment.ms": str(SEGMENT_MS)}
 CLEANING = {"min.cleanable.dirty.ratio": "0.0", "min.compaction.lag.ms": "0", "file.delete.delay.ms": "0"}
 BY_LAG = {"max.compaction.lag.ms": "1"}
-"""For clusters that refuse the ratio: a maximum lag overrides it."""
+"""Used for clusters that refuse the dirty ratio, since a maximum lag overrides it."""
 LONGER_MS = ("600000", "3600000", "86400000", "604800000")
-"""Tried in turn by a cluster that refuses the lowest time: ten minutes, an hour, a day, a week."""
+"""Tried in turn if a cluster refuses the lowest time: ten minutes, an hour, a day, a week."""
 SMALL_SEGMENTS = {"segment.bytes": "1048576"}
 TOMBSTONES_NOW = {"delete.retention.ms": "0"}
 _REFUSALS = {ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST}
@@ -39,12 +38,12 @@ Lowering: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class CleaningDelays(NamedTuple):
-    """How long records stay with the values that are in use, in ms."""
+    """How long records stay under the configurations in effect, in ms."""
 
     roll_ms: float = SEGMENT_MS
-    """The age of an active segment that the next append closes."""
+    """The age from which the next append closes an active segment."""
     clean_ms: float = 0
-    """The age of records for which the cleaner comes in any case."""
+    """The age at which records are cleaned in any case."""
 
 
 def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDelays:
@@ -65,9 +64,9 @@ def delays(topic: SeenTopic, changes: Mapping[str, LoweredValue]) -> CleaningDel
 def lowering(
     client: KafkaClient, topics: Sequence[SeenTopic], *, tombstones_now: bool = False
 ) -> dict[str, dict[str, str]]:
-    """Return what to set on each topic: only what is higher now, the lowest value that the cluster accepts (validate_only).
+    """Return the values to set on each topic: the lowest that the cluster accepts (validate_only), where they are higher now.
 
-    NotPossible if too little is accepted to have the cleaner come.
+    Raises NotPossible if the cluster accepts too few of them for the cleaner to run.
     """
     lowest = {**ROLLING, **CLEANING, **(TOMBSTONES_NOW if tombstones_now else {})}
     wanted = {
@@ -82,7 +81,7 @@ def _is_higher(topic: SeenTopic, name: str, value: str) -> bool:
 
 
 def _accepted(client: KafkaClient, topic: SeenTopic, lowest: Mapping[str, str]) -> dict[str, str]:
-    """Return what the cluster accepts of a topic's changes, asked for one by one."""
+    """Return the changes of a topic that the cluster accepts, each validated by itself."""
     refused: dict[str, str] = {}
     found = _accepted_of(client, topic, lowest, refused)
     if "min.cleanable.dirty.ratio" in refused:
@@ -117,7 +116,7 @@ def _accepted_of(
 def alter(
     client: KafkaClient, changes: Mapping[str, Mapping[str, str | None]], *, validate_only: bool = False
 ) -> dict[str, KafkaRefusal]:
-    """Set configurations of topics; None unsets one. Returns why topics were refused, by name. ConnectionFailed."""
+    """Set configurations of topics; the value None unsets one. Returns the refusals, by topic. Raises ConnectionFailed."""
     left, refused = {topic: values for topic, values in changes.items() if values}, dict[str, KafkaRefusal]()
     deadline = time.monotonic() + client.timeout_s
     while left:
@@ -147,8 +146,8 @@ def _changed(topic: str, values: Mapping[str, str | None]) -> Fields:
 def lower(
     client: KafkaClient, register: Register, work: ClusterWork, topics: Iterable[SeenTopic], values: Lowering
 ) -> None:
-    """Save the topics' values, set the lower ones of `values`, and wait until their brokers know them, or those that they use
-    instead. KafkaRefusal, ConnectionFailed: some may be lowered, all are saved.
+    """Save the topics' values, set `values`, and wait until the brokers show them; save any values that brokers use instead.
+    Raises KafkaRefusal or ConnectionFailed, after which some values may be lowered; all are saved.
     """
     seen = {one.name: one for one in topics}
     for name, topic in seen.items():
@@ -179,7 +178,7 @@ def lower(
 
 
 def wait_known(client: KafkaClient, topics: Mapping[str, SeenTopic], values: Lowering) -> dict[str, dict[str, str]]:
-    """Wait until the brokers of the topics' replicas show these values. Returns those that differ in the end, by topic."""
+    """Wait until the brokers of the topics' replicas show these values. Returns the values shown instead, by topic."""
     brokers: dict[int, set[str]] = {}
     for name in values:
         for broker in {broker for one in topics[name].partitions for broker in one.replicas}:
@@ -193,7 +192,7 @@ def wait_known(client: KafkaClient, topics: Mapping[str, SeenTopic], values: Low
                 shown = all_configs(client, sorted(brokers[broker]), broker)
             except ConnectionFailed:
                 client.forget(broker)
-                del brokers[broker]  # It reads the present values when it starts.
+                del brokers[broker]  # The broker will read the current values when it starts.
                 continue
             for name, found in shown.items():
                 wrong = {} if isinstance(found, KafkaRefusal) else _differing(found, values[name])
@@ -221,18 +220,18 @@ def _is_same(shown: str | None, wanted: str | None) -> bool:
 
 
 class PutBack(NamedTuple):
-    """What is not back after `put_back`."""
+    """The values that `put_back` has not put back."""
 
     left: Sequence[str] = ()
-    """Sentences about values that others have changed, so they stay."""
+    """Sentences about values that stay because other clients have changed them."""
     failed: Mapping[str, str] = MappingProxyType({})
-    """Why topics still have lowered values, by name. These stay in the saved file."""
+    """Why topics still have lowered values, by topic. The saved file keeps their original values."""
 
 
 def put_back(
     client: KafkaClient, register: Register, work: ClusterWork, names: Collection[str] | None = None
 ) -> PutBack:
-    """Put back the lowered values, or those of `names`; return those put back, and why others failed, which stop none."""
+    """Put back the lowered values, or only those of `names`; return what was not put back. Failed topics do not stop others."""
     own = {
         topic: {name: value for name, value in lowered.items() if names is None or name in names}
         for topic, lowered in work.changes.items()
@@ -265,16 +264,16 @@ def put_back(
 
 
 class LoweringRun:
-    """A run of a work that lowers configurations. What it has lowered is put back by `put_back`."""
+    """A run of a work that lowers configurations and puts them back."""
 
     def __init__(self, client: KafkaClient, register: Register, work: ClusterWork) -> None:
         self._client = client
         self._register = register
         self._work = work
         self.left: list[str] = []
-        """Sentences about what is not as it was: configurations that others have changed, and tombstones."""
+        """Sentences about what the run leaves: configurations that other clients have changed, and tombstones."""
         self.not_put_back: Mapping[str, str] = {}
-        """Why topics still have lowered configurations, by name."""
+        """Why topics still have lowered configurations, by topic."""
 
     def _lower(self, topics: Iterable[SeenTopic], values: Lowering) -> None:
         lower(self._client, self._register, self._work, topics, values)
@@ -289,7 +288,7 @@ class LoweringRun:
 def _to_put_back(
     topic: str, own: Mapping[str, LoweredValue], shown: Mapping[str, ConfigValue], left: list[str]
 ) -> dict[str, str | None]:
-    """Return what to set on a topic; `left` gets sentences about the rest."""
+    """Return the values to put back on a topic; append sentences about values changed by other clients to `left`."""
     values: dict[str, str | None] = {}
     for name, saved in own.items():
         found = shown.get(name, ConfigValue(None, is_own=False))
@@ -304,7 +303,7 @@ def _to_put_back(
 
 
 def _not_shown(client: KafkaClient, values: Mapping[str, Mapping[str, str | None]]) -> dict[str, str]:
-    """Wait until the cluster shows the values. Returns why topics do not, by name."""
+    """Wait until the cluster shows the values. Returns reasons for topics that do not show them, by topic."""
     deadline = time.monotonic() + client.timeout_s
     waiting = {topic for topic, own in values.items() if own}
     while True:

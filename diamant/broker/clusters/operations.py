@@ -1,4 +1,4 @@
-"""The verbs for any Kafka cluster: from arguments to responses, which have the fields of the same verbs' elsewhere."""
+"""The verbs for any Kafka cluster. Their responses have the same fields as those of a Diamant broker's verbs."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def erase(
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Erase a key from topics of any Kafka cluster. `tombstones_now`: their horizon is not waited for, if `agree` does.
+    """Erase a key from topics of any Kafka cluster. `tombstones_now`: remove tombstones before their horizon, if `agree` does.
 
-    Returns the state, the certificate and what is left to do, or with `dry_run` the plan.
-    OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered.
+    Returns the state, the certificate and what is left to do, or the plan with `dry_run`.
+    Raises OperationError, KafkaRefusal, ConnectionFailed. An error names configurations that could not be put back.
     """
     certificate_texts.check_reason(reason, reference)
     certificate_texts.check_unsaid(_SAID, [reason, reference], [key])
@@ -79,30 +79,30 @@ def resume(
     on_progress: OnProgress | None = None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Continue an open erasure. As `erase`; NotFound if the register has none with this id.
+    """Continue an open erasure, like `erase`. Raises NotFound if the register has none with this id.
 
-    `tombstones_now`: their horizon is not waited for from now on, if `agree` does.
+    `tombstones_now`: from now on, remove tombstones before their horizon, if `agree` does.
     """
     register = register or Register()
     work = register.get(erasure_id)
     if work.outcome is None:
         raise NotPossible(
-            f"{erasure_id} is a compaction, which is not resumed: `diamant restore` puts its configurations back"
+            f"{erasure_id} is a compaction, which cannot be resumed; `diamant restore` puts its configurations back"
         )
     secret = existing_signing_key(str(register.directory)).secret
     left: list[str] = []
     if work.changes:
-        # What a killed run has left lowered would pass for the topics' own values, and would not be lowered again.
+        # Values that a killed run left lowered would be mistaken for the topics' own, and would not be lowered again.
         found = restore(client, erasure_id, register=register)
         left = found["left"]
         if found["not_put_back"]:
             raise NotPossible(
-                f"nothing was resumed, as the killed run's configurations are not put back: "
+                f"nothing was resumed, as the killed run's configurations could not be put back: "
                 f"{not_put_back_text(found['not_put_back'])}"
             )
         work = register.get(erasure_id)
     assert work.outcome is not None
-    # Between the runs, segments may have been replaced with the usual delay of deletion.
+    # Between the runs, segments may have been replaced while file.delete.delay.ms was not lowered.
     is_now = tombstones_now or work.outcome.tombstones_now
     work.outcome = replace(work.outcome, file_delay_lowered=(), tombstones_now=is_now)
     run = ErasureRun(client, register, work, secret, WorkProgress(timeout_s, on_progress))
@@ -153,7 +153,7 @@ def _run(
 
 
 def _find(run: ErasureRun) -> None:
-    """Search, and refuse an erasure whose texts contain a value that was found: its certificate would keep it."""
+    """Search, and refuse an erasure whose reason or reference contains a value found: its certificate would keep the value."""
     run.find()
     certificate_texts.check_unsaid(_SAID, [run.outcome.reason, run.outcome.reference], [], run.values_sought)
 
@@ -169,7 +169,7 @@ def compact(
     on_note: Callable[[str], object] = lambda _: None,
     register: Register | None = None,
 ) -> JsonObject:
-    """Have all replicas of a topic cleaned up to now. OperationError, KafkaRefusal, ConnectionFailed: then nothing is lowered."""
+    """Clean all replicas of a topic up to now. Raises OperationError, KafkaRefusal, ConnectionFailed, as `erase` does."""
     register = register or Register()
     work = ClusterWork(register.new_id(), "compact", "", client.bootstrap, [topic], now_ms())
     check_alone(register, work)
@@ -186,7 +186,7 @@ def compact(
 
 
 def with_not_put_back(error: Exception, work: ClusterWork, failed: Mapping[str, str]) -> Exception:
-    """Return an error that ended work, with what is still lowered after it."""
+    """Return an error that ended work, extended by the topics that still have lowered configurations."""
     if not failed:
         return error
     return NotPossible(f"{error}; not put back: {not_put_back_text(failed)}; `diamant restore {work.id}` tries again")
@@ -198,7 +198,7 @@ def not_put_back_text(failed: Mapping[str, str]) -> str:
 
 
 def check_alone(register: Register, work: ClusterWork) -> None:
-    """Raise NotPossible if other work has configurations of the same topics lowered."""
+    """Raise NotPossible if other work has lowered configurations of the same topics."""
     for other in register.all():
         if other.id == work.id or not other.changes.keys() & set(work.topics):
             continue
@@ -213,9 +213,9 @@ def check_alone(register: Register, work: ClusterWork) -> None:
 
 
 def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register: Register | None = None) -> JsonObject:
-    """Put back the configurations that a killed run has left. `forget`: give up what is open, and remove its key here.
+    """Put back configurations that a killed run left lowered. `forget`: give up an open erasure; the register drops its key.
 
-    NotFound, NotPossible for another cluster, KafkaRefusal.
+    Raises NotFound, NotPossible for another cluster, KafkaRefusal.
     """
     register = register or Register()
     work = register.get(work_id)
@@ -225,8 +225,8 @@ def restore(client: KafkaClient, work_id: str, *, forget: bool = False, register
             present = look(client, []).cluster_id
             if work.cluster_id and present != work.cluster_id:
                 raise NotPossible(
-                    f"{work_id} is of cluster {work.cluster_id} at {work.bootstrap}, this is cluster {present}: nothing was "
-                    "changed"
+                    f"{work_id} belongs to cluster {work.cluster_id} at {work.bootstrap}, but this is cluster {present}; nothing "
+                    "was changed"
                 )
         found = lowered_configs.put_back(client, register, work)
         is_open = not forget and work.outcome is not None and work.outcome.is_open

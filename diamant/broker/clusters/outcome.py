@@ -1,6 +1,6 @@
-"""The facts of an erasure on a Kafka cluster, as its certificate states them: what was done, and what was read of each replica.
+"""The facts of an erasure on a Kafka cluster that its certificate states: the actions, and the reads of each replica.
 
-All are plain values, of JSON's types but for tuples: `to_fields` and `from_fields` keep them in the register of open erasures.
+They are plain values of JSON types, except for tuples; `to_fields` and `from_fields` convert them for the register.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class KeyRecord:
     timestamp_ms: int
     value_bytes: int | None
     horizon_ms: int | None = None
-    """Of a tombstone: when a clean may remove it. None: not decided yet."""
+    """The time from which a cleaning may remove a tombstone; None if not decided yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRead:
-    """What was read of one replica, from `from_offset` (its log start) up to `to_offset` (its high watermark), exclusive."""
+    """The read of one replica, from `from_offset` (its log start) up to `to_offset` (its high watermark), exclusive."""
 
     topic: str
     partition: int
@@ -45,10 +45,10 @@ class ReplicaRead:
     segments: tuple[int, ...] = ()
     """The offset of the first batch of each segment, ascending; the last is the active one."""
     planted: int = 0
-    """Needles that were planted into copies of what the broker sent; the same search had to find each."""
+    """The number of needles planted into a copy of the broker's response. The search has to find all of them."""
     planted_found: int = 0
     values: tuple[KeyRecord, ...] = ()
-    """Records of the key with a value below the tombstone: what remains."""
+    """Records of the key with a value below the tombstone, which still have to be removed."""
     tombstones: tuple[KeyRecord, ...] = ()
     written_since: tuple[KeyRecord, ...] = ()
     """Records of the key with a value above the tombstone: another producer wrote them, so they stay."""
@@ -56,11 +56,11 @@ class ReplicaRead:
     """Offsets of records of other keys that hold the key's bytes, or those of an erased value; at most `MAX_LISTED`."""
     same_bytes_not_listed: int = 0
     problem: str = ""
-    """Why the replica is not read whole; "" if it is."""
+    """Why the replica was not read in full; "" if it was."""
 
     @property
     def is_clean(self) -> bool:
-        """True if the replica was read whole, and no value of the key remains."""
+        """True if the replica was read in full, the search found all planted needles, and no value of the key remains."""
         return not self.problem and not self.values and self.planted_found == self.planted
 
 
@@ -71,29 +71,29 @@ class ErasedPartition:
     topic: str
     partition: int
     values: int
-    """Values that were found at the beginning."""
+    """The number of values found at the beginning."""
     tombstone_offset: int | None
-    """The last one that was written, or that was found and has gone. None if there is none: the partition had no value."""
+    """The last tombstone written, or one that was found and is now gone. None: neither, so the partition had no value."""
     below_offset: int
-    """Claims end here: after the first tombstone that was written, or where the partition ended when it was searched."""
+    """The end of the claims: after the first tombstone written, or at the log end when the search began."""
     replicas: tuple[int, ...]
-    """The brokers that have to be read."""
+    """The brokers whose replicas have to be read."""
 
     @property
     def is_found(self) -> bool:
-        """True if the partition had a value, or a tombstone that has gone, or was replaced by a later one."""
+        """True if the partition had a value, or a tombstone that is gone or was replaced by a later one."""
         return bool(self.values) or self.tombstone_offset is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureOutcome:
-    """An erasure on a Kafka cluster as far as it has come."""
+    """The progress or result of an erasure on a Kafka cluster."""
 
     id: str
     cluster_id: str
     topics: tuple[str, ...]
     topic_ids: Mapping[str, str]
-    """By name; a topic that was deleted and created again has another."""
+    """Topic ids by name. A topic that was deleted and created again has another id."""
     key_digest: str
     """HMAC-SHA-256 of the key with the signing identity's secret, in hexadecimal."""
     reason: str
@@ -101,14 +101,14 @@ class ErasureOutcome:
     started_ms: int
     partitions: tuple[ErasedPartition, ...] = ()
     reads: tuple[ReplicaRead, ...] = ()
-    """The last read of each replica. A replica without one has not been read."""
+    """The last read of each replica that was read."""
     file_delay_lowered: tuple[str, ...] = ()
-    """Topics whose `file.delete.delay.ms` was 0 whenever their segments may have been replaced: none after a resumed run."""
+    """Topics whose `file.delete.delay.ms` was 0 whenever segments may have been replaced; empty after a resumed run."""
     tombstones_now: bool = False
     values_searched_for: int = 0
-    """Values whose copies were looked for in other records."""
+    """The number of values whose copies were looked for in other records."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why a replica is not read or not clean, by `topic-partition@broker`; empty once the erasure is closed."""
+    """Why replicas are unread or not clean, by `topic-partition@broker`; empty once the erasure is closed."""
 
     @property
     def state(self) -> str:
@@ -142,7 +142,7 @@ class ErasureOutcome:
 
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> ErasureOutcome:
-        """Undo `to_fields`. KeyError, TypeError or ValueError for any other input."""
+        """Undo `to_fields`. Raises KeyError, TypeError or ValueError for any other input."""
         reads = tuple(_read(one) for one in found["reads"])
         partitions = tuple(
             ErasedPartition(**{**one, "replicas": tuple(one["replicas"])}) for one in found["partitions"]

@@ -1,11 +1,11 @@
-"""The register of work on Kafka clusters that is not over: a file for each, on the machine that runs the command.
+"""The register of unfinished work on Kafka clusters: one file for each work, on the machine that runs the command.
 
-    <state directory>/erasures/ID.json        mode 0600: the saved configurations, and of an erasure its key and what was read
+    <state directory>/erasures/ID.json        mode 0600: the saved configurations; for an erasure, also its key and its reads
     <state directory>/erasures/ID.lock        locked while a process works on it
     <state directory>/certificates/ID.json    certificates
 
-A file is written before anything is changed on the cluster, and removed once its configurations are back and the erasure's
-tombstones are gone from all replicas, too; until then it has the key. The state directory is `$DIAMANT_STATE_DIR`, else
+A file is written before the cluster is changed. It is removed, with the key, once the configurations are put back and the
+tombstones of an erasure are gone from all replicas. The state directory is `$DIAMANT_STATE_DIR`, else
 `$XDG_STATE_HOME/diamant`, else `~/.local/state/diamant`.
 """
 
@@ -45,7 +45,7 @@ class LoweredValue:
 
 @dataclass(slots=True)
 class ClusterWork:
-    """A compaction or an erasure on a cluster, as far as it has come."""
+    """A compaction or an erasure on a cluster, with its progress."""
 
     id: str
     verb: str
@@ -55,13 +55,13 @@ class ClusterWork:
     topics: list[str]
     began_ms: int
     changes: dict[str, dict[str, LoweredValue]] = field(default_factory=dict)
-    """The configurations that are not put back yet, by topic and name."""
+    """The configurations that have not been put back yet, by topic and name."""
     key: bytes | None = None
     outcome: ErasureOutcome | None = None
 
     @property
     def is_open(self) -> bool:
-        """False if only the horizon of its tombstones is waited for."""
+        """False if the work only waits for the horizon of its tombstones."""
         return bool(self.changes) or self.outcome is None or self.outcome.is_open
 
     def to_fields(self) -> JsonObject:
@@ -85,7 +85,7 @@ class ClusterWork:
 
     @classmethod
     def from_fields(cls, found: JsonObject) -> ClusterWork:
-        """Undo `to_fields`. KeyError, TypeError or ValueError for any other input."""
+        """Undo `to_fields`. Raises KeyError, TypeError or ValueError for any other input."""
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}, expected {VERSION}")
         changes = {
@@ -107,7 +107,7 @@ class ClusterWork:
 
 
 def state_directory() -> Path:
-    """Return the state directory, which need not exist. NotPossible without a home."""
+    """Return the state directory, which need not exist. Raises NotPossible without a home directory."""
     if given := os.environ.get(STATE_VARIABLE):
         return Path(given)
     base = user_directory("XDG_STATE_HOME", ".local/state")
@@ -123,14 +123,14 @@ class Register:
         self.directory = state_directory() if directory is None else directory
         self._works = self.directory / "erasures"
         self._encoded: tuple[ErasureOutcome, str] | None = None
-        """The outcome encoded last: encoding one of ten thousand replicas takes a second, and each change saves it."""
+        """The last outcome with its JSON: each change saves it, and encoding ten thousand replicas takes a second."""
 
     def new_id(self) -> str:
-        """Return an id that no file has."""
+        """Return an unused id."""
         return secrets.token_hex(8)
 
     def listed(self) -> tuple[list[ClusterWork], list[str]]:
-        """Return all works, oldest first, and a sentence about each file that is none."""
+        """Return all works, oldest first, and a sentence about each unreadable file."""
         works, problems = [], []
         for path in sorted(self._works.glob("*.json")):
             try:
@@ -140,21 +140,21 @@ class Register:
         return sorted(works, key=lambda one: (one.began_ms, one.id)), problems
 
     def all(self) -> list[ClusterWork]:
-        """Return all works, oldest first. NotPossible names the files that are none: what they have lowered is not known."""
+        """Return all works, oldest first. Raises NotPossible for unreadable files, whose works may have lowered values."""
         works, problems = self.listed()
         if problems:
             raise NotPossible("; ".join(problems))
         return works
 
     def get(self, work_id: str) -> ClusterWork:
-        """Return one work. NotFound, NotPossible."""
+        """Return one work. Raises NotFound, NotPossible."""
         path = self._path(work_id)
         if not work_id.isalnum() or not path.exists():
             raise NotFound(f"{self._works} has no erasure {work_id!r}: expected one of {self._ids()}")
         return self._load(path)
 
     def save(self, work: ClusterWork) -> None:
-        """Write a work's file, readable by this user only; the disk has it on return. OSError."""
+        """Write a work's file to disk, readable by this user only. Raises OSError."""
         rest = json.dumps(replace(work, outcome=None).to_fields() | {"outcome": "-"})
         self._write(self._path(work.id), rest.removesuffix('"-"}') + self._outcome_text(work.outcome) + "}")
 
@@ -171,7 +171,7 @@ class Register:
 
     @contextmanager
     def working(self, work: ClusterWork) -> Iterator[None]:
-        """Hold a work for this process. NotPossible if another has it."""
+        """Lock a work for this process. Raises NotPossible if another process has locked it."""
         self._works.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._works / f"{work.id}.lock"
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -179,7 +179,7 @@ class Register:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise NotPossible(f"another process works on {work.verb} {work.id}: wait for its end") from None
+                raise NotPossible(f"another process is working on {work.verb} {work.id}: wait for its end") from None
             try:
                 yield
             finally:
@@ -189,7 +189,7 @@ class Register:
             os.close(file)
 
     def is_in_progress(self, work: ClusterWork) -> bool:
-        """Tell whether a process works on it."""
+        """True if a process is working on it."""
         with suppress(OSError):
             file = os.open(self._works / f"{work.id}.lock", os.O_RDWR | os.O_CLOEXEC)
             try:

@@ -1,7 +1,7 @@
-"""Closes the active segments of a topic on every replica, by appends, and sees from outside that they are closed.
+"""Closes the active segments of a topic on every replica by appends, and checks from outside that they are closed.
 
-A segment rolls when a record is appended whose time is more than `segment.ms` after that of the segment's first batch. So the
-append is either the marker of an aborted transaction without records, which no reader sees, or a tombstone of the erased key.
+A segment rolls when a record is appended whose timestamp is more than `segment.ms` after that of the segment's first batch. The
+record is either the marker of an aborted transaction without records, which no reader sees, or a tombstone of the erased key.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ TRANSACTION_KEY = 1
 TRANSACTION_TIMEOUT_MS = 60_000
 FIRST_PAUSE_S = SEGMENT_MS / 1000 + 0.1
 TRANSACTIONAL_ID = "diamant-roll"
-"""The right WRITE on this transactional id allows rolling without a record."""
+"""A user with WRITE on this transactional id can roll segments without a record."""
 _LAST_CLIENT_VERSIONS = {ADD_PARTITIONS: 3, END_TXN: 4, INIT_PRODUCER_ID: 4}
 _RETRIED_AS = {
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""Errors that pass for a tombstone: it may be written twice, and a broker that has just started may not know the topic yet."""
-_CLOSING = "; the next record closes it whose timestamp is more than segment.ms after that of the first record in it"
+"""Errors retried like others for tombstones, which may be written twice; a broker that just started may not know the topic."""
+_CLOSING = (
+    "; it is closed by the next record whose timestamp is more than segment.ms after that of the first record in it"
+)
 _LACKS = {
     True: f"this user lacks WRITE on the transactional id {TRANSACTIONAL_ID}{_CLOSING}",
     False: f"the topic {TRANSACTION_TOPIC} does not exist, as no producer has used a transaction yet, or this user lacks "
     f"DESCRIBE on it{_CLOSING}",
 }
-"""By `has_transactions`: what an aborted transaction lacks."""
+"""By `has_transactions`: why no transaction can be aborted."""
 _IN_PROGRESS = {ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIED}
 
 
@@ -57,9 +59,9 @@ class Replica(NamedTuple):
 
 
 def write_tombstones(client: KafkaClient, key: bytes, times_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
-    """Write a tombstone to each partition with acks=all. Returns its offset, or the refusal, also after the client's timeout.
+    """Write a tombstone to each partition with acks=all. Returns offsets, or refusals; retries until the client's timeout.
 
-    A retry may write a second one, which does no harm. KafkaRefusal if a partition has no leader, ConnectionFailed.
+    A retry may write a second tombstone, which does no harm. Raises KafkaRefusal if a partition has no leader, ConnectionFailed.
     """
     batches = {place: bytes(build_batch([Record(0, at, key, None)], base_offset=0)) for place, at in times_ms.items()}
     found: dict[Place, int | KafkaRefusal] = {}
@@ -115,7 +117,7 @@ class EmptyTransaction:
         self._producer: tuple[int, int] | None = None
 
     def is_allowed(self) -> bool:
-        """Tell whether this user may write with the transactional id. Asking would create a missing `__transaction_state`."""
+        """True if this user may write with the transactional id. Creates `__transaction_state` if it is missing."""
         try:
             self._begin()
         except (KafkaRefusal, ConnectionFailed):
@@ -123,7 +125,7 @@ class EmptyTransaction:
         return True
 
     def abort(self, partitions: Mapping[str, Iterable[int]]) -> None:
-        """Append an abort marker to each partition. KafkaRefusal, ConnectionFailed."""
+        """Append an abort marker to each partition. Raises KafkaRefusal, ConnectionFailed."""
         self._producer = None
         producer_id, epoch = self._begin()
         producer = {"transactional_id": TRANSACTIONAL_ID, "producer_id": producer_id, "producer_epoch": epoch}
@@ -176,10 +178,7 @@ def _added_code(answer: Fields) -> int:
 
 
 class Roller:
-    """Closes the active segments of partitions. `key` is that of the tombstones; without one, no record is written.
-
-    `delays`: those of the topics, by name.
-    """
+    """Closes the active segments of partitions. `key`: of the tombstones; None writes no records. `delays`: by topic name."""
 
     def __init__(
         self,
@@ -195,22 +194,22 @@ class Roller:
         self._transaction = EmptyTransaction(client)
         self._has_transactions = cluster.has_transactions and self._transaction.is_allowed()
         self.lacks = "" if key is not None or self._has_transactions else _LACKS[cluster.has_transactions]
-        """Why nothing can be appended, so that only later records of other producers close segments; "" if something can."""
+        """Why nothing can be appended, so that only records of other producers close segments; "" if something can."""
         self._offsets: dict[Place, int] = {}
-        """What has to leave the active segment."""
+        """The offsets that must no longer be in the active segment."""
         self._times_ms: dict[Place, int] = {}
-        """The time of the last tombstone."""
+        """The timestamp of the last tombstone."""
         self._clock = clock
         self._appended = 0.0
         self._pause_s = FIRST_PAUSE_S
-        """Between two appends; longer after each, as what has closed nothing so far needs time, not more records."""
+        """The pause between appends. It doubles each time, since segments that are still open need time, not more records."""
         self.refused_times: set[Place] = set()
-        """Partitions whose records are so far in the future that the cluster refuses a later time: only size rolls them."""
+        """Partitions with timestamps so far in the future that the cluster refuses a later one, so only size rolls them."""
         self.later: dict[Replica, str] = {}
-        """Replicas whose active segment cannot be closed now, with the reason, and until when."""
+        """Replicas whose active segment cannot be closed now, with the reason and the time from which it can."""
 
     def write_tombstones(self, latest_ms: Mapping[Place, int]) -> dict[Place, int | KafkaRefusal]:
-        """Write a tombstone to each partition, later than its records, whose latest time is given; return offsets or refusals."""
+        """Write a tombstone to each partition, later than its records' given latest time; return offsets or refusals."""
         assert self._key is not None
         present_ms, times_ms = now_ms(), dict[Place, int]()
         for place, latest in latest_ms.items():
@@ -232,14 +231,14 @@ class Roller:
         return found
 
     def close_after(self, place: Place, offset: int) -> None:
-        """Have the segment closed that holds this offset."""
+        """Request that the segment with this offset is closed."""
         self._offsets[place] = offset
         self._pause_s = FIRST_PAUSE_S
 
     def close_segments(self, replicas: Iterable[Replica]) -> dict[Replica, str]:
-        """Append where an active segment is open, if the last append is long enough ago.
+        """Append to partitions with an open active segment, if the last append is long enough ago.
 
-        Returns the replicas where one still is open, with the reason.
+        Returns the replicas whose active segment is still open, with the reason.
         """
         wanted = list(replicas)
         found = not_rolled(self._client, wanted, self._offsets)
@@ -273,7 +272,7 @@ class Roller:
 
 
 def raise_first(written: Iterable[int | KafkaRefusal]) -> None:
-    """Raise the first refusal of what `write_tombstones` has returned, if there is one."""
+    """Raise the first refusal in a result of `write_tombstones`, if there is one."""
     for one in written:
         if isinstance(one, KafkaRefusal):
             raise one

@@ -1,11 +1,10 @@
-"""Searches what brokers send for the records of a key, by the search that certifies files: its needles, its compiled walk.
+"""Searches brokers' responses for the records of a key, with the needles and the compiled search that certify files, too.
 
-What a response holds is searched where it is received, as it arrives (`fetching.py`). The bound is a bare
-fetch loop: the same stretches with as many requests in flight on one connection, of whose responses only the offsets in the
-headers of batches are looked at.
+Batches are searched in the memory where they are received, as they arrive (`fetching.py`). Their speed is bounded by a bare fetch
+loop: the same stretches, with as many requests in flight on one connection, of whose responses only the batch headers are read.
 
-Each read also searches a copy of its first batches, behind records that were planted in it. A search that misses one may be
-faulty, so that read does not count as clean.
+Each read also searches a copy of its first batches, with known records planted in front of them. A search that misses a planted
+record may be faulty, so its read does not count as clean.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from diamant.protocol.batches.batch import iter_headers
 from diamant.protocol.batches.header import BatchHeader, Record
 
 PLANTED_BYTES = 64 * 1024
-"""Of the first response, the whole batches up to here are searched again behind planted records; at least one."""
+"""The size of the copy searched with planted records: whole batches at the start of the first response, at least one."""
 SAMPLE_BYTES = 256 * 1024
-"""Enough of the first response to tell which bytes of the key are rare."""
+"""The size of the sample of the first response that tells which bytes of the key are rare."""
 MAX_LISTED = 1000
-"""The records of the key, and those with its bytes, that are kept of one replica."""
+"""The most records of the key, and the most other records with its bytes, that are kept of one replica."""
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class KeySearch:
         self.key = key
         self.subject = Subject(key, frozenset(topics), Needles(secret))
         self.bytes = 0
-        """The bytes received."""
+        """The number of bytes received."""
 
     @property
     def values_searched_for(self) -> int:
@@ -66,7 +65,7 @@ class KeySearch:
         return sum(one.kind == VALUE_NEEDLE for one in self.subject.needles)
 
     def learn(self) -> None:
-        """Have later reads look for copies of the values found so far."""
+        """Make later reads look for copies of the values found so far."""
         for needle in self._learned.values():
             self.subject.needles.add_needle(needle)
         self._learned.clear()
@@ -114,7 +113,7 @@ class KeySearch:
         return found
 
     def _plant(self, found: _Finds, data: memoryview) -> None:
-        """Search a copy of the first batches in which records were planted, and count those found."""
+        """Search a copy of the first batches with planted records, and count the planted records found."""
         known, end = self._known, 0
         for position, header in iter_headers(data):
             end = position + header.size
@@ -130,7 +129,7 @@ class KeySearch:
 
 
 def replica_read(one: Stretch, found: _Finds, below_offset: int, *, is_leader: bool, is_in_sync: bool) -> ReplicaRead:
-    """Return what was read of a replica. `below_offset`: claims end here, so later values were written since."""
+    """Return the result of a replica's read. `below_offset`: the end of the claims; values from there on were written since."""
     others = sorted(
         {hit.offset for hit in found.search.found.findings if hit.what == SAME_BYTES and hit.offset is not None}
     )

@@ -40,25 +40,25 @@ class WorkProgress:
         self._total = 0
 
     def note(self, text: str) -> None:
-        """Tell the caller something before the work is over, once."""
+        """Send the caller a sentence during the work, unless it has been sent already."""
         if text not in self._noted:
             self._noted.add(text)
             self._on_note(text)
 
     def stage(self, name: str) -> None:
-        """Begin a stage without amounts."""
+        """Begin a stage without a measurable amount of work."""
         self._stage, self._stretches, self._shown = name, (), 0.0
         self.check()
 
     def reading(self, name: str, stretches: Sequence[Stretch]) -> None:
-        """Begin a stage that reads: its progress is in records of offsets."""
+        """Begin a stage that reads stretches; its progress is measured in offsets."""
         self.stage(name)
         self._stretches = stretches
         self._total = sum(max(0, one.end_offset - one.next_offset) for one in stretches)
         self._began = self.clock()
 
     def check(self) -> None:
-        """Show the progress now and then. TimeIsUp."""
+        """Report the progress, at most every `SHOWN_S`. Raises TimeIsUp."""
         now = self.clock()
         if now > self._deadline:
             raise TimeIsUp
