@@ -19,14 +19,14 @@ class Access(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True if there is no authorizer and everything is allowed. Handlers can then skip checking each item."""
+        """True if there is no authorizer, so everything is allowed. Handlers can then skip checking each item."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for requests with the same permissions; part of the key of cached responses."""
+        """A key that is equal for requests with the same permissions; part of the key of cached responses."""
 
     def allows(self, permission: Permission, name: str = CLUSTER_NAME, *, is_asked: bool = True) -> bool:
-        """True if the client has the permission. `is_asked` False: a missing permission refuses nothing and is not logged."""
+        """True if the client has the permission. `is_asked` False: a denial refuses no request, so it is not logged."""
 
     def allows_any(self, permission: Permission) -> bool:
         """True if the client has the permission for a resource of any name (KIP-679)."""
@@ -60,7 +60,7 @@ OPEN = OpenAccess()
 
 
 class UndeclaredPermission(Exception):
-    """A handler checked a permission that its API does not declare in the table; a bug in Diamant."""
+    """A handler's check of a permission that its API does not declare in the table; a bug in Diamant."""
 
 
 class ClientAccess:

@@ -18,7 +18,7 @@ from diamant.broker.acl import (
 
 
 class AclFilter(NamedTuple):
-    """Matches the ACLs that agree in every field. ANY, and None for a text, match any value."""
+    """Matches the ACLs that agree in every field. ANY, or None in a text field, matches any value."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

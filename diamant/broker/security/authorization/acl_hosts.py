@@ -1,8 +1,8 @@
 """The hosts of ACLs: an address, `*`, or a range of addresses in CIDR notation (KIP-1276), such as `10.0.0.0/8`, `2001:db8::/32`.
 
-Bits of the address beyond the prefix are ignored. An IPv4 range covers no IPv6 client and the other way round, so `*` is the host
-for both. An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused. A scope, as in
-`fe80::1%eth0/64`, has to exist on this machine, and does not count otherwise.
+Bits of the address beyond the prefix are ignored. An IPv4 range covers no IPv6 client and vice versa, so only `*` covers both.
+An IPv4 client of an IPv6 listener has its IPv4 address here; an IPv4-mapped range is refused. A scope, as in `fe80::1%eth0/64`,
+has to exist on this machine, but is otherwise ignored.
 
 Source: CidrUtils, with SubnetUtils and SubnetUtils6 of Apache Commons Net; AclControlManager.validateHostPattern; Java's
 InetAddress and Inet6Address.
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from diamant.broker.acl import WILDCARD
 
 if TYPE_CHECKING:
-    from ipaddress import IPv6Address  # takes 5 ms, for which no start waits
+    from ipaddress import IPv6Address  # importing it takes 5 ms, so it is imported only when needed
     from pathlib import Path
 
 _IPV4 = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})/([0-9]{1,2})")
 _INTEGER = re.compile(r"([+-]?)0*(\d{1,10})")
-"""As Integer.parseInt reads it: the digits of any script."""
+"""The numbers that Integer.parseInt accepts, with the digits of any script."""
 
 
 INTERFACES = "/proc/net/if_inet6"
-"""Linux's list of IPv6 addresses: address, number of the interface, length of the prefix, kind, flags, name of the interface."""
+"""Linux's list of IPv6 addresses: address, interface number, prefix length, kind, flags, interface name."""
 _LINK_LOCAL, _SITE_LOCAL = 0x20, 0x40
 
 
@@ -39,11 +39,11 @@ class AddressRange(NamedTuple):
 
 
 HostKey: TypeAlias = str | AddressRange
-"""An ACL's host as it is looked up; a text stands for itself."""
+"""The lookup key of an ACL's host; a text stands for itself."""
 
 
 def parse_range(host: str, interfaces: str | Path = INTERFACES) -> AddressRange:
-    """Parse CIDR notation. The ValueError has Kafka's text. `interfaces`: the file with the addresses of this machine."""
+    """Parse CIDR notation. Raises ValueError with Kafka's text. `interfaces`: the file with the addresses of this machine."""
     address, _, length = host.partition("/")
     if ":" in host:
         return _ipv6_range(host, address, length, interfaces)
@@ -78,7 +78,7 @@ def _ipv6_range(host: str, address: str, length: str, interfaces: str | Path) ->
 
 
 def _is_scope(scope: str, address: IPv6Address, interfaces: str | Path) -> bool:
-    """True for a number, and for a network interface of this machine with an address of the kind, as Java has it."""
+    """True for a number, and, as in Java, for a network interface of this machine that has an address of the same kind."""
     if address.ipv4_mapped is not None:
         return False
     if number := re.fullmatch(r"0*([0-9]{1,10})", scope):
@@ -104,7 +104,7 @@ def host_key(host: str) -> HostKey:
 
 
 def address_of(host: str) -> tuple[int, int] | None:
-    """Return the bits and the number of a client's address; None for one that no range covers: unknown, or 0.0.0.0."""
+    """Return a client's address as its bit count and its value; None for one that no range covers: unknown, or 0.0.0.0."""
     from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
     try:
@@ -125,7 +125,7 @@ def is_covered(host: str, by: Iterable[str]) -> bool:
 
 
 def _is_in_union(wanted: AddressRange, ranges: Iterable[AddressRange]) -> bool:
-    """`ranges` are in the order of their first addresses."""
+    """True if `ranges`, sorted by their first addresses, cover all of `wanted`."""
     missing, end = _ends(wanted)
     for first, behind in (_ends(one) for one in ranges if one.bits == wanted.bits):
         if first > missing:
@@ -135,13 +135,13 @@ def _is_in_union(wanted: AddressRange, ranges: Iterable[AddressRange]) -> bool:
 
 
 def _ends(addresses: AddressRange) -> tuple[int, int]:
-    """Return the first address as a number, and that behind the last one."""
+    """Return the first address of a range and the address after its last, as numbers."""
     bits, length, prefix = addresses
     return prefix << bits - length, prefix + 1 << bits - length
 
 
 def _ranges_of(host: str) -> list[AddressRange]:
-    """Return the addresses of an ACL's host: both kinds for `*`, none for a name or a text that only looks like a range."""
+    """Return the address ranges of an ACL's host: both kinds for `*`, none for a name or text that only looks like a range."""
     if host == WILDCARD:
         return [AddressRange(32, 0, 0), AddressRange(128, 0, 0)]
     key = host_key(host)

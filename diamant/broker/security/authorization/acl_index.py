@@ -1,10 +1,9 @@
-"""The index of a broker's ACLs, which decides about an operation on a resource.
+"""The index of a broker's ACLs, which decides whether an operation on a resource is allowed.
 
 Theory of operation. A lookup visits the patterns that cover the resource, and in each only the entries of the principal and of
-`User:*`, for the client's address, `*` and the ranges that cover the address. It finds the patterns by name: the literal one, the
-wildcard, and one prefix for each length that any prefixed pattern of the resource type has; and the ranges by address: one for
-each length that any range has. The cost of a lookup is the product of the two numbers of distinct lengths. It does not depend on
-the number of ACLs.
+`User:*`, for the client's address, `*` and the ranges that cover the address. It looks up patterns by name: the literal one, the
+wildcard, and one prefix for each length that any prefixed pattern of the resource type has. It looks up ranges by address: one
+for each length that any range has. The cost is the product of these two numbers of lengths, whatever the number of ACLs.
 
 Memory: about 1 KiB per ACL.
 
@@ -48,7 +47,7 @@ class AclIndex:
         self._prefix_lengths: dict[ResourceType, Counter[int]] = defaultdict(Counter)
         self._by_principal: dict[tuple[ResourceType, str, HostKey], set[Acl]] = defaultdict(set)
         self._range_lengths: Counter[tuple[int, int]] = Counter()
-        """Number of ACLs by bits and length of their host's range."""
+        """The number of ACLs, by bits and length of their host's range."""
         for acl in acls:
             self.add(acl)
 
@@ -88,9 +87,9 @@ class AclIndex:
     def decision(
         self, principals: Sequence[str], hosts: Sequence[str], operation: Operation, resource: ResourceType, name: str
     ) -> bool | None:
-        """True if allowed, False if denied, None if no ACL of any principal covers this resource.
+        """Return True if allowed, False if denied, None if no ACL of any principal covers this resource.
 
-        `principals` and `hosts`: all values of an entry that match the client, wildcards included, but no ranges.
+        `principals` and `hosts`: all values in entries that match the client, including wildcards, without ranges.
         """
         keys = self._host_keys(hosts)
         is_allowed = has_acls = False
@@ -126,7 +125,7 @@ class AclIndex:
         return any(pattern not in denied and not _is_below_prefix(pattern[1], denied) for pattern in allowed)
 
     def _host_keys(self, hosts: Sequence[str]) -> list[HostKey]:
-        """Return `hosts`, the client's address first, with the ranges that cover it."""
+        """Return `hosts`, whose first element is the client's address, with the ranges that cover the address."""
         keys: list[HostKey] = [*hosts]
         if self._range_lengths and (address := address_of(hosts[0])) is not None:
             bits, number = address

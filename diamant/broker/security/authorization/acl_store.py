@@ -38,7 +38,7 @@ def acls_of(image: MetadataImage) -> dict[Acl, uuid.UUID]:
 
 
 class AclStore:
-    """All ACLs. When a method returns, its change is written to the metadata log and in force; the caller syncs the log."""
+    """All ACLs. When a method returns, its change is in force and appended to the metadata log; the caller flushes the log."""
 
     def __init__(self, metadata: MetadataLog, authorizer: Authorizer) -> None:
         self._metadata = metadata
@@ -54,7 +54,7 @@ class AclStore:
         return [acl for acl in self._ids if wanted.matches(acl)]
 
     def create(self, acls: Sequence[Acl]) -> list[KafkaError | None]:
-        """Create the missing ACLs; return an error for each invalid one. Raises the errors of the metadata log's `append`."""
+        """Create the missing ACLs; return an error for each invalid ACL. Raises the errors of the metadata log's `append`."""
         results: list[KafkaError | None] = []
         made: dict[Acl, uuid.UUID] = {}
         for acl in acls:
@@ -72,7 +72,7 @@ class AclStore:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl]]:
-        """Delete the ACLs that match any filter, atomically. Return the matches of each filter; an ACL can occur in several.
+        """Delete the ACLs that match any filter, atomically. Return each filter's matches; an ACL can match several filters.
 
         Raises KafkaError POLICY_VIOLATION if one batch of the metadata log cannot hold the change; nothing is deleted then.
         """

@@ -6,14 +6,14 @@
      "outcome": "denied"}
 
 `outcome` is `begun` for a job, whose end has a second line; `done`; `validated` for a dry run; `denied`; or the error's name.
-A line never holds a key, a value or a password, and of a configuration only its name. Lines are written to the logger
+A line never holds a key, a value or a password, and of a configuration only the name. Lines are written to the logger
 `diamant.audit`, and to `diamant.audit.file` if it is set (mode 0600). A dedicated thread builds and writes them. The logger gets
-requests that only read at DEBUG, the rest at INFO: a page of records, or a test that polls, would fill the broker's own log.
+read-only requests at DEBUG, since pages of records and polling tests would fill the broker's own log, and the rest at INFO.
 
 Bounds: the file exceeds `MAX_FILE_BYTES` by one line at most; one older file is kept, with the suffix `.1`. A line has at most
-`MAX_NAMES` names of each kind, of `MAX_NAME_LETTERS` each. At most `DENIALS_PER_MINUTE` denials are written per minute, so that
-they cannot displace other lines; the next line has the number left out. A request waits for its line before its response is sent,
-so pending lines are bounded by the requests and jobs.
+`MAX_NAMES` names of each kind, each cut to `MAX_NAME_LETTERS`. At most `DENIALS_PER_MINUTE` denials are written per minute, so
+that they cannot displace other lines; the next line has the number of omitted denials. A response waits until its request's line
+is written, so the number of pending lines is bounded by that of requests and jobs.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class AuditLog:
 
     @property
     def is_wanted(self) -> bool:
-        """False if no file or logger takes the lines, so that none need be built."""
+        """False if neither a file nor a logger takes lines, so that none need be built."""
         return self._path is not None or audit.isEnabledFor(logging.INFO)
 
     def append(self, make: Callable[[], Lines]) -> Future[None] | None:
-        """Queue lines, in the order of the calls; return their writing; None if no line is wanted.
+        """Queue lines, in the order of the calls; return a future that is done when they are written; None if none is wanted.
 
         `make` is called in the writing thread.
         """

@@ -38,9 +38,9 @@ Known: TypeAlias = "dict[str | None, bool]"
 
 
 class Authorizer:
-    """Decides and caches the decisions. Belongs to the loop thread.
+    """Makes and caches decisions. Belongs to the loop thread.
 
-    `generation` grows whenever the cache is cleared; everything derived from older decisions is then out of date.
+    `generation` grows whenever the cache is cleared, which makes everything derived from older decisions stale.
     """
 
     def __init__(self, super_users: Iterable[str], *, allows_by_default: bool, acls: Iterable[Acl] = ()) -> None:
@@ -50,7 +50,7 @@ class Authorizer:
         self.index = AclIndex(acls)
         self.generation = 0
         self.on_denial: Callable[[Client, Permission, str], object] | None = None
-        """Called for every denied request of a client, even one denied by a cached decision."""
+        """Called for every denied request of a client, even if the decision was cached."""
         self._decisions: dict[Client, dict[Permission, Known]] = {}
         self._count = 0
 
@@ -112,10 +112,10 @@ class Authorizer:
         return is_allowed
 
     def decide_any(self, client: Client, permission: Permission, known: Known) -> bool:
-        """Return the decision for a resource of any name, as `decide`."""
+        """Return the decision for a resource of any name, and cache it in `known`."""
         is_allowed = known.get(None)
         if is_allowed is None:
-            # Kafka authorizes a name that no topic has, to apply super users and allow.everyone.if.no.acl.found.
+            # To apply super users and allow.everyone.if.no.acl.found, Kafka authorizes a name that no topic has.
             is_allowed = self._is_allowed(
                 client, permission.operation, permission.resource, "hardcode"
             ) or self.index.allows_any(_principals(client), _hosts(client), permission.operation, permission.resource)
@@ -150,7 +150,7 @@ def _principals(client: Client) -> tuple[str, str]:
 
 
 def _hosts(client: Client) -> tuple[str, ...]:
-    """The hosts of ACLs that match the client's address. Java writes all eight groups of an IPv6 address; people shorten it."""
+    """Return the ACL hosts that match a client's address: IPv6 both shortened and with all eight groups, as in Java, and `*`."""
     host = client[1]
     if ":" not in host:
         return host, WILDCARD

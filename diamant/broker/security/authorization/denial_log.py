@@ -1,4 +1,4 @@
-"""The log of denied requests: one line per address and minute, with the number of denials left out.
+"""The log of denied requests: one line per address and minute, with the number of omitted denials.
 
 Bounds: `MAX_ADDRESSES`; further addresses share a line.
 
@@ -27,7 +27,7 @@ class DenialLog:
     def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
         self._now_s = now_s
         self._lines: dict[str, tuple[float, int]] = {}
-        """By address: the time of its last line, and the number of denials left out since."""
+        """By address: the time of its last line, and the number of denials omitted since."""
 
     def __call__(self, client: Client, permission: Permission, name: str) -> None:
         principal, address = client
@@ -41,6 +41,6 @@ class DenialLog:
             self._lines[address] = since_s, left_out + 1
             return
         self._lines[address] = now_s, 0
-        more = f"; {left_out} more were denied since the line before" if left_out else ""
+        more = f"; {left_out} more were denied since the previous line" if left_out else ""
         # Clients choose these names. Escaping and truncation prevent them from forging log lines.
         logger.info("%s: denied: %.260r needs %s %.260r%s", address, str(principal), permission, name, more)

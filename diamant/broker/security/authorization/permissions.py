@@ -16,9 +16,9 @@ _DENIALS = {
 
 
 class Permission:
-    """An operation on a type of resource. Each exists once and is compared and hashed by identity, for speed.
+    """An operation on a resource type. Each permission exists once and is compared and hashed by identity, for speed.
 
-    No dataclass: the help of commands would wait for that module.
+    It is no dataclass, because importing that module would delay the help of commands.
     """
 
     __slots__ = ("operation", "resource")
@@ -29,7 +29,7 @@ class Permission:
 
     @property
     def denial(self) -> ErrorCode:
-        """The error code of a denial of this resource type."""
+        """The error code of a denial for this resource type."""
         return _DENIALS[self.resource]
 
     def __str__(self) -> str:

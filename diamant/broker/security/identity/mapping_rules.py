@@ -23,7 +23,7 @@ _JAVAS_NAMED_GROUP = re.compile(r"\(\?<(?![=!])")
 
 
 class NoRuleApplies(Exception):
-    """No rule matches a name."""
+    """The error for a name that no rule matches."""
 
 
 class _Rule(NamedTuple):
@@ -33,14 +33,14 @@ class _Rule(NamedTuple):
 
 
 class MappingRules:
-    """Parsed rules; ValueError for an invalid text."""
+    """Parsed rules. Raises ValueError for an invalid text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._rules = [rule for part in _RULES.finditer(text.strip()) for rule in _parsed(part[1])]
 
     def name_of(self, distinguished_name: str) -> str:
-        """Map the name in a certificate to that of the principal; raises NoRuleApplies."""
+        """Map the name in a certificate to the principal's name. Raises NoRuleApplies."""
         for rule in self._rules:
             if rule is None:
                 return distinguished_name

@@ -72,7 +72,7 @@ class ClientCounts(Generic[M]):
         return iter(self._counts.values())
 
     def set_limits(self, quotas: StoredQuotas) -> None:
-        """Replace the limits. Clients whose limit remains keep their count."""
+        """Replace the limits. Clients that still have a limit keep their count."""
         self._limits = ClientLimits(self._name, quotas)
         self._of_client.clear()
         for shared in list(self._counts):
@@ -83,7 +83,7 @@ class ClientCounts(Generic[M]):
                 self._counts[shared].limit = found[1]
 
     def of(self, user: str, client_id: str, now_ms: float) -> ClientCount[M] | None:
-        """Return the count of a client, marked as used now; None if the client has no limit."""
+        """Return a client's count and mark it as used now; None if the client has no limit."""
         key = (user, client_id)
         if key in self._of_client:
             count = self._of_client[key]

@@ -123,7 +123,7 @@ class ConnectionQuotas:
         return rate
 
     def _sweep(self, now_ms: float) -> None:
-        """Make room: drop the addresses idle for an hour; if there are none, the tenth of all that was idle longest."""
+        """Drop the addresses that were idle for an hour, or, if there are none, the tenth of all addresses idle longest."""
         by_age = sorted(self._last_ms, key=self._last_ms.__getitem__)
         idle = [host for host in by_age if now_ms - self._last_ms[host] >= IDLE_MS]
         for host in idle or by_age[: MAX_COUNTS // 10]:

@@ -1,12 +1,12 @@
-"""The limit that applies to a client: the first of these that is set, the most specific one.
+"""The limit that applies to a client: the first of these entities' limits that is set, from the most specific on.
 
     user and client id; user and any client id; user
     any user and client id; any user and any client id; any user
     client id; any client id
 
-A limit on a user counts all clients of that user together, a limit on a client id all users of that id, and a limit on both each
-pair. A default limit ("any") is not shared: each user or client id has its own count. A client without an id matches only the
-limits on users.
+A limit on a user counts all clients of the user together, a limit on a client id counts all users of the id together, and a limit
+on both counts each pair. A default limit ("any") is not shared: each user or client id has its own count. A client without an id
+matches only the limits on users.
 
 Source: ClientQuotaManager.DefaultQuotaCallback (quotaMetricTags, quotaLimit).
 """
@@ -32,11 +32,11 @@ StoredQuotas: TypeAlias = Mapping[tuple[QuotaEntity, ...], Mapping[str, float]]
 """All limits by entity, then by name, as the metadata log stores them."""
 
 _Entity: TypeAlias = tuple[tuple[str | None, ...], tuple[str | None, ...]]
-"""User and client id. An empty tuple: the entity has no such part. None: the default entity."""
+"""User and client id. An empty tuple stands for a part that the entity does not have, None for the default entity."""
 
 
 class Shared(NamedTuple):
-    """The clients that share a count: those of a user, a client id, or both. An empty part is not set (Kafka's metric tags)."""
+    """The clients of a user, a client id, or both, which share a count. An empty part is not set (Kafka's metric tags)."""
 
     user: str
     client_id: str

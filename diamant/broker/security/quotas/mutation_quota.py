@@ -1,7 +1,8 @@
 """Limits on changes of topics: partitions created and deleted per second, with bursts (KIP-599).
 
-The bucket refills at the limit's rate and holds the tokens of all windows. A request takes the tokens it needs and may leave the
-bucket negative. While it is negative, strict requests are refused; older versions are executed and their clients throttled.
+The bucket refills at the limit's rate and holds the tokens of all windows. A request takes the tokens that it needs and may leave
+the bucket negative. While the bucket is negative, strict requests are refused; requests of older versions are executed and their
+clients throttled.
 
 Source: ControllerMutationQuotaManager, StrictControllerMutationQuota, PermissiveControllerMutationQuota, TokenBucket.
 """
@@ -38,7 +39,7 @@ class TokenBucket:
         return self._tokens
 
     def take(self, count: float, limit: float, now_ms: float) -> float:
-        """Take tokens and return the rest."""
+        """Take tokens and return the remaining number."""
         self._tokens = self.tokens(limit, now_ms) - count
         return self._tokens
 
@@ -64,7 +65,7 @@ class MutationCharge:
         self._charged_ms = 0.0
 
     def take(self, partitions: int) -> None:
-        """Charge for partitions to create or delete. KafkaError(THROTTLING_QUOTA_EXCEEDED) refuses a strict request."""
+        """Charge for partitions to create or delete. A strict request raises KafkaError(THROTTLING_QUOTA_EXCEEDED)."""
         if self._quota is None:
             return
         now_ms = self._quota.now_s() * 1000
@@ -80,7 +81,7 @@ class MutationCharge:
             self._waits(left, count.limit, now_ms)
 
     def throttle_time_ms(self) -> int:
-        """Return the throttle time that remains, for the response."""
+        """Return the remaining throttle time, for the response."""
         if self._quota is None or not self._wait_ms:
             return 0
         now_ms = self._quota.now_s() * 1000

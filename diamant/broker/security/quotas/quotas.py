@@ -27,7 +27,7 @@ from diamant.protocol.wire.throttle_time import Body, first_throttle_time_ms, wi
 WRITE_TXN_MARKERS = 27
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 _EXEMPT = frozenset([SASL_HANDSHAKE, SASL_AUTHENTICATE, WRITE_TXN_MARKERS])
-"""Requests of clients that are not authenticated yet, and requests between brokers."""
+"""The APIs without quotas: requests of clients that are not authenticated yet, and requests between brokers."""
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 _MEASURED_BY_HANDLERS = frozenset([FETCH, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS])
@@ -40,7 +40,7 @@ class FetchThrottle:
     """The quotas applied to one fetch, from its start to its response (KafkaApis.handleFetchRequest).
 
     A fetch that exceeds its client's quota is answered without records, and its bytes are not counted: the client fetches again
-    after the throttle time. None reads more than the quota allows in one burst, since it could never succeed.
+    after the throttle time. A fetch reads at most the burst that the quota allows, since a larger response could never be sent.
     """
 
     __slots__ = ("_busy_s", "_bytes", "_client_id", "_now_s", "_since_s", "_time", "_user")
@@ -62,11 +62,11 @@ class FetchThrottle:
         return max_bytes if allowed is None else int(min(max_bytes, allowed))
 
     def wait(self) -> None:
-        """Stop the clock of request time: the fetch now waits for records, which takes no time of the broker's thread."""
+        """Stop the clock of request time, as the fetch now waits for records, which takes no time of the broker's thread."""
         self._busy_s = self._now_s() - self._since_s
 
     def throttle_time_ms(self, size: int) -> int:
-        """Charge for a response of `size` bytes; return the throttle time. 0: the response may be sent as it is."""
+        """Charge for a response of `size` bytes; return the throttle time, or 0 if the response may be sent unchanged."""
         user, client_id = self._user, self._client_id
         now_s = self._now_s()
         now_ms = now_s * 1000
@@ -103,7 +103,7 @@ class Quotas:
         self.mutations.counts.set_limits(quotas)
 
     def throttle(self, user: str, client_id: str | None) -> FetchThrottle | None:
-        """Return the throttle of a fetch that starts now; None if no quota concerns fetches."""
+        """Return the throttle of a fetch that starts now; None if no quota applies to fetches."""
         if not (self.fetch.counts or self.request.counts):
             return None
         return FetchThrottle((self.fetch, self.request), self.now_s, user, client_id)

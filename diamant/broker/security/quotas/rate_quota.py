@@ -14,8 +14,8 @@ PERCENT = 100.0
 """One second of the thread, in the unit of limits on time."""
 
 NETWORK_S = 20e-6
-"""An estimate of the thread's time for reading a request and writing its response, measured on two cores. The handling of each
-request is measured. Kafka also measures its network threads.
+"""An estimate of the thread's time for reading a request and writing its response, from measurements on two cores. The time of
+handling a request is measured each time. Kafka also measures its network threads.
 """
 
 MAX_THROTTLE_TIME_MS = (1 << 31) - 1
@@ -52,7 +52,7 @@ class RateQuota:
             count.throttled(throttle_time_ms, now_ms)
 
     def max_at_once(self, user: str, client_id: str, now_ms: float) -> float | None:
-        """Return the largest burst of an idle client that is not throttled; None if the client has no limit."""
+        """Return the largest burst for which an idle client is not throttled; None if the client has no limit."""
         count = self.counts.of(user, client_id, now_ms)
         if count is None:
             return None
@@ -60,7 +60,7 @@ class RateQuota:
 
 
 def throttle_time_ms(rate: Rate, limit: float, now_ms: float, max_ms: int) -> int:
-    """Return the time after which a rate is back at its limit; 0 if it is not above it."""
+    """Return the time after which a rate is back at its limit; 0 if the rate is not above the limit."""
     observed = rate.per_second(now_ms)
     if observed <= limit:
         return 0

@@ -14,7 +14,7 @@ MAX_SECONDS = 1 << 40
 
 
 def user_of(claims: Mapping[str, object], claim: str) -> str:
-    """Return the user named by a claim; TokenRefused if it names none."""
+    """Return the user named by a claim. Raises TokenRefused if it names none."""
     user = claims.get(claim)
     if not isinstance(user, str) or not user.strip():
         raise TokenRefused(f"the claim {claim} names no user")
@@ -22,7 +22,7 @@ def user_of(claims: Mapping[str, object], claim: str) -> str:
 
 
 def time_ms(claims: Mapping[str, object], claim: str, *, is_required: bool) -> int | None:
-    """Return a claim in seconds since 1970, returned in milliseconds; TokenRefused if it is invalid, or required and missing."""
+    """Return a time claim (seconds since 1970) in milliseconds. Raises TokenRefused if it is invalid, or required but missing."""
     value = claims.get(claim)
     if value is None and not is_required:
         return None
@@ -34,7 +34,7 @@ def time_ms(claims: Mapping[str, object], claim: str, *, is_required: bool) -> i
 
 
 def check_times(claims: Mapping[str, object], now_ms: int, skew_ms: int, *, is_issue_required: bool) -> int:
-    """Return the expiry time of a token in milliseconds; TokenRefused if the token is not valid now."""
+    """Return the expiry time of a token in milliseconds. Raises TokenRefused if the token is not valid now."""
     expires_ms = time_ms(claims, "exp", is_required=True)
     assert expires_ms is not None
     time_ms(claims, "iat", is_required=is_issue_required)

@@ -12,7 +12,7 @@ from diamant.broker.config.sasl_table import USERS, parse_users
 def client_of_broker(
     config: BrokerConfig, addresses: Addresses, user: str | None, password: str | None, mechanism: str | None
 ) -> ClientConfig:
-    """The configuration of a client with or without a login; TLS settings are left out. Raises ValueError if no listener fits."""
+    """Return the configuration of a client, without TLS settings. No user: no login. Raises ValueError if no listener fits."""
     if user is None:
         listener = addresses.kafka[0]
         return ClientConfig(listener.address, listener.security_protocol)
@@ -35,7 +35,7 @@ def client_of_broker(
 
 
 def _strongest(config: BrokerConfig, listener: Listener) -> str:
-    """Return the strongest password mechanism of the listener; SCRAM if users are set and mechanisms are not."""
+    """Return the strongest password mechanism of the listener; the preferred one if the listener's mechanisms are not set."""
     _, offered = config.of_listener(listener.name, "sasl.enabled.mechanisms")
     if not config.is_set("sasl.enabled.mechanisms", listener.name):
         return PREFERRED[0]

@@ -2,7 +2,7 @@ r"""The parser of JAAS texts, the values of `sasl.jaas.config`: a login module, 
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob='hush';
 
-Blanks, `=`, `;` and quotes end a word. Quoted values may hold any character; `\` escapes a quote. Comments are `//` and `/* */`.
+Whitespace, `=`, `;` and quotes end a word. Quoted values may hold any character; `\` escapes a quote. Comments: `//` and `/* */`.
 
 Errors name the line and the column, never a value, which may be a password.
 
@@ -31,7 +31,7 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class LoginModule(NamedTuple):
-    """The login module of a text."""
+    """The login module in a JAAS text."""
 
     class_name: str
     options: Mapping[str, str]
@@ -44,7 +44,7 @@ class _Token(NamedTuple):
 
 
 def parse_jaas(name: str, text: str) -> LoginModule:
-    """Parse a text with one login module. ConfigError begins with `name`, the name of the configuration."""
+    """Parse a text with one login module. Raises ConfigError, which begins with `name`, the name of the configuration."""
     tokens = _tokens(name, text)
     module = next(tokens)
     if module.kind not in ("word", "quoted"):

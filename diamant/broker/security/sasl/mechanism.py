@@ -22,13 +22,13 @@ class Identity(NamedTuple):
 
     user: str
     expires_ms: int | None = None
-    """The expiry time of the proof on the broker's clock; None if it does not expire."""
+    """The expiry time of the proof on the broker's clock; None if the proof does not expire."""
 
 
 class AuthenticationFailed(Exception):
     """The failure of an exchange.
 
-    `told` is sent to the client and must not reveal which users exist; None stands for Kafka's general text. `str()` is logged.
+    `told` is sent to the client and must not reveal which users exist; None stands for Kafka's generic text. `str()` is logged.
     """
 
     def __init__(self, reason: str, told: str | None = None) -> None:
@@ -43,5 +43,5 @@ class Exchange(Protocol):
     """None until the proof is complete."""
 
     def respond(self, token: bytes) -> bytes:
-        """Take the client's next token; return the response, which may be empty. AuthenticationFailed ends the exchange."""
+        """Process the client's next token; return the response, which may be empty. AuthenticationFailed ends the exchange."""
         ...

@@ -39,7 +39,7 @@ class AcceptedToken(NamedTuple):
 
 
 class TokenValidator(Protocol):
-    """Validates tokens."""
+    """A validator of tokens."""
 
     def validate(self, token: str) -> AcceptedToken:
         """Validate a token; raises TokenRefused."""

@@ -58,8 +58,8 @@ _USER_OPTION = "user_"
 class SaslListeners:
     """The listeners with SASL. Raises ConfigError for a configuration that cannot be served.
 
-    `find` looks up SCRAM credentials, `usual_iterations` gives the iterations of made-up ones, `now_ms` is the clock, `refuse`
-    answers a request in place of a token, with None if there is no answer. All four may be replaced while sessions are open.
+    `find` looks up SCRAM credentials, `usual_iterations` returns the iterations of made-up ones, `now_ms` is the clock, `refuse`
+    answers a request sent in place of a token (None: no answer). All four may be replaced while sessions are open.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -80,7 +80,7 @@ class SaslListeners:
         self.counts = {name: AuthenticationCounts() for name in self._mechanisms}
 
     def session(self, listener: str) -> SaslSession:
-        """Create the session of a new connection; KeyError for a listener without SASL."""
+        """Create the session of a new connection. Raises KeyError for a listener without SASL."""
         return SaslSession(self._mechanisms[listener], lambda: self.now_ms(), self.counts[listener])
 
     # -- from the configuration ---------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@
 Commas in names are =2C, equal signs =3D. Salt, header, proof and signature are base64.
 
 Behaviour: no channel binding, header `n`. Mandatory extensions (`m=`) are refused, others ignored.
-Deviations from Kafka: an unknown user gets a salt and iterations like any other and fails at the proof; Kafka fails at once,
-which reveals the names of users. Names may hold letters beyond ASCII, as the RFC allows. Delegation tokens (`tokenauth=true`) are
-not supported.
+Deviations from Kafka: an unknown user gets a salt and iterations like any other and fails at the proof, while Kafka fails at once
+and so reveals the names of users. Names may hold letters beyond ASCII, as the RFC allows. Delegation tokens (`tokenauth=true`)
+are not supported.
 
 Source: RFC 5802; ScramSaslServer, ScramMessages.
 """
@@ -81,7 +81,7 @@ class ScramExchange:
         try:
             message = token.decode()
         except UnicodeDecodeError:
-            raise AuthenticationFailed(f"{self._mechanism.name}: a message that is no UTF-8") from None
+            raise AuthenticationFailed(f"{self._mechanism.name}: a message that is not UTF-8") from None
         return self._first(message) if self._begun is None else self._final(self._begun, message)
 
     def _first(self, message: str) -> bytes:
@@ -89,7 +89,7 @@ class ScramExchange:
         if match is None:
             raise AuthenticationFailed(f"{self._mechanism.name}: not a client's first message")
         if _TOKEN_AUTH.search(match["extensions"]):
-            raise AuthenticationFailed(f"{self._mechanism.name}: a delegation token, of which there are none")
+            raise AuthenticationFailed(f"{self._mechanism.name}: delegation tokens are not supported")
         user = _unescaped(match["name"])
         iterations = self._usual_iterations(self._mechanism.number)
         invented = invented_credential(
@@ -114,7 +114,7 @@ class ScramExchange:
         if match["nonce"] != begun.nonce:
             raise AuthenticationFailed(f"{self._mechanism.name}: the nonce of another exchange")
         if match["header"] != base64.b64encode(begun.header.encode()).decode():
-            raise AuthenticationFailed(f"{self._mechanism.name}: not the header that the first message had")
+            raise AuthenticationFailed(f"{self._mechanism.name}: a header that differs from the first message's")
         hash_name, credential = self._mechanism.hash_name, begun.credential
         signed = f"{begun.messages},{match['signed']}".encode()
         signature = hmac.digest(credential.stored_key, signed, hash_name)
@@ -132,7 +132,7 @@ def _unescaped(name: str) -> str:
 
 
 def _decoded(text: str, size: int) -> bytes:
-    """Decode a proof of `size` bytes. One that is malformed or of another size is replaced by zeros, which are never valid."""
+    """Decode a proof of `size` bytes. A malformed proof, or one of another size, becomes zeros, which are never valid."""
     try:
         proof = base64.b64decode(text, validate=True)
     except binascii.Error:

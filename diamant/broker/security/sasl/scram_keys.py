@@ -22,7 +22,7 @@ from diamant.broker.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from diamant.protocol.kraft.records import UserScramCredentialRecord
 
 MIN_ITERATIONS = 4096
-"""The minimum and the default of a credential, as in `kafka-configs`."""
+"""The minimum and the default iterations of a credential, as in `kafka-configs`."""
 MAX_ITERATIONS = 16_384
 
 _SALT_BITS = 130
@@ -56,7 +56,7 @@ def new_salt() -> bytes:
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Derive the salted password, the slow step; runs off the event loop. The password's UTF-8 is not normalized, as in Kafka."""
+    """Derive the salted password, a slow step; run off the event loop. As in Kafka, the password's UTF-8 is not normalized."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
 
@@ -69,7 +69,7 @@ def keys_of(hash_name: str, salted: bytes) -> tuple[bytes, bytes]:
 def make_credential(
     mechanism: ScramMechanism, user: str, password: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """Create the record of a password; runs off the event loop."""
+    """Create the record of a password. Run off the event loop."""
     salt = new_salt()
     stored_key, server_key = keys_of(mechanism.hash_name, salted_password(mechanism, password, salt, iterations))
     return UserScramCredentialRecord(
@@ -83,7 +83,7 @@ def make_credential(
 
 
 def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, password: str) -> bool:
-    """True if the credential belongs to this password; runs off the event loop."""
+    """True if the credential belongs to this password. Run off the event loop."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(keys_of(mechanism.hash_name, salted)[0], credential.stored_key)
 
@@ -91,7 +91,7 @@ def is_of(credential: UserScramCredentialRecord, mechanism: ScramMechanism, pass
 def invented_credential(
     secret: bytes, mechanism: ScramMechanism, user: str, iterations: int = MIN_ITERATIONS
 ) -> UserScramCredentialRecord:
-    """Return a made-up credential for an unknown user: the same at each attempt, and valid for no password."""
+    """Return a made-up credential for an unknown user. It is the same at each attempt, and valid for no password."""
     hash_name = mechanism.hash_name
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
     bits = int.from_bytes(seed[:32], "big") >> (256 - _SALT_BITS)

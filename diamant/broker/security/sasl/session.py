@@ -73,7 +73,7 @@ class SaslSession:
         self.state = SaslState.BEGINS
         self.principal: Principal | None = None
         self.failure = ""
-        """The reason of a failure, for the log."""
+        """The reason for a failure, for the log."""
         self.sends_bare_tokens = False
         """True after SaslHandshake v0: tokens and their responses have no header."""
         self._mechanisms = mechanisms
@@ -103,11 +103,11 @@ class SaslSession:
 
     @property
     def is_awaiting_token(self) -> bool:
-        """True after a handshake: ApiVersions is answered ILLEGAL_SASL_STATE now."""
+        """True after a handshake, when ApiVersions is answered with ILLEGAL_SASL_STATE."""
         return self.state is SaslState.AUTHENTICATES
 
     def fail(self, reason: str) -> None:
-        """End the session: no further request is served."""
+        """End the session, so that no further request is served."""
         if self.state is SaslState.AUTHENTICATES or self.state is SaslState.BEGINS:
             if self.principal is None:
                 self._counts.failed += 1
@@ -192,7 +192,7 @@ class SaslSession:
             raise AuthenticationFailed(text, text)
 
     def _begin_session(self, proof_expires_ms: int | None) -> int:
-        """Set the end of the session; return its lifetime in milliseconds, 0 if unlimited."""
+        """Set the end of the session; return the session's lifetime in milliseconds, 0 if unlimited."""
         now_ms, max_ms = self._now_ms(), self._mechanisms[self._mechanism].max_reauth_ms
         lifetimes = [] if proof_expires_ms is None else [proof_expires_ms - now_ms]
         if max_ms > 0:

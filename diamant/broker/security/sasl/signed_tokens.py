@@ -48,7 +48,7 @@ class Expectations(NamedTuple):
     """The expected claims, in addition to a valid signature."""
 
     audiences: tuple[str, ...] = ()
-    """The accepted audiences; empty: the audience is not checked."""
+    """The accepted audiences. If empty, the audience is not checked."""
     issuer: str | None = None
     clock_skew_ms: int = 0
     sub_claim: str = "sub"
@@ -60,7 +60,7 @@ class _Keys(NamedTuple):
 
 
 class SignedTokens:
-    """Validates tokens. `url`: a file:// URL; `name`: its configuration. ConfigError if the keys cannot be read."""
+    """Validates tokens. `url`: a file:// URL; `name`: its configuration. Raises ConfigError if the keys cannot be read."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class SignedTokens:
         return AcceptedToken(user, expires_ms)
 
     def _verified(self, token: str, algorithm: str, key_id: object) -> dict[str, object]:
-        """Return the claims of a token whose signature one of the keys has verified."""
+        """Return the claims of a token after one of the keys has verified its signature."""
         keys = self._keys.by_type.get(_KEY_TYPES[algorithm[:2]], [])
         wanted = [key for key in keys if key_id is None or key.key_id == key_id]
         if not wanted:

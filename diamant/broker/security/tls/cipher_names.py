@@ -20,7 +20,7 @@ class OpenSslCiphers(NamedTuple):
 
 
 def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
-    """OpenSSL's names of `ssl.cipher.suites`, given by either name; ConfigError for a suite that this OpenSSL lacks."""
+    """Return OpenSSL's names of suites given by either name. Raises ConfigError for a suite that this OpenSSL lacks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
     known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}
@@ -35,7 +35,7 @@ def openssl_ciphers(suites: Sequence[str]) -> OpenSslCiphers:
 
 
 def allowed_names(suites: Sequence[str]) -> frozenset[str]:
-    """OpenSSL's names of the allowed suites; empty if all are allowed."""
+    """Return OpenSSL's names of the allowed suites; an empty set if all are allowed."""
     return frozenset().union(*openssl_ciphers(suites)) if suites else frozenset()
 
 

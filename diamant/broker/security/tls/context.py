@@ -1,7 +1,7 @@
 """The OpenSSL context of a listener's handshakes, built from its settings.
 
 As in Kafka, `ssl.enabled.protocols` sets the versions, `ssl.cipher.suites` the suites by their standard names, and every
-certificate in a trust store is trusted. Stricter than Kafka: no renegotiation, no client certificates without a trust store.
+certificate in a trust store is trusted. Unlike Kafka, it refuses renegotiation, and client certificates without a trust store.
 """
 
 from __future__ import annotations
@@ -94,4 +94,6 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise ConfigError(f"{store.name}: expected certificates in PEM (-----BEGIN CERTIFICATE): {error}") from error
     if not context.get_ca_certs() and not context.cert_store_stats()["x509"]:
         raise ConfigError(f"{store.name}: no certificate found")
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, a certificate in the store needs no issuer
+    context.verify_flags |= (
+        ssl.VERIFY_X509_PARTIAL_CHAIN
+    )  # as in Java, a certificate in the store is trusted without its issuer

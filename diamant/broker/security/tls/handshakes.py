@@ -1,11 +1,11 @@
 """The TLS handshakes in progress: their thread, their limit and their timeout.
 
-A handshake with an RSA key takes at least half a millisecond of a processor, and all clients reconnect at once after a restart of
-the broker. So one thread computes the handshakes (OpenSSL releases the interpreter's lock), and the loop only moves bytes.
+A handshake with an RSA key takes at least half a millisecond of processor time, and after a restart of the broker all clients
+reconnect at once. So one thread computes the handshakes (OpenSSL releases the interpreter's lock), and the loop only moves bytes.
 
 Bounds: `MAX_HANDSHAKES` of about 40 KiB each, and `HANDSHAKE_TIMEOUT_S` for a whole handshake. Beyond the limit, a handshake that
-waits for its peer is evicted: of the address with the most of these, so that one address cannot evict others, the one that has
-waited longest. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
+waits for its peer is evicted: the longest wait of the address with the most such handshakes, so that one address cannot evict
+others. A handshake that waits for the broker is never evicted, so that a rush of honest clients gets through.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Handshakes:
         self._deadlines: dict[Handshake, float] = {}
         """All handshakes, oldest first. Deadlines are on the loop's clock."""
         self._waiting: dict[str, dict[Handshake, None]] = {}
-        """The handshakes that wait for their peers, by address, longest wait first. Every address has at least one."""
+        """The handshakes that wait for their peers, by address, longest wait first. No address is without handshakes."""
         self._due: deque[Handshake] = deque()
         """The handshakes that wait for the thread."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tls")
@@ -77,24 +77,24 @@ class Handshakes:
         return True
 
     def step(self, handshake: Handshake) -> None:
-        """Schedule the next step, after bytes of the peer have arrived."""
+        """Schedule the next step after bytes from the peer have arrived."""
         self._wait_no_more(handshake)
         self._due.append(handshake)
         if not (self._is_working or self._is_closed):
             self._work()
 
     def wait(self, handshake: Handshake) -> None:
-        """Record that a handshake needs more bytes of its peer."""
+        """Record that a handshake needs more bytes from its peer."""
         if handshake in self._deadlines:
             self._waiting.setdefault(handshake.address, {})[handshake] = None
 
     def end(self, handshake: Handshake) -> None:
-        """Remove a handshake that is done or given up. Idempotent."""
+        """Remove a handshake that is done or aborted. Idempotent."""
         self._deadlines.pop(handshake, None)
         self._wait_no_more(handshake)
 
     def close(self) -> None:
-        """Give up all handshakes, and accept no more."""
+        """Abort all handshakes, and accept no more."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -129,7 +129,7 @@ class Handshakes:
     def _has_worked(self, working: asyncio.Future[None]) -> None:
         self._is_working = False
         working.result()
-        if self._due and not self._is_closed:  # added after the thread's last look
+        if self._due and not self._is_closed:  # added after the thread found none due
             self._work()
 
     def _end_late(self) -> None:

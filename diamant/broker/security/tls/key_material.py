@@ -31,13 +31,13 @@ class KeyMaterial(NamedTuple):
 
     @property
     def certificate(self) -> bytes:
-        """The first certificate alone, the broker's own; empty if there is none."""
+        """The first certificate, the broker's own; empty if there is none."""
         start, end = self.pem.find(_BEGIN), self.pem.find(_END)
         return self.pem[start : end + len(_END)] + b"\n" if 0 <= start < end else b""
 
 
 def key_material(store: StoreSettings) -> KeyMaterial:
-    """Read the key of a key store. ConfigError names the setting, never a password."""
+    """Read the key of a key store. Raises ConfigError, which names the setting but never a password."""
     if store.location is None:
         if not (store.key and store.certificates):
             raise ConfigError(

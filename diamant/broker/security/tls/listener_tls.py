@@ -39,7 +39,7 @@ class AddressCounter(Protocol):
     """Counts the connections of each address from their acceptance, as Kafka does (SocketServer.Acceptor)."""
 
     def arrived(self, address: str, peer: str) -> bool:
-        """Count a new connection; False if its address has too many. `peer` names the connection in the log."""
+        """Count a new connection; return False if its address has too many. `peer` names the connection in the log."""
 
     def left(self, address: str) -> None:
         """Stop counting a connection that has closed, whether it was admitted or not."""
@@ -49,8 +49,8 @@ class NewStores:
     """Replacement stores of a listener: read and checked, but not in use yet."""
 
     def __init__(self, tls: ListenerTls, settings: TlsSettings, config: BrokerConfig) -> None:
-        """Read the files. ConfigError if they cannot be used, if the settings add a trust store to a listener without one, or
-        if the certificate is another broker's and that is not allowed.
+        """Read the files. Raises ConfigError if they cannot be used, if the settings add a trust store to a listener without one,
+        or if the certificate belongs to another broker and no setting allows that.
 
         As in Kafka, everything but the stores remains as it was when the listener was opened.
         """
@@ -75,7 +75,7 @@ class NewStores:
         """Use the stores for new connections. Runs on the loop."""
         self._tls.settings, self._tls.context, self._tls.certificate = self._settings, self._context, self._certificate
         logger.info(
-            "%s: key and trust stores reloaded; the certificate is that of %s",
+            "%s: key and trust stores reloaded; the certificate belongs to %s",
             self._settings.where,
             self._names,
         )
@@ -107,7 +107,7 @@ class ListenerTls:
         return self.context if chosen is None else chosen
 
     def admit(self, secured: ssl.SSLObject) -> Principal:
-        """The principal of the client's certificate after a handshake; ANONYMOUS without a certificate. Raises NotAdmitted."""
+        """Return the principal of the client's certificate after a handshake; ANONYMOUS without one. Raises NotAdmitted."""
         cipher = secured.cipher()
         # Python's `ssl` cannot restrict the suites of TLS 1.3, so a suite that is not allowed is refused here.
         if self._cipher_names and cipher is not None and cipher[0] not in self._cipher_names:

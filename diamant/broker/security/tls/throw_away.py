@@ -1,6 +1,6 @@
 """A certificate authority for tests. Its key exists in memory only, and its certificates are valid for 30 days.
 
-They have what RFC 5280 asks for (key identifiers, key usage), without which Python from 3.13 on trusts none.
+They have the extensions that RFC 5280 requires (key identifiers, key usage), without which Python 3.13 and later trusts none.
 Keys are ECDSA on P-256: a CA and a certificate take a few milliseconds to create, and a handshake costs a tenth of one with RSA.
 """
 

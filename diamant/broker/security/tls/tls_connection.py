@@ -1,7 +1,7 @@
 """One TLS connection. It is the protocol of asyncio's socket transport, and the transport of the protocol above it.
 
-It replaces asyncio's own TLS, which takes 350 KiB for a connection that has sent a ClientHello, stalls with a write buffer limit
-of zero, and computes handshakes on the loop (CPython 3.11).
+It replaces asyncio's TLS, which takes 350 KiB for a connection that has sent a ClientHello, stalls with a write buffer limit of
+zero, and computes handshakes on the loop (CPython 3.11).
 
     socket → transport below → `buffer_updated` → OpenSSL → buffer of the protocol above
     `write` → OpenSSL → transport below → socket
@@ -54,7 +54,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._peer = ""
         self._principal = ANONYMOUS
 
-    # What asyncio's transport calls
+    # The methods that asyncio's transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._below = cast(asyncio.Transport, transport)
@@ -67,7 +67,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.give_up("too many TLS handshakes at the same time")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # As in the connection above: asyncio's transport keeps itself alive by this, other loops' have no attributes.
+        # As in the protocol above: this reference keeps asyncio's transport alive. Other loops' transports have no attributes.
         getattr(self._below, "__dict__", {}).pop("_read_ready_cb", None)
         self._below = None
         self._is_closing = True
@@ -141,7 +141,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             below.resume_reading()
 
     def give_up(self, reason: str) -> None:
-        """Send what is buffered, such as an alert, and close the connection. Logs `reason` unless it is empty."""
+        """Send buffered bytes, such as an alert, and close the connection. Logs `reason` unless it is empty."""
         self._tls.handshakes.end(self)
         self._is_closing = True
         if reason:
@@ -197,7 +197,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                         break
                     filled += cast(int, count)
                     if not (self._incoming.pending or pending()):
-                        return  # cheaper than an SSLWantReadError, which costs more than a small request
+                        return  # avoids an SSLWantReadError, which costs more than a small request
             finally:
                 if filled:
                     protocol.buffer_updated(filled)
@@ -230,7 +230,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if self._below is not None and not (self._is_read_paused or self._is_closing):
             self._below.resume_reading()
 
-    # What the protocol above calls: a transport
+    # The transport methods that the protocol above calls
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt `data` and send it."""
@@ -312,7 +312,7 @@ _HTTP_METHODS = (b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"PATC", 
 
 
 def no_client_hello(received: bytes | memoryview) -> str | None:
-    """Return the mistake if the first bytes of a connection are not TLS; None if they may start a ClientHello."""
+    """Return the client's mistake if a connection's first bytes are not TLS; None if they may start a ClientHello."""
     if received[0] == _HANDSHAKE:
         return None
     start = bytes(received[:8])

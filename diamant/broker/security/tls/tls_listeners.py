@@ -32,7 +32,7 @@ class TlsListeners:
         """The listeners of Kafka's protocol, by name."""
 
         self.authority = authority
-        """The throw-away CA, if `diamant.tls` is set. The next start of the same broker gets it, too, as clients trust it."""
+        """The throw-away CA, if `diamant.tls` is set. The broker keeps it when it is started again, since clients trust it."""
         self.http: ListenerTls | None = None
 
     def open(self, config: BrokerConfig, listener: Listener) -> ListenerTls:
@@ -42,7 +42,7 @@ class TlsListeners:
         return tls
 
     def check(self, config: BrokerConfig) -> None:
-        """Raise ConfigError if `config` could not open, at the next start, a listener that is open now. Reads files."""
+        """Raise ConfigError if the next start with `config` could not open a listener that is open now. Reads files."""
         for listener in config.listeners:
             if listener.name in self.by_name:
                 self._made(config, listener)
@@ -69,7 +69,7 @@ class TlsListeners:
         return settings
 
     def faulty_context(self, listener: ListenerTls, config: BrokerConfig, *, is_expired: bool) -> ssl.SSLContext:
-        """Return a listener's context with a faulty certificate: expired, or else issued for another host."""
+        """Return a listener's context with a faulty certificate: expired if `is_expired`, else issued for another host."""
         assert self.authority is not None
         hosts = hosts_of(config) if is_expired else ["wrong-host.invalid"]
         issued = self.authority.issue("diamant", hosts=hosts, is_expired=is_expired)
@@ -80,7 +80,7 @@ class TlsListeners:
         self.http = ListenerTls(TlsSettings.of_http(config), self._handshakes, self._log_refusal)
 
     def read_stores(self, config: BrokerConfig, listeners: Collection[str], *, with_http: bool) -> list[NewStores]:
-        """Return the stores that `config` gives the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
+        """Return the stores in `config` of the named listeners (in capitals) and HTTP. Reads files; raises ConfigError."""
         stores = [
             NewStores(self.by_name[listener.name], TlsSettings.of_listener(config, listener), config)
             for listener in config.listeners
@@ -91,7 +91,7 @@ class TlsListeners:
         return stores
 
     def completed(self, config: ClientConfig, certificate: str | None) -> ClientConfig:
-        """Add the throw-away CA, and a client certificate if one is named; ValueError if it is named and there is no CA."""
+        """Add the throw-away CA and, if named, a client certificate. Raises ValueError if one is named and there is no CA."""
         if self.authority is None:
             if certificate is not None:
                 raise ValueError("client certificates are issued only with BrokerConfig(tls=True)")
@@ -105,7 +105,7 @@ class TlsListeners:
         return replace(config, certificate=issued.certificate, key=issued.key)
 
     def close(self) -> None:
-        """Give up the handshakes that are in progress."""
+        """Abort the handshakes in progress."""
         self._handshakes.close()
 
 

@@ -53,7 +53,7 @@ class TlsSettings:
 
     @classmethod
     def of_listener(cls, config: BrokerConfig, listener: Listener) -> TlsSettings:
-        """Return the settings of a Kafka listener: its own (`listener.name.NAME.ssl.*`), else the broker's."""
+        """Return a Kafka listener's settings: for each, the listener's own (`listener.name.NAME.ssl.*`), or else the broker's."""
 
         def lookup(setting: str) -> tuple[str, Value]:
             name, value = config.of_listener(listener.name, setting)

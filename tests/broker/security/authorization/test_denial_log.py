@@ -34,7 +34,7 @@ def test_an_address_has_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> Non
     assert lines(caplog) == [
         "10.0.0.7: denied: 'User:alice' needs READ on TOPIC 'users'",
         "10.0.0.8: denied: 'User:alice' needs WRITE on TOPIC 'others'",
-        "10.0.0.7: denied: 'User:alice' needs WRITE on TOPIC 'users'; 1 more were denied since the line before",
+        "10.0.0.7: denied: 'User:alice' needs WRITE on TOPIC 'users'; 1 more were denied since the previous line",
     ]
 
 
