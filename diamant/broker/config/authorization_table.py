@@ -78,7 +78,7 @@ AUTHORIZATION_CONFIGS = (
         ConfigType.STRING,
         "",
         'ACLs as a JSON array, `["User:alice READ topic users", "User:* DENY ALL group g from 10.0.0.7"]`; from '
-        "`metadata.version` 32 on also `from 10.0.0.0/8`. At the start, the missing ones are added to the metadata log. Needs "
+        "`metadata.version` 32 on also `from 10.0.0.0/8`. At the start, missing ACLs are added to the metadata log. Needs "
         "`authorizer.class.name`; `BrokerConfig(acls=[...])` and `diamant start --acl` set both.",
         Validator("JSON array of ACLs", _check_acls),
     ),
@@ -105,11 +105,11 @@ AUTHORIZATION_CONFIGS = (
         is_internal=True,
     ),
 )
-"""Two of them belong to the authorizer: as in Kafka, DescribeConfigs shows them only if they are set."""
+"""The last two belong to the authorizer. As in Kafka, DescribeConfigs shows them only if they are set."""
 
 
 def check_authorization(static: Mapping[str, str]) -> None:
-    """Raise ConfigError if settings of the authorizer are set without the authorizer: everything would be allowed."""
+    """Raise ConfigError if settings of the authorizer are set without the authorizer, since everything would be allowed."""
     if static.get(AUTHORIZER, "").strip():
         return
     asked = [SUPER_USERS] if static.get(SUPER_USERS, "").strip() else []

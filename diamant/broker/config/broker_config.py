@@ -101,7 +101,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     listener_settings: Mapping[str, str]
     """Settings of single listeners, `listener.name.*`; listener and mechanism in lower case. May hold secrets."""
     static_others: Mapping[str, str]
-    """Those of them that were given at the start, and given settings of TLS and SASL that only Kafka uses."""
+    """The settings of single listeners given at the start, and given dynamic settings that only Kafka uses."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
             logger.warning(warning)
 
     def with_dynamic(self, defaults: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with the dynamic configurations of all brokers (``defaults``) and of this one (``own``).
+        """Return this configuration with the dynamic configurations of all brokers (``defaults``) and of this one (``own``).
 
-        Both replace those of an earlier call. Values that do not parse or are not dynamic have no effect.
+        Both replace the configurations of an earlier call. Values that do not parse or are not dynamic have no effect.
         """
         changed = BrokerConfig.__new__(BrokerConfig)
         changed._resolve(self._given(), defaults, own)
@@ -150,7 +150,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return BrokerConfig(data_dir=data_dir, properties=given, **kafka_names)
 
     def of_broker(self, broker: int) -> BrokerConfig:
-        """Return the static part of this configuration as one of several brokers has it: its id, rack and addresses."""
+        """Return the static part of this configuration for one of several brokers, with that broker's id, rack and addresses."""
         given = self._given()
         given.pop("broker.id", None)
         given["node.id"], given["broker.rack"] = str(self.node_id + broker), self.racks[broker] or ""
@@ -166,8 +166,8 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
     def of_listener(self, listener: str, setting: str, mechanism: str = "") -> tuple[str, Value]:
         """Return the full name and the value of a setting of a listener, or of one of its mechanisms.
 
-        The most specific wins: listener and mechanism, then listener, then broker. Raises ConfigError if the value is not
-        allowed.
+        The most specific value wins: listener and mechanism, then listener, then broker. Raises ConfigError if the value is
+        not allowed.
         """
         for name in names_of_setting(listener, setting, mechanism):
             if name in self.listener_settings:
@@ -204,8 +204,8 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return self.num_recovery_threads_per_data_dir
 
     def advertised(self, bound: Sequence[Listener]) -> list[Listener]:
-        """The listeners of all brokers as clients see them, with actual ports. An empty host stands for the address that a client
-        connected to.
+        """Return the listeners of all brokers as clients see them, with actual ports. An empty host stands for the address that a
+        client connected to.
         """
         is_explicit = self["advertised.listeners"] is not None
         found = []
@@ -218,12 +218,12 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
 
     @property
     def broker_ids(self) -> range:
-        """The ids of the brokers of this process, one unless `diamant.brokers` says otherwise."""
+        """The ids of the brokers in this process: one, unless `diamant.brokers` is set."""
         return range(self.node_id, self.node_id + self.diamant_brokers)
 
     @property
     def racks(self) -> list[str | None]:
-        """The rack of each of the brokers."""
+        """The rack of each broker in this process."""
         count = self.diamant_brokers
         if count == 1:
             return [self.broker_rack]
@@ -233,7 +233,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return [given[number % len(given)] for number in range(count)]
 
     def internal_factor(self, name: str) -> int:
-        """The replication factor of an internal topic by its configuration: of several brokers, Kafka's 3 unless it is set."""
+        """Return an internal topic's replication factor: its configuration if set, else Kafka's 3, but at most one per broker."""
         is_set = any(name in layer for layer in self._layers.values())
         value = self._values[name] if is_set else 3
         assert isinstance(value, int)
@@ -256,7 +256,7 @@ class BrokerConfig(NetworkSettings, LogSettings, OwnSettings, CoordinatorSetting
         return self._topic_defaults[name]
 
     def sources(self, name: str) -> list[ConfigSynonym]:
-        """Return all sources of a broker configuration's value, the winner first. Raises KeyError for other names."""
+        """Return all sources of a broker configuration's value, the effective one first. Raises KeyError for other names."""
         key = BROKER_CONFIGS[name]
         found = []
         for source, layer in self._layers.items():
@@ -322,7 +322,7 @@ def _name_listeners(static: dict[str, str], listen: str | Sequence[str] | None) 
 
 
 def _listener_settings(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case;
+    """Return the settings of single listeners that have an effect, with the names of listeners and mechanisms in lower case.
     Raises ConfigError for an invalid value.
     """
     found = {}
@@ -359,11 +359,11 @@ def _has_no_effect(setting: tuple[str, str]) -> bool:
 
 
 def validate_dynamic_config(name: str, value: str | None) -> None:
-    """Check a dynamic configuration before it is set; raises KafkaError. `handlers/configs/changes.py` checks all together.
+    """Check one dynamic configuration before it is set. Raises KafkaError. `handlers/configs/changes.py` checks combinations.
 
     As in Kafka, the error is always INVALID_REQUEST, not INVALID_CONFIG as for topics (``DynamicBrokerConfig.validate``), and
     messages about a listener's setting do not name the listener. Unknown names are kept, since Kafka keeps them for its
-    plug-ins; but not those that begin as ours.
+    plug-ins, except names with the prefixes of our own configurations.
     """
     if value is None:
         return
@@ -382,7 +382,7 @@ def validate_dynamic_config(name: str, value: str | None) -> None:
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if key.name == "max.connections" and parsed == 0:
-        reason = "no client could connect, not even to take it back: expected at least 1"
+        reason = "expected at least 1, since no client could connect, not even to undo it"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid value 0 for configuration {name}: {reason}")
 
 
@@ -413,7 +413,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _name_of(keyword: str) -> str:
-    """Return the configuration of a keyword; TypeError for an unknown one. Only properties may have names of other programs."""
+    """Return the configuration of a keyword. Raises TypeError for an unknown one: only properties may name foreign settings."""
     name = {"tls": TLS, "brokers": BROKERS}.get(keyword) or keyword.replace("_", ".")
     if name in BROKER_CONFIGS or name.startswith(SPARK_CONF_PREFIX):
         return name
@@ -440,7 +440,7 @@ def _without_effect(setting: tuple[str, str]) -> str:
 
 
 def _hint(name: str) -> str:
-    """Return the known name that was probably meant, unless the name is one of Kafka's."""
+    """Return a question with the known name that was probably meant; empty if there is none, or if the name is Kafka's."""
     import difflib
 
     setting = setting_of_listener(name) or name
@@ -492,9 +492,7 @@ def _data_dir(values: Mapping[str, Value]) -> str:
     if len(directories) != 1:
         raise ConfigError(f"{name}: expected one directory, got {len(directories)}: {','.join(directories)}")
     if values["metadata.log.dir"] not in (None, directories[0]):
-        raise ConfigError(
-            f"metadata.log.dir is {values['metadata.log.dir']}, but may only be {directories[0]} ({name})"
-        )
+        raise ConfigError(f"metadata.log.dir is {values['metadata.log.dir']}, but must be {directories[0]} ({name})")
     return directories[0]
 
 
@@ -541,7 +539,7 @@ def _names(listeners: Iterable[Listener]) -> str:
 
 
 def _advertised_by_default(listener: Listener) -> Listener:
-    """Replace a host that means every interface by this machine's name, if no connection gives an address."""
+    """Replace a host that means every interface with this machine's name, for use when no connection gives an address."""
     return listener._replace(host=socket.gethostname()) if listener.host in META_ADDRESSES else listener
 
 
@@ -569,7 +567,7 @@ def _resolve_topic_defaults(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def check_addresses(values: Mapping[str, Value]) -> None:
-    """Check that some address may connect (``KafkaConfig.validateValues``, which is content with an override of 0)."""
+    """Check that some address may connect (``KafkaConfig.validateValues``, which accepts even an override of 0)."""
     limit, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
     allowed = ip_overrides_of(str(values[overrides]))
     if values[limit] == 0 and not any(allowed.values()):
@@ -578,7 +576,7 @@ def check_addresses(values: Mapping[str, Value]) -> None:
 
 
 def _check_static(values: Mapping[str, Value], topic_defaults: Mapping[str, Value]) -> None:
-    """Check what with_dynamic does not: stored values that another broker has accepted must not stop a start."""
+    """Check the values given at the start. `with_dynamic` must not: values that another broker stored must not stop a start."""
     _check_compaction_lags(topic_defaults)
     check_cleaner_memory(values)
     check_addresses(values)
@@ -615,4 +613,4 @@ def read_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     try:
         return parse_properties(read_input(path, MAX_PROPERTIES_BYTES).decode())
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, byte {error.start} is not") from None
+        raise ConfigError(f"{os.fspath(path)}: expected text in UTF-8, but byte {error.start} is invalid") from None

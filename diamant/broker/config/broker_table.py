@@ -2,7 +2,7 @@
 
 Names and meaning are Kafka's; the documentation mentions defaults that differ. `BrokerConfig` is the typed view.
 
-Names that only Kafka uses are in `kafka_table.py`. Those that are dynamic in Kafka, and unknown names, are stored for a
+Names that only Kafka uses are in `kafka_table.py`. Dynamic configurations with such names or with unknown names are stored for a
 Kafka that opens the directory later.
 
 Source: the read-only configurations in Kafka 4.3.1's response to DescribeConfigs.
@@ -44,7 +44,7 @@ SYSTEM_CLOCK, MANUAL_CLOCK = "system", "manual"
 """The values of `diamant.clock`."""
 
 CREATE_ANSWER, READY = "diamant.auto.create.topics.answer", "ready"
-"""The answer to a request that creates a topic, and the value that waits for the topic."""
+"""The configuration of the answer to a request that creates a topic, and its value that waits for the topic."""
 REPLICA_SELECTOR, RACK_AWARE = "replica.selector.class", "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 BROKERS, MAX_BROKERS = "diamant.brokers", 1000
 FACTOR_MAX = "diamant.replication.factor.max"
@@ -96,7 +96,7 @@ def _check_registry(name: str, value: Value) -> None:
         try:
             RegistryAddress(value)
         except ValueError as error:
-            # Without a user and a password, which a URL may have before this sign.
+            # A URL may have a user and a password before the @, which the error must not show.
             raise InvalidValue(name, value.rpartition("@")[2], str(error)) from None
 
 
@@ -158,14 +158,14 @@ class NetworkSettings:
     max_connections: int = setting(
         _INT,
         INT_MAX,
-        "Most open connections; further ones wait. For one listener: `listener.name.NAME.max.connections`.",
+        "Maximum number of open connections; further ones wait. For one listener: `listener.name.NAME.max.connections`.",
         at_least(0),
         is_dynamic=True,
     )
     max_connections_per_ip: int = setting(
         _INT,
         INT_MAX,
-        "Most open connections from one address; further ones are closed. 0: only those of the overrides.",
+        "Maximum number of open connections from one address; further ones are closed. 0: only hosts in the overrides.",
         at_least(0),
         is_dynamic=True,
     )
@@ -179,7 +179,7 @@ class NetworkSettings:
     max_connection_creation_rate: int = setting(
         _INT,
         INT_MAX,
-        "Most connections accepted per second; further ones wait. For one listener: "
+        "Maximum number of connections accepted per second; further ones wait. For one listener: "
         "`listener.name.NAME.max.connection.creation.rate`. For single addresses: the quota `connection_creation_rate`.",
         at_least(1),
         is_dynamic=True,
@@ -188,7 +188,7 @@ class NetworkSettings:
     quota_window_num: int = setting(
         _INT,
         11,
-        "Number of windows over which a client's rate is measured. The largest burst is the quota times all windows but one.",
+        "Number of windows over which a client's rate is measured. The largest burst is the quota for all windows but one.",
         at_least(1),
     )
     quota_window_size_seconds: int = setting(
@@ -200,7 +200,7 @@ class NetworkSettings:
     controller_quota_window_num: int = setting(
         _INT,
         11,
-        "Number of windows of `controller_mutation_rate`. The largest burst is the quota times all windows.",
+        "Number of windows of `controller_mutation_rate`. The largest burst is the quota for all windows.",
         at_least(1),
     )
     controller_quota_window_size_seconds: int = setting(_INT, 1, "Length of a window.", at_least(1))
@@ -224,7 +224,7 @@ class NetworkSettings:
         _INT, 57_671_680, "Largest response to a fetch, regardless of the client's limit.", at_least(1024)
     )
     max_request_partition_size_limit: int = setting(
-        _INT, 2000, "Most partitions in one response to DescribeTopicPartitions.", at_least(1)
+        _INT, 2000, "Maximum number of partitions in one response to DescribeTopicPartitions.", at_least(1)
     )
     # Topics
     auto_create_topics_enable: bool = setting(
@@ -330,20 +330,20 @@ class LogSettings:
     log_cleaner_io_max_bytes_per_second: float = setting(
         _DOUBLE,
         DOUBLE_MAX,
-        "Most bytes that the cleaner reads and writes per second, divided equally among `log.cleaner.threads`.",
+        "Maximum bytes that the cleaner reads and writes per second, divided equally among `log.cleaner.threads`.",
         is_dynamic=True,
     )
 
 
 class OwnSettings:
-    """Diamant's own, and the metadata log."""
+    """Diamant's own configurations, and those of the metadata log."""
 
     # Diamant's own
     diamant_auto_create_topics_answer: str = setting(
         _STRING,
         KAFKA,
-        "Answer to the request that creates a topic: to Metadata (`auto.create.topics.enable`) and FindCoordinator. `kafka`: an "
-        "error at once, as from Kafka, and the client retries. `ready`: no error, as soon as the topic can be used.",
+        "Answer to a request that creates a topic: Metadata (`auto.create.topics.enable`) or FindCoordinator. `kafka`: an error "
+        "at once, as from Kafka, so that the client retries. `ready`: no error, but only when the topic can be used.",
         any_of(KAFKA, READY),
     )
     diamant_brokers: int = setting(
@@ -356,27 +356,27 @@ class OwnSettings:
     diamant_brokers_ports: list[str] | None = setting(
         _LIST,
         None,
-        "Ports of `diamant.brokers` on the first of the `listeners`, one for each. Default: its port and those after it, or free "
-        "ports if it is 0.",
+        "Ports of the first of the `listeners`, one for each of `diamant.brokers`. Default: the listener's port and the ports "
+        "after it, or free ports if it is 0.",
     )
     replica_selector_class: str | None = setting(
         _STRING,
         None,
         f"With `{RACK_AWARE}`, the leader refers a consumer to a replica in the consumer's rack (`client.rack`), if there are "
-        "several `diamant.brokers`. Another class has no effect, which a warning says.",
+        "several `diamant.brokers`. Any other class causes a warning and has no effect.",
     )
     diamant_replication_factor_max: int = setting(
         _INT,
         1,
-        "Largest replication factor of a topic that is accepted, as in a cluster of so many brokers. The topic has one replica, "
-        "which is in sync and enough for any `min.insync.replicas`.",
+        "Largest accepted replication factor of a topic, as in a cluster of this many brokers. The topic still has one replica, "
+        "which is in sync and satisfies any `min.insync.replicas`.",
         at_least(1),
     )
     diamant_cleaner_kafka_version: str = setting(
         _STRING,
         KAFKA_4_4,
-        "The Kafka that `diamant.cleaner.mode=kafka` follows. A header without records remains of the last batch of each round "
-        "(`4.3`), or only of the last one of the log (`4.4`). Mode prompt does as `4.4`.",
+        "The Kafka version that `diamant.cleaner.mode=kafka` follows. If the last batch of a round loses all records, `4.3` "
+        "always keeps its header, and `4.4` only at the end of the log. Mode prompt does the same as `4.4`.",
         any_of(*KAFKA_VERSIONS),
     )
     diamant_cleaner_mode: str = setting(
@@ -389,8 +389,8 @@ class OwnSettings:
     diamant_cleaner_spark_driver_max_idle_ms: int = setting(
         _LONG,
         0,
-        "How long the Spark driver of a successful round is kept, with its session and its resources of the cluster, so that the "
-        "next round need not start Spark. 0: it ends with the round.",
+        "How long the Spark driver of a successful round is kept, with its session and its cluster resources, so that the next "
+        "round need not start Spark. 0: the driver ends with the round.",
         at_least(0),
     )
     diamant_cleaner_spark_executor_timeout_ms: int = setting(
@@ -444,9 +444,9 @@ class OwnSettings:
     diamant_schema_directory: str | None = setting(
         _STRING,
         None,
-        "Directory with schemas, which look into values (`find`, `redact`): `42.avsc`, `42.proto` or `42.desc` for the "
-        "schema with the id 42, `orders-value.avsc` for all values of the topic `orders`. `.desc`, `.pb` and `.binpb` are "
-        "descriptor sets of Protobuf, with imports. Comes after the topic `_schemas`, before the registry.",
+        "Directory with schemas for reading values (`find`, `redact`): `42.avsc`, `42.proto` or `42.desc` for the schema with "
+        "the id 42, `orders-value.avsc` for all values of the topic `orders`. `.desc`, `.pb` and `.binpb` are descriptor sets "
+        "of Protobuf, with imports. Searched after the topic `_schemas` and before the registry.",
     )
     diamant_schema_registry_url: str | None = setting(
         _STRING,
@@ -464,7 +464,7 @@ class OwnSettings:
     diamant_schema_registry_ssl_ca_location: str | None = setting(
         _STRING,
         None,
-        "PEM file with the certificates to trust in the registry's connection. Default: those of the system.",
+        "PEM file with the certificates to trust in connections to the registry. Default: the system's certificates.",
     )
     diamant_http_listen: str | None = setting(
         _STRING,

@@ -47,7 +47,7 @@ CLIENT_METRICS_CONFIGS: Mapping[str, ConfigKey] = {
 
 
 def validate_client_metrics_configs(outcome: Mapping[str, str]) -> None:
-    """Check a subscription's configurations as they are after a change; raises KafkaError (`ClientMetricsConfigs.validate`)."""
+    """Check all of a subscription's configurations after a change. Raises KafkaError (`ClientMetricsConfigs.validate`)."""
     for name in outcome:
         if name not in CLIENT_METRICS_CONFIGS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
@@ -70,7 +70,7 @@ def validate_client_metrics_configs(outcome: Mapping[str, str]) -> None:
 
 
 def describe_client_metrics_configs(overrides: Mapping[str, str]) -> list[DescribedConfig]:
-    """Every configuration of a subscription, with its value and source."""
+    """Return every configuration of a subscription, with its value and source."""
     source = ConfigSource.CLIENT_METRICS_CONFIG
     return [
         DescribedConfig(

@@ -13,7 +13,7 @@ def _one_copy(kafkas_default: int) -> str:
 
 
 def _of_several(kafkas_default: int) -> str:
-    return f" At most one for each of `diamant.brokers`, whose default, as Kafka's, is {kafkas_default}."
+    return f" At most one for each of `diamant.brokers`. The default for several brokers is Kafka's, {kafkas_default}."
 
 
 class CoordinatorSettings:
@@ -33,7 +33,7 @@ class CoordinatorSettings:
         "its `server.properties` sets 0.",
         at_least(0),
     )
-    group_max_size: int = setting(_INT, INT_MAX, "Most members of a classic group.", at_least(1))
+    group_max_size: int = setting(_INT, INT_MAX, "Maximum number of members of a classic group.", at_least(1))
     group_coordinator_rebalance_protocols: list[str] = setting(
         _LIST,
         ["classic", "consumer"],
@@ -62,8 +62,7 @@ class CoordinatorSettings:
     group_consumer_assignment_interval_ms: int = setting(
         _INT,
         1_000,
-        "Shortest time between two target assignments of a consumer group (KIP-1263); new members wait for theirs until it "
-        "is over.",
+        "Shortest time between two target assignments of a consumer group (KIP-1263). New members wait until this time is over.",
         at_least(0),
         is_dynamic=True,
     )
@@ -73,7 +72,7 @@ class CoordinatorSettings:
     group_consumer_max_assignment_interval_ms: int = setting(
         _INT, 15_000, "Longest interval that a group's own `consumer.assignment.interval.ms` may set.", at_least(0)
     )
-    group_consumer_max_size: int = setting(_INT, INT_MAX, "Most members of a consumer group.", at_least(1))
+    group_consumer_max_size: int = setting(_INT, INT_MAX, "Maximum number of members of a consumer group.", at_least(1))
     group_consumer_assignors: list[str] = setting(
         _LIST,
         ["uniform", "range"],
@@ -83,7 +82,7 @@ class CoordinatorSettings:
     group_consumer_migration_policy: str = setting(
         _STRING,
         "bidirectional",
-        "Allowed direction of change between the classic and the consumer protocol, for groups with members.",
+        "Directions in which groups with members may change between the classic and the consumer protocol.",
         any_of("disabled", "downgrade", "upgrade", "bidirectional"),
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
@@ -113,7 +112,7 @@ class CoordinatorSettings:
         _INT, 15_000, "Longest interval that a group's own `share.heartbeat.interval.ms` may set.", at_least(1)
     )
     group_share_record_lock_duration_ms: int = setting(
-        _INT, 30_000, "How long a member of a share group holds a record; then others may get it.", at_least(1000)
+        _INT, 30_000, "How long a member of a share group holds a record before others may get it.", at_least(1000)
     )
     group_share_min_record_lock_duration_ms: int = setting(
         _INT, 15_000, "Shortest time that a group's own `share.record.lock.duration.ms` may set.", at_least(1000)
@@ -122,7 +121,7 @@ class CoordinatorSettings:
         _INT, 60_000, "Longest time that a group's own `share.record.lock.duration.ms` may set.", at_least(1000)
     )
     group_share_delivery_count_limit: int = setting(
-        _INT, 5, "Most deliveries of a record to members of a share group; then it is archived.", at_least(2)
+        _INT, 5, "Deliveries of a record to members of a share group after which the record is archived.", at_least(2)
     )
     group_share_min_delivery_count_limit: int = setting(
         _INT, 2, "Lowest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
@@ -131,7 +130,7 @@ class CoordinatorSettings:
         _INT, 10, "Highest number that a group's own `share.delivery.count.limit` may set.", at_least(2)
     )
     group_share_partition_max_record_locks: int = setting(
-        _INT, 2_000, "Most records in flight in a partition of a share group.", at_least(100)
+        _INT, 2_000, "Maximum number of records in flight in a partition of a share group.", at_least(100)
     )
     group_share_min_partition_max_record_locks: int = setting(
         _INT, 100, "Lowest number that a group's own `share.partition.max.record.locks` may set.", at_least(100)
@@ -148,9 +147,9 @@ class CoordinatorSettings:
     group_share_max_assignment_interval_ms: int = setting(
         _INT, 15_000, "Longest interval that a group's own `share.assignment.interval.ms` may set.", at_least(0)
     )
-    group_share_max_size: int = setting(_INT, 200, "Most members of a share group.", at_least(1))
+    group_share_max_size: int = setting(_INT, 200, "Maximum number of members of a share group.", at_least(1))
     group_share_max_share_sessions: int = setting(
-        _INT, 2_000, "Most share sessions kept at the same time.", at_least(1)
+        _INT, 2_000, "Maximum number of share sessions kept at the same time.", at_least(1)
     )
     share_coordinator_state_topic_num_partitions: int = setting(
         _INT, 50, "Partitions of `__share_group_state` at its creation. Do not change it later.", at_least(1)
@@ -227,5 +226,5 @@ class CoordinatorSettings:
     )
     # Fetch sessions
     max_incremental_fetch_session_cache_slots: int = setting(
-        _INT, 1_000, "Most fetch sessions (KIP-227) kept at the same time; 0: none.", at_least(0)
+        _INT, 1_000, "Maximum number of fetch sessions (KIP-227) kept at the same time; 0: none.", at_least(0)
     )

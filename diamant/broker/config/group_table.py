@@ -1,7 +1,7 @@
 """The table of group configurations (resource type 32, KIP-848), with their validation and description.
 
 A group's own value overrides the broker's, within the broker's limits. A configuration may be set before its group exists.
-Those of streams groups are kept for a Kafka that opens the directory.
+Configurations of streams groups are kept for a Kafka that opens the directory.
 
 Source: GroupConfig, GroupConfigManager.
 """
@@ -43,8 +43,8 @@ RACK_TAGS = "streams.rack.aware.assignment.tags"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 _INT, _STRING, _BOOLEAN = ConfigType.INT, ConfigType.STRING, ConfigType.BOOLEAN
-_DEAD_LETTERS = "Of share groups: dead letters are not written here; kept and shown."
-_STREAMS = "Of streams groups, which are not served here: kept and shown."
+_DEAD_LETTERS = "For share groups. Kept and shown; dead letters are not written here."
+_STREAMS = "For streams groups. Kept and shown; streams groups are not served here."
 _NO_SYNONYM = frozenset({"share.auto.offset.reset", "share.isolation.level", "share.renew.acknowledge.enable"})
 _DURATION = re.compile(
     r"by_duration:(?i:P(?=.)((?P<d>\d+)D)?(T(?=.)((?P<h>\d+)H)?((?P<m>\d+)M)?((?P<s>\d+(\.\d{0,9})?)S)?)?)"
@@ -69,7 +69,7 @@ def _row(
     validator: Validator | None = None,
     synonym: str | None = None,
 ) -> ConfigKey:
-    """A configuration that the broker has none of, or one that only Kafka uses: `synonym`, or the name after `group.`."""
+    """Return a configuration without a broker's default, or with a default that only Kafka uses: `synonym`, else `group.NAME`."""
     is_of_broker = name not in _NO_SYNONYM and not name.startswith("errors.")
     synonyms = (synonym or f"group.{name}",) if is_of_broker else ()
     return ConfigKey(name, type_, default, documentation, validator, synonyms)
@@ -79,7 +79,7 @@ _OF_COORDINATOR = {key.name: key for key in settings_of(CoordinatorSettings)}
 
 
 def _of_broker(name: str, documentation: str) -> ConfigKey:
-    """A configuration with the type, default and limits of the broker's: group.share.session.timeout.ms."""
+    """Return a configuration with the type, default and limits of the broker's, such as group.share.session.timeout.ms."""
     key = _OF_COORDINATOR[f"group.{name}"]
     return ConfigKey(name, key.type, key.default, documentation, key.validator, (key.name,))
 
@@ -100,17 +100,17 @@ GROUP_CONFIGS: Mapping[str, ConfigKey] = {
             "Where this share group begins: `latest`, `earliest` or `by_duration:` and an ISO-8601 duration.",
             Validator("a strategy", _check_start),
         ),
-        _of_broker("share.delivery.count.limit", "Most deliveries of a record; then it is archived."),
+        _of_broker("share.delivery.count.limit", "Deliveries of a record after which the record is archived."),
         _of_broker("share.heartbeat.interval.ms", "Interval of the heartbeats of this share group's members."),
         _row(
             "share.isolation.level",
             _STRING,
             "read_uncommitted",
-            "Records of open and aborted transactions: not given out with `read_committed`.",
+            "With `read_committed`, records of open and aborted transactions are not delivered.",
             any_of("read_committed", "read_uncommitted"),
         ),
-        _of_broker("share.partition.max.record.locks", "Most records in flight in a partition."),
-        _of_broker("share.record.lock.duration.ms", "How long a member holds a record; then others may get it."),
+        _of_broker("share.partition.max.record.locks", "Maximum number of records in flight in a partition."),
+        _of_broker("share.record.lock.duration.ms", "How long a member holds a record before others may get it."),
         _row("share.renew.acknowledge.enable", _BOOLEAN, True, "Allow members to renew their locks (KIP-1222)."),
         _of_broker("share.session.timeout.ms", "Time after which a silent member is removed from this share group."),
         _row("streams.assignment.interval.ms", _INT, 1_000, _STREAMS, at_least(0)),
@@ -143,7 +143,7 @@ LIMITS = {
     for name in _LIMITED
     for kind, _, rest in (name.partition("."),)
 }
-"""The broker's configurations that limit a group's own value, in Kafka's order of its checks."""
+"""The broker's configurations that limit a group's own value, in the order of Kafka's checks."""
 _MAX_STANDBYS = ("streams.num.standby.replicas", "group.streams.max.standby.replicas")
 _SESSIONS = [
     (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms") for kind in ("consumer", "share", "streams")
@@ -157,7 +157,7 @@ _OF_THE_BROKER: Mapping[str, Callable[[BrokerConfig], int]] = {
 
 
 def validate_group_configs(outcome: Mapping[str, str], config: BrokerConfig) -> None:
-    """Check a group's configurations as they are after a change; raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
+    """Check all of a group's configurations after a change. Raises KafkaError(INVALID_CONFIG) (`GroupConfig.validate`)."""
     for name in outcome:
         if name not in GROUP_CONFIGS:
             raise _refusal(f"Unknown group config name: {name}")
@@ -198,7 +198,7 @@ def _of_the_broker(config: BrokerConfig, name: str) -> Value:
 
 
 def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig) -> int:
-    """Return a group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's."""
+    """Return a group's own value, clamped to the broker's current limits (`GroupConfig.evaluate`), or the broker's value."""
     text = overrides.get(name)
     if text is None:
         return _OF_THE_BROKER[name](config)
@@ -207,12 +207,12 @@ def value_of_group(name: str, overrides: Mapping[str, str], config: BrokerConfig
 
 
 def text_of_group(name: str, overrides: Mapping[str, str]) -> str:
-    """Return a group's own value of a configuration that the broker has no value of, or the default."""
+    """Return a group's own value of a configuration that has no broker's default, or the table's default."""
     return overrides.get(name, str(GROUP_CONFIGS[name].default).lower())
 
 
 def duration_ms(start: str) -> int | None:
-    """Return the milliseconds of a valid value `by_duration:...` of `share.auto.offset.reset`; None for its other values."""
+    """Return the milliseconds in a valid value `by_duration:...` of `share.auto.offset.reset`; None for other values."""
     match = _DURATION.fullmatch(start)
     if match is None:
         return None
@@ -221,7 +221,7 @@ def duration_ms(start: str) -> int | None:
 
 
 def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -> list[DescribedConfig]:
-    """Every configuration of a group, with its value and source."""
+    """Return every configuration of a group, with its value and source."""
     described = []
     for key in GROUP_CONFIGS.values():
         synonyms = _synonyms(key, config)
@@ -241,7 +241,7 @@ def describe_group_configs(overrides: Mapping[str, str], config: BrokerConfig) -
 
 
 def _synonyms(key: ConfigKey, config: BrokerConfig) -> list[ConfigSynonym]:
-    """Return the sources of the value of a group that has none of its own: the broker's configuration, or the default."""
+    """Return the sources of a value that a group does not set itself: the broker's configuration, or the default."""
     name = key.synonyms[0] if key.synonyms else key.name
     if key.synonyms and name not in KAFKA_ONLY:
         return list(config.sources(name))

@@ -1,9 +1,8 @@
 """The configurations of a broker that only Kafka uses. DescribeConfigs shows them read-only, since nothing here acts on them.
 
-A row has the name, the type, and after `=` the value; without it, there is none. Values are Kafka's defaults, unless Diamant is
-known to differ: it has one thread for requests, copies from no broker, moves no leaders,
-and has no remote storage and no reporters of metrics. A star
-after the type: can be changed, and is kept for a Kafka that opens the directory.
+A row has the name, the type, and, after `=`, the value if there is one. Values are Kafka's defaults, unless Diamant is known to
+differ: it has one thread for requests, copies from no broker, moves no leaders, and has no remote storage and no metrics
+reporters. A star after the type marks a configuration that can be changed and is kept for a Kafka that opens the directory.
 
 Source: Kafka 4.4.0's response to DescribeConfigs.
 """
@@ -207,12 +206,12 @@ def _key(row: str) -> ConfigKey:
     type_ = ConfigType[type_name.removesuffix("*")]
     value = parse_value(name, type_, given[0][1:]) if given else None
     is_kept = type_name.endswith("*")
-    return ConfigKey(name, type_, value, "Kafka's: nothing in Diamant acts on it.", is_dynamic=is_kept)
+    return ConfigKey(name, type_, value, "Used by Kafka only; it has no effect in Diamant.", is_dynamic=is_kept)
 
 
 def _throttle(name: str) -> ConfigKey:
     documentation = (
-        "Kafka's limit of copying between brokers and directories. Nothing is copied here, so any limit holds."
+        "Kafka's limit on copying between brokers and directories. Nothing is copied here, so no limit is exceeded."
     )
     return ConfigKey(name, ConfigType.LONG, None, documentation, at_least(0), is_dynamic=True, is_internal=True)
 

@@ -36,7 +36,7 @@ class Listener(NamedTuple):
     """The position of its broker among `diamant.brokers`."""
 
     def of_broker(self, broker: int) -> Listener:
-        """The listener of the same name of another broker of this process: ports follow one another, free ones stay free."""
+        """Return this listener for another broker of this process: brokers have consecutive ports, but port 0 stays 0."""
         return self._replace(port=self.port + broker if self.port else 0, broker=broker)
 
     @property
@@ -91,7 +91,7 @@ def listener_text(address: str, protocol: str = PLAINTEXT) -> str:
 
 
 def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
-    """Parse ``host:port`` as a listener of that name, for ports of other protocols. ConfigError names the configuration."""
+    """Parse ``host:port`` as a listener of that name, for ports of other protocols. A ConfigError names the configuration."""
     if _ADDRESS.fullmatch(text) is None or int(text.rpartition(":")[2]) > 0xFFFF:
         raise ConfigError(f"{config_name}: {text!r} is not host:port with a port from 0 to 65535")
     return _parse_listener(config_name, f"{listener_name}://{text}", {listener_name: PLAINTEXT})
@@ -100,7 +100,7 @@ def parse_address(config_name: str, text: str, listener_name: str) -> Listener:
 def parse_listeners(
     config_name: str, texts: Sequence[str], protocols: Mapping[str, str], *, names_may_share_ports: bool = False
 ) -> list[Listener]:
-    """Parse the listeners of one configuration. ConfigError names it.
+    """Parse the listeners of one configuration. A ConfigError names the configuration.
 
     ``protocols``: listener name → security protocol. Two listeners may not share a name, nor a port unless it is 0 or
     ``names_may_share_ports`` is set (advertised listeners may be behind one proxy).
@@ -132,7 +132,7 @@ def _parse_listener(config_name: str, text: str, protocols: Mapping[str, str]) -
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`listener.security.protocol.map`: ``NAME:PROTOCOL,...`` to a dictionary in capitals; raises ConfigError."""
+    """Parse `listener.security.protocol.map`, ``NAME:PROTOCOL,...``, to a dictionary in capitals. Raises ConfigError."""
     protocols: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, colon, protocol = (part.strip().upper() for part in entry.rpartition(":"))

@@ -114,7 +114,7 @@ def setting_of_listener(name: str) -> str:
 
 
 def names_of_setting(listener: str, setting: str, mechanism: str = "") -> Iterable[str]:
-    """Yield the names of a listener's own setting, most specific first; without the broker's name of it."""
+    """Yield the names of a listener's own setting, most specific first, without the name of the broker-wide setting."""
     prefix = f"listener.name.{listener.lower()}."
     if mechanism:
         yield f"{prefix}{mechanism.lower()}.{setting}"
@@ -148,7 +148,7 @@ def kept_for_kafka(
 
 
 def without_effect(names: Iterable[str]) -> str:
-    """The log line about dynamic settings without effect. As in Kafka, they do not secure a listener that is already open."""
+    """Return the log line about dynamic settings without effect: as in Kafka, they do not secure a listener already open."""
     return (
         f"{', '.join(names)}: kept for a Kafka that opens the directory, without effect here. Open listeners are not changed; "
         "any client can connect to one without TLS and SASL"
@@ -172,7 +172,7 @@ def unprotected_ports(listeners: Sequence[Listener], http: Listener | None, *, h
 
 
 def _meant(name: str, listeners: Collection[str]) -> Iterable[str]:
-    """The settings that a name may stand for. A listener's setting may begin with a mechanism (`plain.sasl.jaas.config`)."""
+    """Return the settings that a name may mean: a listener's setting may begin with a mechanism (`plain.sasl.jaas.config`)."""
     of_listener = _OF_A_LISTENER.fullmatch(name)
     if of_listener is None:
         return (name,)

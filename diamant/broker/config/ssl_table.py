@@ -59,7 +59,7 @@ _OF_A_PORT = (
         "File with the certificates that verify clients: PEM or PKCS12. For `ssl.client.auth`.",
         is_dynamic=True,
     ),
-    ConfigKey("ssl.truststore.type", _STRING, "JKS", "As `ssl.keystore.type`.", is_dynamic=True),
+    ConfigKey("ssl.truststore.type", _STRING, "JKS", "Like `ssl.keystore.type`.", is_dynamic=True),
     ConfigKey("ssl.truststore.password", _PASSWORD, None, "Password of a PKCS12 trust store.", is_dynamic=True),
     ConfigKey(
         "ssl.truststore.certificates",
@@ -102,8 +102,8 @@ SSL_CONFIGS = (
         TLS,
         _BOOLEAN,
         False,
-        "For tests: listeners with TLS but no key store get a certificate of a CA that exists while the broker runs, and trust "
-        "clients with certificates of this CA. Addresses without a listener's name then become SSL listeners. "
+        "For tests: listeners with TLS but no key store get a certificate from a CA that exists while the broker runs, and trust "
+        "clients with certificates from this CA. Addresses without a listener's name then become SSL listeners. "
         "`BrokerConfig(tls=True)` sets it.",
     ),
     *_OF_A_PORT,
@@ -124,14 +124,14 @@ SSL_CONFIGS = (
         "ssl.allow.san.changes",
         _BOOLEAN,
         False,
-        "Allow a new key store, set while the broker runs, to lack alternative names of the previous one.",
+        "Allow a new key store, set while the broker runs, to lack alternative names of the previous certificate.",
     ),
     *(
         replace(
             key,
             name=f"{HTTP_PREFIX}{key.name}",
-            documentation="TLS of the HTTP port, which uses TLS if it has a key store: "
-            f"like `{key.name}`, whose value does not apply to the HTTP port.",
+            documentation=f"Like `{key.name}`, for the HTTP port, which uses TLS if it has a key store. "
+            f"The value of `{key.name}` does not apply to the HTTP port.",
             is_dynamic=key.name.startswith(_STORES),
         )
         for key in _OF_A_PORT

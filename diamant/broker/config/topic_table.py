@@ -96,12 +96,12 @@ _OTHERS = (
         "unclean.leader.election.enable",
         ConfigType.BOOLEAN,
         False,
-        "Whether a replica out of sync may lead when none in sync is up. With several brokers it lacks no record: all share one "
-        "log. One broker elects no leader.",
+        "Whether an out-of-sync replica may become leader when no in-sync replica is up. With several brokers, no leader lacks "
+        "records, since all share one log. A single broker elects no leaders.",
         synonyms=("unclean.leader.election.enable",),
     ),
 )
-"""The configurations that no log needs: of replicas, tiers and elections, and one that is merged into `segment_bytes`."""
+"""Configurations that no log needs: for replicas, tiers and elections, and a segment size that is merged into `segment_bytes`."""
 
 TOPIC_CONFIGS: Mapping[str, ConfigKey] = {
     key.name: key for key in sorted((*settings_of(LogConfig), *_OTHERS), key=lambda key: key.name)

@@ -68,10 +68,10 @@ def subtract_from_list(name: str, current: str | None, removal: str) -> str:
 
 
 def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
-    """Return the configuration of a topic's logs: its own over the broker's defaults.
+    """Return the configuration of a topic's logs: the topic's own values over the broker's defaults.
 
-    An override that does not parse is ignored: it was valid for the broker that wrote it, and its log directory must
-    open here.
+    An override that does not parse is ignored, since it was valid for the broker that wrote it, and the log directory
+    must open here.
     """
     values: dict[str, Any] = {
         field.name: _effective(TOPIC_CONFIGS[field.name.replace("_", ".")], overrides, broker)
@@ -86,16 +86,15 @@ def log_config(overrides: Mapping[str, str], broker: BrokerConfig) -> LogConfig:
 
 
 def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> Value:
-    """Return the value of one configuration of a topic: its own, else the broker's. Raises KeyError for other names."""
+    """Return the value of one topic configuration: the topic's own, else the broker's. Raises KeyError for other names."""
     return _effective(TOPIC_CONFIGS[name], overrides, broker)
 
 
 def describe_topic_configs(overrides: Mapping[str, str], broker: BrokerConfig) -> list[DescribedConfig]:
-    """Every configuration of a topic, with its value and source (Kafka: ``ConfigHelper``, LogConfig
-    half).
+    """Return every configuration of a topic, with its value and source (Kafka: ``ConfigHelper``, LogConfig half).
 
-    As in Kafka, only the first broker synonym counts as a source: a ``retention.ms`` set by
-    ``log.retention.hours`` has the right value, but the source DEFAULT_CONFIG.
+    As in Kafka, only the first broker synonym counts as a source: a ``retention.ms`` set by ``log.retention.hours`` has the
+    right value, but the source DEFAULT_CONFIG.
     """
     return [
         _describe(key, overrides, broker)

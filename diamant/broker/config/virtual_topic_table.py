@@ -2,7 +2,7 @@
 
 They serve clients that have only Kafka's admin client. IncrementalAlterConfigs with `diamant.compact=now` compacts the topic.
 DescribeConfigs shows the others, read-only, for compacted topics; `diamant.describe=false` hides them. CreateTopics and
-AlterConfigs ignore them, since tools that copy a topic's configurations send them back, and refuse the command.
+AlterConfigs refuse the command, but ignore the others, since tools that copy a topic's configurations send them back.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class _Row(NamedTuple):
 ROWS: Mapping[str, _Row] = {
     COMPACT: _Row(
         ConfigType.STRING,
-        "`now`, set with IncrementalAlterConfigs, compacts the topic; the response follows when that is done. Never stored.",
+        "`now`, set with IncrementalAlterConfigs, compacts the topic; the response follows the compaction. Never stored.",
     ),
     "diamant.dirty.ratio": _Row(
         ConfigType.DOUBLE, "Share of bytes in closed segments that no round has cleaned yet, in the dirtiest partition."
     ),
     "diamant.dirty.records": _Row(
-        ConfigType.LONG, "Records that no round has cleaned yet, active segments included; without markers."
+        ConfigType.LONG, "Records that no round has cleaned yet, including active segments but not markers."
     ),
     "diamant.held.back": _Row(
         ConfigType.STRING,
@@ -47,7 +47,7 @@ ROWS: Mapping[str, _Row] = {
         "Earliest time of a superseded record in the log, in UTC: the first append that no round has cleaned yet; or `none`.",
     ),
     "diamant.removed.records": _Row(
-        ConfigType.LONG, "Records removed by rounds since the broker's start; without markers."
+        ConfigType.LONG, "Records removed by rounds since the broker's start, not counting markers."
     ),
     "diamant.tombstones": _Row(
         ConfigType.LONG, "Tombstones in the clean part of the log, which wait for their delete horizons."
@@ -68,12 +68,12 @@ def refuse_command(text: str | None) -> None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{COMPACT}={text}: only IncrementalAlterConfigs of an existing topic compacts it. This request sets all "
-            "configurations of a topic, and nothing was changed. Without that request, compact by HTTP or `diamant compact`",
+            "configurations of a topic, and nothing was changed. HTTP and `diamant compact` can also compact the topic",
         )
 
 
 def described(name: str, value: str) -> DescribedConfig:
-    """One entry of a DescribeConfigs response. Its source is the default, so that tools that copy set values skip it."""
+    """Return an entry of a DescribeConfigs response. Its source is the default, so that tools that copy set values skip it."""
     row = ROWS[name]
     return DescribedConfig(
         name=name,

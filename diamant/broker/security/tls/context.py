@@ -94,6 +94,4 @@ def _load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise ConfigError(f"{store.name}: expected certificates in PEM (-----BEGIN CERTIFICATE): {error}") from error
     if not context.get_ca_certs() and not context.cert_store_stats()["x509"]:
         raise ConfigError(f"{store.name}: no certificate found")
-    context.verify_flags |= (
-        ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Java, a certificate in the store is trusted without its issuer
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as in Java, a trusted certificate needs no issuer
