@@ -1,4 +1,4 @@
-"""Authorization of HTTP requests, by the authorizer of Kafka's requests. Without one, all tokens allow everything."""
+"""Authorization of HTTP requests by the authorizer of Kafka requests. Without an authorizer, every token allows everything."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class RoutePermission(NamedTuple):
     """The permission that a route requires."""
 
     name: str
-    """The name of the request in denials. "": it is open to all."""
+    """The name of the request in denials; "" if the request is open to all."""
     permissions: tuple[Permission, ...]
-    """All are required; those on topics are checked for each topic of the request."""
+    """The required permissions. Permissions on topics are checked for each topic of the request."""
     is_reading: bool = False
-    """True if it returns records, or reveals those of a key: it is in the audit log, although it changes nothing."""
+    """True if the request returns records or reveals those of a key, so that it is audited although it changes nothing."""
 
 
 OPEN = RoutePermission("", ())
 ANYTHING = RoutePermission("this", (permissions.ALTER_CLUSTER,))
-"""The permission of a row that states none."""
+"""The permission of a row that declares none."""
 STATUS = RoutePermission("status", (permissions.DESCRIBE_CLUSTER,))
 METRICS = RoutePermission("metrics", (permissions.DESCRIBE_CLUSTER,))
 JOB = RoutePermission("job", (permissions.ALTER_CLUSTER,))
-"""Jobs of others: the caller that started a job may see and end it."""
+"""The permission for other callers' jobs. The caller that started a job may always see and end it."""
 RECORDS = RoutePermission("records", (permissions.READ_TOPIC,), is_reading=True)
 EXPLAIN = RoutePermission("explain", (permissions.DESCRIBE_TOPIC,))
 CONFIGS = RoutePermission("configs", (permissions.DESCRIBE_CONFIGS_TOPIC,))
@@ -39,7 +39,7 @@ CERTIFICATES = RoutePermission("certificates", (permissions.DESCRIBE_CLUSTER,))
 FAULTS = RoutePermission("faults", (permissions.ALTER_CLUSTER,))
 HISTORY = RoutePermission("history", (permissions.DESCRIBE_CLUSTER,))
 OF_PAGES = (STATUS, METRICS, JOB, RECORDS, EXPLAIN, CONFIGS, SET_CONFIGS, GROUP, CERTIFICATES, FAULTS, HISTORY)
-"""The permissions of rows that are not of an operation."""
+"""The permissions of rows that belong to no operation."""
 
 
 def denial(
@@ -67,9 +67,9 @@ def denial_in_any_case(
     route: RoutePermission,
     names: Mapping[str, str],
 ) -> str | None:
-    """Return the sentence that denies a request whatever the query and the body may say; None if something may be allowed.
+    """Return the sentence that denies a request with any query and body; None if some query and body may be allowed.
 
-    `names`: those in the path. Nothing else of the request need be read.
+    `names`: the names in the path, which is the only part of the request that is needed.
     """
     if authorizer is None or caller.may_everything:
         return None
@@ -97,9 +97,9 @@ def may_know(authorizer: Authorizer | None, caller: Caller, host: str, topic: st
 
 
 def topics_of(named: Mapping[str, Any]) -> list[str]:
-    """Return the topics that a request names; of a data map its entries.
+    """Return the topics that a request names, including the entries of a data map.
 
-    A regular expression among those, between slashes, is the name of no topic: only a permission on all topics covers it.
+    A data map's regular expression, between slashes, is no topic's name, so only a permission on all topics covers it.
     """
     topics, people = named.get("topics"), named.get("map")
     one = named.get("topic")
@@ -131,5 +131,5 @@ def _asked(required: Sequence[Permission], named: Mapping[str, Any]) -> Iterator
         names = [named["group"]] if is_group and "group" in named else topics_of(named)
         for name in names:
             yield permission, name
-        if not names:  # without a name the request concerns all
+        if not names:  # a request that names no topic or group applies to all
             yield permissions.ALTER_CLUSTER, CLUSTER_NAME

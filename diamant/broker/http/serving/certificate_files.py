@@ -1,4 +1,4 @@
-"""Certificates over HTTP as pages and archives: `/v1/certificates/{id}/page`, `/v1/certificates/{id}/bundle`."""
+"""Certificates over HTTP, as pages and archives: `/v1/certificates/{id}/page`, `/v1/certificates/{id}/bundle`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def page(call: Call) -> web.Response:
 
 
 async def bundle(call: Call) -> web.Response:
-    """Return what checks one certificate's signature, as a ZIP archive."""
+    """Return the files for checking one certificate's signature, as a ZIP archive."""
     from zipfile import ZipFile
 
     from diamant.cleaner.evidence.certificates.certificate import bundle_of
@@ -47,7 +47,7 @@ async def bundle(call: Call) -> web.Response:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Return the security policy of a standalone page: it allows the page's own style, by digest, and nothing else."""
+    """Return the security headers of a standalone page, which allow the page's own style, by digest, and nothing else."""
     style = text.partition("<style>")[2].partition("</style>")[0]
     digest = b64encode(sha256(style.encode()).digest()).decode()
     policy = (

@@ -30,7 +30,7 @@ def _is_not_the_peers_fault(record: logging.LogRecord) -> bool:
     return not isinstance(error, HttpProcessingError | OSError)
 
 
-# aiohttp logs a traceback for each request that is not HTTP. The peer gets a response; the broker's log leaves it out.
+# aiohttp logs a traceback for each request that is not HTTP. The peer gets a response, so the broker's log omits the traceback.
 _server_logger = logging.getLogger(f"{__name__}.server")
 _server_logger.addFilter(_is_not_the_peers_fault)
 
@@ -53,10 +53,10 @@ class TimedServer(web.Server):
         self._silent: dict[RequestHandler, asyncio.Transport] = {}
         """Connections that have not yet sent a whole request, oldest first."""
         self._ending: set[RequestHandler] = set()
-        """Connections to be closed in the next turn of the loop, to make room."""
+        """Connections that the loop closes in its next iteration, to make room."""
         self._for_probes: set[RequestHandler] = set()
         self.expected = 0
-        """Connections accepted but not yet made, not included in `count`."""
+        """The number of connections accepted but not yet passed to the server, not included in `count`."""
 
     @property
     def count(self) -> int:
@@ -64,7 +64,7 @@ class TimedServer(web.Server):
         return len(self.connections) - len(self._ending)
 
     def make_room(self) -> bool:
-        """Close the oldest connection that has not sent a request; False if there is none."""
+        """Close the oldest connection that has not sent a request; return False if there is none."""
         for handler, transport in self._silent.items():
             del self._silent[handler]
             self._ending.add(handler)
@@ -133,7 +133,7 @@ class Serving:
         self._loop.add_reader(self._sock, self._accept)
 
     async def close(self) -> None:
-        """Stop accepting, answer requests in progress if that is quick, and close all connections."""
+        """Stop accepting, wait briefly for requests in progress, and close all connections."""
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
             self._retry.cancel()
@@ -148,7 +148,7 @@ class Serving:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            logger.warning("HTTP connections have to wait: %s", error.strerror or error)  # no descriptors are left
+            logger.warning("HTTP connections have to wait: %s", error.strerror or error)  # out of file descriptors
             self._loop.remove_reader(self._sock)
             self._retry = self._loop.call_later(self._limits.accept_retry_s, self.start)
             return
@@ -168,7 +168,7 @@ class Serving:
                 await self._loop.connect_accepted_socket(self.server, connection)
             else:
                 await self._loop.connect_accepted_socket(partial(TlsConnection, self._tls, self._secured), connection)
-                self.server.expected -= 1  # it now counts as one of the broker's handshakes, which have their own limit
+                self.server.expected -= 1  # counted as a handshake from here on, with the limit of handshakes
         except OSError:  # the peer has disconnected
             self.server.expected -= 1
             connection.close()

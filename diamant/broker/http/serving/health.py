@@ -1,8 +1,8 @@
 """`/healthz` and `/readyz`, for the probes of Kubernetes. `/health` reports the same and more, for people.
 
-/healthz            200 as long as the broker answers at all; otherwise restart it
+/healthz            200 whenever the broker answers; if it does not, restart it
 /healthz?erasure    503 while a superseded or deleted record is still stored after `diamant.erasure.deadline.ms`;
-                    200 with the status `cannot-be-told`, and the partitions, if that is unknown
+                    200 with the status `cannot-be-told` and the partitions concerned if this is unknown
 /readyz             200 if the broker accepts clients; 503 while it stops
 """
 

@@ -1,16 +1,16 @@
-"""Jobs: calls that may take longer than their callers wait.
+"""Jobs: HTTP calls that may take longer than their callers wait.
 
 POST <verb>?wait_ms=5000    200 with the result if the job ends in time, else 202 with the job
 GET  /v1/jobs               the jobs kept, without their results
-GET  /v1/jobs/<id>          one job; ?wait_ms=5000 waits at most that long for its end
+GET  /v1/jobs/<id>          one job; ?wait_ms=5000 waits up to 5 s for its end
 DELETE /v1/jobs/<id>        cancel a job that can stop halfway (`Route.can_be_ended`) and has started no erasure or redaction
 
 A job runs whether or not a caller waits, and ends with the broker. The jobs, their results and the waiting callers are bounded
 (`JobLimits`).
 
-No job shows a key or a value of a record. A result's fields with one (`Route.not_kept`) are returned only to the caller of the
-POST. In the job they are null; they are dropped when that caller stops waiting. The list has no results. A result returned to
-the POST is dropped; others are kept for a while.
+No job shows a key or a value of a record. A result's fields with keys or values (`Route.not_kept`) are returned only to the
+caller of the POST. In the job they are null; they are dropped when the caller stops waiting. The list has no results. A result
+returned to the POST is dropped; other results are kept for a while.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _real_clock = SystemClock()
 
 
 class ErrorFields(TypedDict):
-    """A failure for JSON. `error`: a sentence. `status`: that of HTTP."""
+    """A failure for JSON. `error`: a sentence. `status`: the HTTP status."""
 
     error: str
     code: str
@@ -48,7 +48,7 @@ class ErrorFields(TypedDict):
 
 
 def error_fields(error: BaseException) -> ErrorFields:
-    """Return a failure for JSON. An unexpected one has no details."""
+    """Return a failure for JSON. An unexpected failure has no details."""
     if isinstance(error, OperationError | JsonError):
         return {"error": str(error), "code": error.code, "status": error.status}
     if isinstance(error, KernelsMissing):
@@ -74,7 +74,7 @@ class HttpJob:
         self.started_ms = _real_clock.now_ms()
         self.ended_ms: int | None = None
         self.result: Mapping[str, Any] | None = None
-        """The result of a finished job, as long as it is kept."""
+        """The result of a finished job, while it is kept."""
         self.error: ErrorFields | None = None
         self.result_bytes = 0
         self.task: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class HttpJob:
         self.result, self.result_bytes = None, 0
 
     def leave(self) -> None:
-        """Drop what only the POST may return: its caller has stopped waiting."""
+        """Drop the fields that only the POST may return, because its caller has stopped waiting."""
         self._is_left = True
         self.result = self._kept
 
@@ -103,7 +103,7 @@ class HttpJob:
 
     @property
     def can_be_ended(self) -> bool:
-        """True if it may be cancelled. After starting an erasure it may not: the erasure would continue by itself."""
+        """True if the job may be cancelled. Once it has started an erasure, it may not: the erasure would continue by itself."""
         return self._can_be_ended and self.progress.job_id is None and self.state == RUNNING
 
     @property
@@ -112,7 +112,7 @@ class HttpJob:
         return f"/v1/jobs/{self.id}"
 
     def to_fields(self, *, with_result: bool = True) -> JsonObject:
-        """Return the job for JSON. Times are those of the real clock."""
+        """Return the job for JSON. Times are of the real clock."""
         fields: JsonObject = {
             "id": self.id,
             "href": self.href,
@@ -167,7 +167,7 @@ class Jobs:
         *,
         can_be_ended: bool = False,
     ) -> HttpJob:
-        """Start a job. `verb` names it, without keys or values; `not_kept` are result fields with keys or values. TooMany."""
+        """Start a job. `verb` names it, without keys or values; `not_kept`: result fields with keys or values. Raises TooMany."""
         if self._is_closed:
             raise asyncio.CancelledError
         self._make_room()
@@ -177,7 +177,7 @@ class Jobs:
         return job
 
     async def wait(self, job: HttpJob, wait_ms: int) -> None:
-        """Wait at most `wait_ms` for a job to end. Returns at once if too many callers wait already."""
+        """Wait at most `wait_ms` for a job to end. Return at once if too many callers are waiting already."""
         if job.task is None or job.state != RUNNING or not wait_ms or self._waiters >= self._limits.waiting:
             return
         self._waiters += 1
@@ -206,7 +206,7 @@ class Jobs:
         return result
 
     async def close(self) -> None:
-        """End all jobs."""
+        """Cancel all jobs, and refuse new ones."""
         self._is_closed = True
         tasks = [job.task for job in self._by_id.values() if job.task is not None and not job.task.done()]
         for task in tasks:
@@ -216,7 +216,7 @@ class Jobs:
         for timer in self._forgetting.values():
             timer.cancel()
         for job in self._by_id.values():
-            if job.state == RUNNING:  # cancelled before its first turn
+            if job.state == RUNNING:  # cancelled before it could start
                 job.error, job.state = error_fields(asyncio.CancelledError()), FAILED
 
     async def _run(self, job: HttpJob, run: Callable[[Progress], Awaitable[Mapping[str, Any]]]) -> None:

@@ -1,4 +1,4 @@
-"""Rules shared by all paths below `/v1`: allowed callers, known parameters and fields, JSON bodies, and errors.
+"""Rules for all paths below `/v1`: allowed callers, known parameters and fields, JSON bodies, and errors.
 
 Any web page can make a browser on this machine send requests here. So the Host header must be a name of this broker (DNS
 rebinding sends the page's own name), a body must be declared as JSON (a form cannot do that), and no header allows other origins
@@ -25,7 +25,7 @@ _CODES = {kind.status: code for code, kind in reversed(KINDS.items())} | {415: "
 
 
 class JsonError(Exception):
-    """An error answered by a status, its code and a sentence."""
+    """An error that is answered with an HTTP status, the status's code and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

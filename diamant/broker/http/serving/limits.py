@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of connections. Each carries one request and must end within `timeout_s`, from the accept to the last byte, so
-    that silent or slow peers hold no resources. The time is extended by the request's wait for a job, and by the time that its
-    body takes at `min_bytes_per_second`.
+    """Limits on connections. Each carries one request and must end within `timeout_s`, from the accept to the last byte, so
+    that silent or slow peers hold no resources. The time is extended by a request's wait for a job, and by the time that the
+    request's body takes at `min_bytes_per_second`.
     """
 
     most: int = 64
@@ -25,21 +25,21 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """Limits of jobs. The oldest finished jobs are discarded first. While `most` are in progress, new ones are refused (429)."""
+    """Limits on jobs. The oldest finished jobs are discarded first. While `most` are in progress, new jobs are refused (429)."""
 
     most: int = 100
     """The number of jobs kept."""
     result_bytes: int = 16 * 1024 * 1024
     """The total size of all results."""
     waiting: int = 32
-    """Requests that wait at the same time. Others are answered without waiting."""
+    """The number of requests that may wait for jobs at the same time. Others are answered without waiting."""
     keep_result_s: float = 600.0
     """The time for which a result is kept if no POST has returned it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """All limits. Bodies have their own: `Route.max_body_bytes`."""
+    """All limits, except those on bodies (`Route.max_body_bytes`)."""
 
     connections: ConnectionLimits = ConnectionLimits()
     jobs: JobLimits = JobLimits()

@@ -1,6 +1,6 @@
-"""Responses of one JSON object per line, sent as a reader takes them.
+"""Responses of one JSON object per line, sent at the reader's pace.
 
-An incomplete response breaks off before its last chunk. A reader that stays slower than `MIN_BYTES_PER_SECOND` is disconnected.
+An incomplete response ends before its last chunk. A reader that stays slower than `MIN_BYTES_PER_SECOND` is disconnected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diamant.broker.operation_errors import OperationError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 5.0
-"""The connection's life is extended by the time in which lines are made, at this interval at least."""
+"""The longest interval at which the life of the connection is extended by the time that making lines takes."""
 MIN_BYTES_PER_SECOND = 256 * 1024
 
 Lines: TypeAlias = Sequence[Mapping[str, Any]]
@@ -28,7 +28,7 @@ Lines: TypeAlias = Sequence[Mapping[str, Any]]
 async def send_lines(
     request: web.BaseRequest, extend: Callable[[float], None], work: AsyncGenerator[Lines, None]
 ) -> web.StreamResponse:
-    """Send what `work` yields. Its OperationError before the first lines is raised, a later one ends the response early.
+    """Send the lines that `work` yields. Its OperationError is raised before the first lines, but later ends the response early.
 
     `extend` extends the life of the connection by a number of seconds.
     """
@@ -61,7 +61,7 @@ async def _next(extend: Callable[[float], None], work: AsyncGenerator[Lines, Non
         while True:
             await asyncio.wait({reading}, timeout=LOOK_S)
             now_s = loop.time()
-            # Not only whole pauses: many lines that take less each would use up a reader's time otherwise.
+            # Shorter times count, too: otherwise, many lines that each take less than LOOK_S would use up the reader's time.
             extend(now_s - since_s)
             since_s = now_s
             if reading.done():

@@ -22,7 +22,7 @@ WAIT_PARAM = Param(
     most=MAX_WAIT_MS,
 )
 
-"""An object of the OpenAPI document."""
+"""The query parameter of calls that run as jobs."""
 _KEY_SCHEMA: JsonObject = {
     "description": "The bytes of a record's key.",
     "oneOf": [
@@ -73,7 +73,7 @@ _JOB_SCHEMA = {
 
 
 def document(routes: Iterable[Route], *, needs_token: bool) -> JsonObject:
-    """Return the document of these rows."""
+    """Return the OpenAPI document of these rows."""
     paths: dict[str, JsonObject] = {}
     for route in sorted(routes, key=lambda route: (route.path, route.method)):
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, needs_token=needs_token)

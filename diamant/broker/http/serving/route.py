@@ -14,13 +14,13 @@ A module of `route_table.py` has its rows in `ROUTES`:
         ),
     )
 
-and an entry there with their paths. It is imported with the first request to them.
-Parameters are validated before the function is called: unknown or missing ones, wrong types and numbers out of range are
-answered by 400. The OpenAPI document is made from the rows, so it is complete.
+and an entry with their paths in `route_table.py`. The module is imported with the first request to one of these paths.
+Parameters are validated before the function is called: unknown or missing parameters, wrong types and numbers out of range are
+answered with 400. The OpenAPI document is made from the rows, so it is complete.
 
 The function returns the JSON (a mapping, or an object with `to_fields`), or a whole `web.Response`. It raises `OperationError` or
-`JsonError` for errors of the caller. With `is_job` it runs as a job: a POST waits for it up to `?wait_ms=`
-(docs/reference/http.md), and it reports its progress to `call.progress`.
+`JsonError` for the caller's errors. With `is_job`, the function runs as a job: a POST waits for it up to `?wait_ms=`
+(docs/reference/http.md), and the function reports its progress to `call.progress`.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class HasFields(Protocol):
 
 
 MAX_WORK_S = 300.0
-"""An operation's time, up to which it is not counted as its connection's: that limit is for peers, not for the broker's work."""
+"""The time of an operation that does not count towards its connection's limit, which is for peers, not for the broker's work."""
 
 
 @dataclass(slots=True)
 class Call:
-    """A validated request: the steps of its path, its query and its body by name, including defaults."""
+    """A validated request: the named steps of its path, and its query and body with defaults, all by name."""
 
     services: Services
     request: web.BaseRequest
@@ -70,12 +70,12 @@ class Call:
     extend: Callable[[float], None] = lambda _seconds: None
     """Extends the life of the connection by a number of seconds."""
     closing: Event = field(default_factory=Event)
-    """Set when the port closes: endless responses must then end."""
+    """Set when the port closes, so that endless responses end."""
     token: TokenCheck | None = None
     denial: Callable[[], str | None] = lambda: None
     """Returns the sentence that denies the request now; None while it is allowed. For endless responses."""
     may_know: Callable[[str], bool] = lambda _topic: True
-    """True for a topic that the client may DESCRIBE. For responses about other things that name topics."""
+    """Returns True for a topic that the client may DESCRIBE. For responses about other objects that name topics."""
 
 
 Result: TypeAlias = "Mapping[str, Any] | HasFields | web.StreamResponse"
@@ -92,28 +92,26 @@ class Route(NamedTuple):
     query: tuple[Param, ...] = ()
     fields: tuple[Param, ...] = ()
     changes_data: bool = False
-    """True if the request requires the token, on a broker with one: it changes data or the broker's behaviour, or returns
-    records.
-    """
+    """True if the request changes data or the broker's behaviour, or returns records, so that it needs the broker's token."""
     is_job: bool = False
     not_kept: tuple[str, ...] = ()
-    """Fields of a job's result with a key. Only the POST itself returns them; in the job they are null."""
+    """Fields of a job's result that hold keys or values. Only the POST itself returns them; in the job they are null."""
     can_be_ended: bool = False
-    """True for a job that can be cancelled without leaving anything half done."""
+    """True for a job that can be cancelled without leaving work half done."""
     takes_any_query: bool = False
     answer: str = "A JSON object, as the summary says."
     """The description of a successful response, for the OpenAPI document."""
     max_body_bytes: int = MAX_BODY_BYTES
     max_wait_ms: int = 0
-    """The longest wait of the function. It extends the life of the connection."""
+    """The longest wait of the function, by which the life of the connection is extended."""
     refuse: Callable[[int, str], web.StreamResponse] | None = None
-    """For pages, which are not in the OpenAPI document: makes the response for clients without a token."""
+    """Makes the response for refused clients. Only for pages, which are not in the OpenAPI document."""
     operation: OperationRow | None = None
     permission: RoutePermission = ANYTHING
 
 
 def route_of(operation: OperationRow) -> Route:
-    """Return the route of an operation. Its request's class is imported."""
+    """Return the route of an operation. Imports the class of the operation's request."""
     request = operation.request_class()
     in_path = {param.name: param for param in params_of(request) if f"{{{param.name}}}" in operation.path}
     params = tuple(param for param in params_of(request) if param.name not in in_path)
@@ -156,7 +154,7 @@ def route_of(operation: OperationRow) -> Route:
 
 
 def permission_of(row: Route, fields: Mapping[str, object]) -> RoutePermission:
-    """Return the permission that a request requires. `fields`: those of its path, query and body."""
+    """Return the permission that a request requires. `fields`: the fields of its path, query and body."""
     operation = row.operation
     if operation is None:
         return row.permission
@@ -170,12 +168,12 @@ def _is_given(value: object) -> bool:
 
 
 def row_name(row: Route) -> str:
-    """Return the method and path of a row: its key in other tables."""
+    """Return the method and path of a row, which are its key in other tables."""
     return f"{row.method} {row.path}"
 
 
 def matched(template: str, steps: list[str]) -> dict[str, str] | None:
-    """Match the steps of a path (without the first, empty one) to a template. Returns steps by name; None without a match."""
+    """Return the named steps of a path that matches a template; None without a match. `steps` omits the first, empty step."""
     expected = template.split("/")[1:]
     if len(expected) != len(steps):
         return None

@@ -1,4 +1,4 @@
-"""The rows of HTTP: those of operations, of `Routes` itself, and of endpoint modules, which are imported with a first request."""
+"""The HTTP rows of operations, of `Routes` itself, and of endpoint modules, which are imported with the first request to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDPOINTS = {
     "/topics": "diamant.broker.http.page.views.topics",
     "/v1/certificates": "diamant.broker.http.serving.certificate_files",
 }
-"""Path prefix → module with `ROUTES`. The longest prefix of whole steps applies; a module that is not installed is skipped."""
+"""Modules with `ROUTES`, by path prefix. The longest prefix of whole steps applies; modules not installed are skipped."""
 
 
 class RouteTable:
@@ -76,7 +76,7 @@ class RouteTable:
             self._rows.append(route)
 
     async def find(self, path: str, steps: list[str]) -> dict[str, tuple[Route, dict[str, str]]]:
-        """Return the rows at a path by method. Literal steps take precedence over named ones."""
+        """Return the rows at a path, by method. Literal steps take precedence over named steps."""
         with as_operation_error():
             for operation in OPERATIONS.values():
                 if matched(operation.path, steps) is not None:

@@ -1,6 +1,6 @@
 """The responses of the HTTP port: `/metrics`, `/health` and the paths below `/v1`.
 
-It is large, so it is imported with the first connection; endpoints with the first request to them (`route_table.py`).
+This large module is imported with the first connection; endpoints are imported with the first request to them (`route_table.py`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Routes:
         self._scrape: asyncio.Task[tuple[bytes, str]] | None = None
         self._token = token
         self._owners: dict[str, Caller] = {}
-        """The callers that started the jobs, by job ID."""
+        """The callers that started jobs, by job ID."""
         self.limits = limits
         self.jobs = Jobs(limits.jobs)
         self.extend: Callable[[web.BaseRequest, float], None] = lambda _request, _seconds: None
@@ -144,7 +144,7 @@ class Routes:
         return response
 
     async def close(self) -> None:
-        """End all jobs and all endless responses."""
+        """Cancel all jobs, and end all endless responses."""
         self._closing.set()
         await self.jobs.close()
 
@@ -176,7 +176,7 @@ class Routes:
         if row.changes_data and (refusal := self._token.refusal(*given)) is not None:
             return await self._refused(row, request, caller or NO_ONE, *refusal)
         if caller is None:
-            caller = NO_ONE  # a wrong token counts as none where none is needed
+            caller = NO_ONE  # where no token is needed, a wrong token counts as none
         return await self._handled(row, names, request, caller)
 
     async def _refused(
@@ -223,7 +223,7 @@ class Routes:
             named: Mapping[str, Any] = {**query, **fields, **names}
             sentence = self._denial(row, caller, request, named)
         except (JsonError, BadArgument):
-            # Who may not make the request in any form is told that, and not what is wrong with it.
+            # A caller that may not make the request in any form gets the denial, not the error in the request.
             named, sentence = names, self._denial(row, caller, request, names, denial_in_any_case)
             if sentence is None:
                 raise
@@ -297,7 +297,7 @@ class Routes:
         return job.to_fields()
 
     async def _metrics(self, _call: Call) -> web.Response:
-        # Requests that arrive while the text is being made get the same text.
+        # All requests that arrive while the text is being made get that text.
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._make_metrics())
         body, content_type = await asyncio.shield(self._scrape)
@@ -330,7 +330,7 @@ class Routes:
 
 
 def _metrics_module() -> ModuleType:
-    """Import the metrics module late: a page does not wait for it."""
+    """Import the metrics module late, so that pages do not wait for it."""
     from diamant.broker.metrics import prometheus
 
     return prometheus
@@ -360,7 +360,7 @@ async def _audited(audit: AuditLog, action: AuditedAction, work: Awaitable[T]) -
 
 
 def _own_names(config: BrokerConfig) -> set[str]:
-    """Return the broker's host names: those advertised to clients, and that of diamant.http.listen."""
+    """Return the broker's host names: those advertised to clients, and the host in diamant.http.listen."""
     listeners = [*config.advertised_listeners, *filter(None, [config.http_listener])]
     return {listener.host.lower() for listener in listeners if listener.host not in META_ADDRESSES}
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 64
-"""The queue of connections waiting to be accepted."""
+"""The length of the queue of connections waiting to be accepted."""
 RETRY_S = 1
-"""Until HTTP that could not be loaded is loaded again. The peer waits in the queue."""
+"""The pause after HTTP could not be loaded, during which the peer waits in the queue."""
 
 
 class HttpServer:
@@ -61,7 +61,7 @@ class HttpServer:
         self._token: TokenCheck | None = None
 
     def start(self) -> None:
-        """Listen. Logs an invalid or missing token now, not at the first request that needs it."""
+        """Listen. Logs an invalid or missing token now, not at the first request that needs a token."""
         listener, path = self._token_source
         if path or not listener.host.startswith("127."):
             from diamant.broker.http.serving.token import load_token_check
@@ -71,7 +71,7 @@ class HttpServer:
         self._wait_for_someone()
 
     async def close(self) -> None:
-        """Close the port and all connections. Does nothing the second time."""
+        """Close the port and all connections. Idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -84,7 +84,7 @@ class HttpServer:
         self._sock.close()
 
     def hand_over(self, services: Services) -> None:
-        """Serve other services from the next request on."""
+        """Use other services from the next request on."""
         self._services = services
         if self._routes is not None:
             self._routes.services = services

@@ -6,8 +6,8 @@ They are in a file (`diamant.http.token.file`), read at startup, which only its 
     name:token lines            tokens of principals User:name, subject to the authorizer; a name may have two lines while its
                                 token is being replaced; # starts a comment
 
-A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With an invalid file, the broker runs and refuses requests that change data: a
-mistake must not open anything. Bounds: `MAX_FILE_BYTES` of tokens.
+A token has `MIN_TOKEN_BYTES` to `MAX_TOKEN_BYTES`. With an invalid file, the broker runs but refuses requests that change data,
+since a mistake must not grant access. Bounds: `MAX_FILE_BYTES` of tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WRONG = "the token is not the one in the broker's diamant.http.token.file"
 
 
 class Token(NamedTuple):
-    """A token and its principal. None: no principal, and everything is allowed."""
+    """A token and its principal. Without a principal, everything is allowed."""
 
     secret: bytes
     principal: Principal | None = None
@@ -57,7 +57,7 @@ class TokenCheck:
     """Identifies callers by their tokens, and checks that a request may change data."""
 
     def __init__(self, *, is_needed: bool, tokens: Sequence[Token] = (), problem: str | None = None) -> None:
-        """`problem`: why a needed token is missing, for the refusal."""
+        """`problem`: the reason why a needed token is missing, for the refusal."""
         self.is_needed = is_needed
         self._tokens = tokens
         self.problem = problem
@@ -74,8 +74,8 @@ class TokenCheck:
             return NO_ONE
         found = None
         for token in self._tokens:
-            # Compares with all tokens, each in constant time. Their lengths may leak, which helps no attacker. A client may send
-            # the whole line of the file.
+            # Each token is compared in constant time. The lengths may leak, which helps no attacker. A client may also send the
+            # whole line of the file.
             line = token.secret if token.principal is None else token.principal.name.encode() + b":" + token.secret
             if hmac.compare_digest(given, line) or (line != token.secret and hmac.compare_digest(given, token.secret)):
                 found = token
@@ -84,7 +84,7 @@ class TokenCheck:
         return Caller(found.principal or ANONYMOUS, may_everything=found.principal is None, has_token=True)
 
     def refusal(self, authorization: str | None, cookie: str | None = None) -> tuple[int, str] | None:
-        """Return the status and text that refuse a request that changes data; None if it has a token, or needs none."""
+        """Return the status and text that refuse a request that changes data; None if the request has or needs no token."""
         if not self.is_needed:
             return None
         if not self._tokens:
@@ -107,7 +107,7 @@ def _given(authorization: str | None, cookie: str | None) -> bytes | None:
 
 
 def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
-    """Return the check for requests to `listener`. `path` is the token file. Blocks while reading one small file."""
+    """Return the check for requests to `listener`. `path`: the token file. Blocking while it reads this small file."""
     if not path:
         if listener.is_loopback:
             return TokenCheck(is_needed=False)
@@ -129,7 +129,7 @@ def load_token_check(listener: Listener, path: str | None) -> TokenCheck:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         logger.warning(
-            "no token, verbs that change data are refused over HTTP: %s: %s (diamant.http.token.file)", path, reason
+            "no token, so HTTP requests that change data are refused: %s: %s (diamant.http.token.file)", path, reason
         )
         problem = f"the broker cannot read its token: {reason} (diamant.http.token.file); see its log"
         return TokenCheck(is_needed=True, problem=problem)

@@ -1,6 +1,6 @@
 """The static files of the page, from the package: styles, scripts, and the libraries of `static/vendored.json`.
 
-A file's address has a digest of its bytes: a browser caches it forever, and requests another address after an upgrade.
+A file's address has a digest of its bytes, so a browser can cache the file forever and requests another address after an upgrade.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def asset_href(name: str) -> str:
 
 
 async def serve(call: Call) -> web.Response:
-    """Return a file. For the digest of another version, returns the current file, not to be cached."""
+    """Return a file. For another version's digest, return the current file with a header against caching."""
     name = call.path["name"]
     data, digest = asset(name)
     kept = "public, max-age=31536000, immutable" if call.path["digest"] == digest else "no-store"

@@ -1,7 +1,7 @@
 """Live parts of the page: server-sent events, each with the HTML of one changed part.
 
 Bounds: `MAX_STREAMS`, each with one event in progress. A client that does not read is disconnected after the connection's time
-limit. Parts that take long to make are made less often, so that a stream uses at most a hundredth of a core.
+limit. Expensive parts are made less often, so that a stream uses at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from diamant.broker.http.serving.route import Call, Route
 from diamant.broker.operation_errors import NotAllowed, OperationError
 
 MAX_STREAMS = 32
-"""The most streams, out of the port's 64 connections."""
+"""The maximum number of streams, out of the port's 64 connections."""
 INTERVAL_S = 1.0
 BUSY_INTERVAL_S = 0.25
 COST = 100
-"""The least pause before parts are made again, as a multiple of the time that they took."""
+"""The shortest pause before parts are made again, as a multiple of the thread time that they took."""
 PULSE_S = 15.0
 """After this time without an event, a comment is sent to detect disconnected clients."""
 
 LATER_S = 15
-"""The time after which a page that is not live tries again."""
+"""The time after which a page that is not live reconnects."""
 NOTICE = "notice"
-"""The event with the reason why a page is not live."""
+"""The event that tells why a page is not live."""
 
 Parts = Callable[[], Awaitable[Mapping[str, str]]]
 """Makes the HTML of each part, by the name of its event."""
@@ -42,7 +42,7 @@ _open: set[object] = set()
 async def stream(call: Call, parts: Parts, is_busy: Callable[[], bool] = lambda: False) -> web.StreamResponse:
     """Send parts as they change, until the browser disconnects or the broker stops. If that is not possible, send a notice.
 
-    While `is_busy` returns True, changes are checked more often; when it becomes True, at once.
+    Changes are checked more often while `is_busy` returns True, and at once when it becomes True.
     """
     if len(_open) >= MAX_STREAMS:
         return await _not_live(call, f"Not live: {MAX_STREAMS} other pages are. This is the state at loading time.")
@@ -73,7 +73,7 @@ def live_view(path: str, handle: Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 def live_context(name: str, context: Callable[[Call], Mapping[str, object]], permission: RoutePermission) -> Route:
-    """Return the row of a stream of one part, made of `context` by the template `<name>_live.html.j2`."""
+    """Return the row of a stream of one part, which the template `<name>_live.html.j2` makes from `context`."""
 
     async def live(call: Call) -> web.StreamResponse:
         async def parts() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Responses made from templates. A page loads nothing from other sites, and no record or name becomes markup.
+"""Responses made from templates. A page loads nothing from other sites, and records and names never become markup.
 
 The templates escape all values. In addition, `Content-Security-Policy` forbids foreign and inline scripts.
 """
@@ -42,12 +42,12 @@ HEADERS = {
 }
 
 COMMAND = re.compile(r"(?<![^\s(])`([^`]+)`")
-"""A command in a sentence. page.js (`COMMAND`) has the same."""
+"""A command in a sentence. page.js (`COMMAND`) has the same pattern."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """A call of the API, and its equivalents for the shell, Python and curl."""
+    """A call of the HTTP API, and its equivalents for the shell, Python and curl."""
 
     method: str
     path: str
@@ -58,7 +58,7 @@ class ShownCall:
 
 
 def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], shell: str, python: str) -> ShownCall:
-    """Return a call with this broker's address."""
+    """Return a call to show, with this broker's address in its curl command."""
     url = call.services.node.addresses.http_url
     data = shlex.quote(json.dumps(fields))
     body = f" -H 'Content-Type: application/json' -d {data}" if method != "DELETE" else ""
@@ -67,7 +67,7 @@ def shown_call(call: Call, method: str, path: str, fields: Mapping[str, Any], sh
 
 
 def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
-    """Return a search for records. `wanted` has one criterion, named as in POST /v1/find."""
+    """Return the call that searches for records. `wanted` has one criterion, named as in POST /v1/find."""
     [(kind, text)] = wanted.items()
     shell = f"diamant find {topic} --{kind} {shlex.quote(text)}"
     python = f"list(diamant.Admin().find({topic!r}, {kind}={text!r}))"
@@ -75,7 +75,7 @@ def find_call(call: Call, topic: str, wanted: Mapping[str, str]) -> ShownCall:
 
 
 def produce_call(call: Call, topic: str) -> ShownCall:
-    """Return the production of a record. page.js (`LOOKS`) fills in the typed values."""
+    """Return the call that produces a record. page.js (`LOOKS`) fills in the typed values."""
     return shown_call(
         call, "POST", "/v1/produce", {"topic": topic, "value": {"text": "VALUE"}}, f"echo VALUE | diamant produce {topic}",
         f"broker.produce({topic!r}, 'VALUE')",
@@ -88,7 +88,7 @@ def fragment(template: str, context: Mapping[str, object]) -> str:
 
 
 def marked(sentence: str) -> Markup:
-    """Return a sentence as HTML, in which commands are marked."""
+    """Return a sentence as HTML with its commands marked as code."""
     code = Markup("<code>{}</code>").format
     return Markup("").join(
         code(part) if index % 2 else escape(part) for index, part in enumerate(COMMAND.split(sentence))

@@ -1,4 +1,4 @@
-"""The segments of a partition for the table: sizes, counts by kind, states."""
+"""The segments of a partition for the page's table: sizes, counts by kind, states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShownSegment(NamedTuple):
     size: int
     newest_ms: int
     counts: Mapping[str, int] | None
-    """Counts by kind. None: not counted since the segment changed."""
+    """Counts of records by kind; None if the records were not counted since the segment changed."""
     state: str
     is_active: bool
     is_dirty: bool

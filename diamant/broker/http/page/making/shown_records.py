@@ -1,4 +1,4 @@
-"""Records as the page shows them: one line each, and everything else below it."""
+"""Records as the page shows them: one line for each record, and further details below it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.words import moment, number, size
 
 MAX_SHOWN = 64 * 1024
-"""The part of a value that is shown, in bytes."""
+"""The maximum number of bytes shown of a value."""
 MAX_LINE = 160
-"""The length of a value's preview, in characters."""
+"""The maximum length of a preview line, in characters."""
 CODECS = ("not compressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -27,7 +27,7 @@ class ShownRecord(NamedTuple):
     time: str
     key: str
     key_line: str
-    """The beginning of the key in one line."""
+    """The beginning of the key, in one line."""
     value: str | None
     value_line: str
     value_more: str
@@ -37,7 +37,7 @@ class ShownRecord(NamedTuple):
     badges: tuple[str, ...]
     batch: str
     is_dimmed: bool
-    """True if a read_committed consumer does not get the record."""
+    """True if a read_committed consumer does not get the record (yet)."""
     fate_href: str
 
 
@@ -47,20 +47,20 @@ class ShownDamage(NamedTuple):
     partition: int
     text: str
     next_offset: int | None
-    """The next sound offset; None at the end of the log."""
+    """The next undamaged offset; None at the end of the log."""
 
 
 def text_of(data: bytes, whole_bytes: int | None = None) -> str:
-    """Return bytes as text: long JSON is indented, other text unchanged, else hexadecimal. Control characters are escaped.
+    """Return bytes as text: long JSON indented, other text unchanged, binary data in hexadecimal. Escapes control characters.
 
-    `whole_bytes`: of the whole, of which `data` may be the beginning.
+    `whole_bytes`: the full size, if `data` may be only the beginning.
     """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         if whole_bytes is None or len(data) == whole_bytes or error.start < len(data) - 3:
             return data.hex(" ")
-        text = data[: error.start].decode()  # a character was cut
+        text = data[: error.start].decode()  # the last character is cut off
     if text[:1] in ("{", "["):
         try:
             parsed = json.loads(text)

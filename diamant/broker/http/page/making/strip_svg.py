@@ -18,23 +18,23 @@ from diamant.words import number, size
 
 WIDTH = 1000
 LEAST_ALIKE = 4
-"""Fewer partitions are shown one by one."""
+"""The least number of similar partitions that share one strip."""
 TICKS = 4
 """The number of ticks on the axis, at equal distances from the left."""
 
 
 HEIGHT = 60
 MAX_BINS = 240
-"""The most bins of a strip. In a log with more segments, neighbours share one."""
+"""The maximum number of bins in a strip. In a log with more segments, neighbouring segments share a bin."""
 
 
 class Bin(NamedTuple):
-    """One bin: a segment, or several neighbours."""
+    """One bin of a strip: a segment, or several neighbouring segments."""
 
     x: float
     width: float
     bands: tuple[tuple[str, float, float], ...]
-    """Kind, y, height."""
+    """The kind, y and height of each band."""
     classes: str
     title: str
     base_offset: int
@@ -105,14 +105,14 @@ def _title(group: Sequence[ShownSegment]) -> str:
 
 
 class Tick(NamedTuple):
-    """A tick on the axis. Beyond the end of the log it has no texts."""
+    """A tick on the axis. Beyond the end of the log, it has no offset and no time."""
 
     offset: int | None
     newest_ms: int
 
 
 class JoinedStrips(NamedTuple):
-    """Partitions that are so much alike that one strip shows them all."""
+    """Partitions that are similar enough for one strip to show them all."""
 
     partitions: str
     partition_count: int
@@ -120,7 +120,7 @@ class JoinedStrips(NamedTuple):
     smallest: int
     largest: int
     segments: int
-    """Of each."""
+    """The number of segments in each partition."""
     figures: str
     bin: Bin
     busy: str
@@ -138,7 +138,7 @@ class Strip:
     segments: tuple[ShownSegment, ...]
     bins: tuple[Bin, ...]
     marks: tuple[tuple[str, float], ...]
-    """Marks of the log start, first dirty and last stable offsets: kind, x."""
+    """The kind and x of each mark: log start, first dirty and last stable offset."""
     label: str
     figures: str
     ticks: tuple[Tick, ...]
@@ -147,24 +147,24 @@ class Strip:
     is_exchanging: bool
     trouble: str | None
     outputs: tuple[tuple[float, float], ...] = ()
-    """Outputs written so far by the round in progress: x, width."""
+    """The x and width of each output written so far by the round in progress."""
     written_bytes: int = 0
     ghost: tuple[float, float] | None = None
-    """Space just freed by a round: x, width."""
+    """The x and width of space just freed by a round."""
     ghost_text: str = ""
     reading: tuple[float, float] | None = None
-    """The segments covered by the round in progress: x, width."""
+    """The x and width of the segments covered by the round in progress."""
     counting: str = ""
-    """The progress of a count of its records; empty without one."""
+    """The progress of counting the partition's records; empty if no count is in progress."""
 
     @property
     def is_busy(self) -> bool:
-        """True with a round in progress or just ended, or in trouble."""
+        """True if a round is in progress or has just freed space, or if the partition is in trouble."""
         return self.round is not None or self.is_exchanging or self.ghost is not None or self.trouble is not None
 
 
 def are_alike(strips: Sequence[Strip]) -> bool:
-    """True for several partitions with as many segments, of a similar size, without a round in progress or trouble."""
+    """True for several partitions with equal numbers of segments and similar sizes, none of them busy."""
     sizes = [one.bytes for one in strips]
     return (
         len(strips) >= LEAST_ALIKE
@@ -175,7 +175,7 @@ def are_alike(strips: Sequence[Strip]) -> bool:
 
 
 def total_of(strips: Sequence[Strip]) -> JoinedStrips:
-    """Return the strip of all these partitions."""
+    """Return the one strip of all these partitions."""
     segments = [segment for one in strips for segment in one.segments]
     sizes = [one.bytes for one in strips]
     return JoinedStrips(
@@ -218,8 +218,8 @@ def make_strip(
 ) -> Strip:
     """Return the strip of a log.
 
-    `scale_bytes`: the bytes of the whole width. `written`: the sizes of a round's outputs that are not yet in place.
-    `bytes_before`: the size before a round that has just ended. `counting`: the progress of a count of its records.
+    `scale_bytes`: the bytes that the whole width stands for. `written`: the sizes of a round's outputs not yet swapped in.
+    `bytes_before`: the size before a round that has just ended. `counting`: the progress of counting the log's records.
     """
     known = {} if counted is None else counted.by_base_offset
     quarantined = () if status is None else status.quarantined
@@ -312,7 +312,7 @@ def _marks(log: Log, segments: Sequence[ShownSegment], scale: float, first_dirty
 
 
 def _place(log: Log, segments: Sequence[ShownSegment], scale: float, offset: int) -> float:
-    """Return the x of an offset. Within a segment, assumes records of equal size."""
+    """Return the x of an offset, assuming records of equal size within a segment."""
     x = 0.0
     for number_, one in enumerate(segments):
         end = segments[number_ + 1].base_offset if number_ + 1 < len(segments) else log.log_end_offset

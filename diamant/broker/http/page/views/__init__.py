@@ -1,1 +1,1 @@
-"""The views of the page, one module each, and the table of their routes."""
+"""The views of the page: one module for each, with its routes."""

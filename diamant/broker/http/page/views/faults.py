@@ -1,4 +1,4 @@
-"""The faults of the broker: their firings, and forms to add, release and remove them."""
+"""The broker's injected faults: how often each has fired, and forms to add, release and remove faults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Forgetting a person: the places of their records, a preview of the removal and, once confirmed, an erasure or a redaction.
 
-Keys and conditions are only in bodies. A preview reads like `explain` and changes nothing; it shows the state of that moment.
+Keys and conditions are sent in bodies only. A preview reads like `explain`, changes nothing, and shows the state at that moment.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class KeyPlace(NamedTuple):
     records: int
     holds: str
     goes_ms: int | None
-    """The time by which the last one is removed without an erasure; None: never, as things are."""
+    """The time by which the last of the records is removed without an erasure; None: never, under present settings."""
 
 
 class MatchPlace(NamedTuple):
@@ -96,7 +96,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 def _verify_call(call: Call, public_key: str) -> ShownCall:
     url = call.services.node.addresses.http_url
-    # The certificate as it is: `jq` 1.6 rounds large numbers, and a good one would look forged.
+    # The certificate is inserted unparsed, since `jq` 1.6 rounds large numbers, which would make it look forged.
     program = f"""printf '{{"certificate": %s, "public_key": "{public_key}"}}' "$(cat FILE.json)" | """
     curl = f"{program}curl {url}/v1/verify -H 'Content-Type: application/json' -d @-"
     python = f'diamant.Admin().verify(json.load(open("FILE.json")), public_key="{public_key}")'
@@ -111,7 +111,7 @@ def _hex_of(pem: str) -> str:
 
 
 async def preview_key(call: Call) -> web.StreamResponse:
-    """Return the places of a key. Raises NotFound, NotPossible, TooMany."""
+    """Return the partitions with records of a key. Raises NotFound, NotPossible, TooMany."""
     from diamant.broker.operations.records.record_requests import ExplainRequest
 
     key: bytes = call.fields["key"]

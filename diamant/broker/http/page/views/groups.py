@@ -1,4 +1,4 @@
-"""Groups with members, partitions and lags, share groups with what members hold; open transactions and what they hold back."""
+"""Groups with members, partitions and lags; share groups with acquired records; open transactions and records they hold back."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class PlaceRow(NamedTuple):
     partition: int
     committed: int | None
     end: int | None
-    """The end of the partition; None if it does not exist."""
+    """The high watermark of the partition; None if the partition does not exist."""
     member: str | None
-    """The member that owns it."""
+    """The member that owns the partition."""
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets between the committed one and the end; None as in `kafka-consumer-groups`, if one is missing."""
+        """The end minus the committed offset; None if either is missing, as in `kafka-consumer-groups`."""
         return None if self.end is None or self.committed is None else max(0, self.end - self.committed)
 
 
@@ -78,7 +78,7 @@ class SharePlaceRow(NamedTuple):
     topic: str
     partition: int
     start: int | None
-    """None: no member has fetched from it."""
+    """The share-partition start offset; None if no member has fetched from the partition."""
     end: int | None
     lag: int | None
     in_flight: int
@@ -277,7 +277,7 @@ async def show_group(call: Call) -> web.StreamResponse:
 
 
 def _reset_call(call: Call, group: str) -> ShownCall:
-    """Return the reset of a group's offsets. page.js (`LOOKS`) fills in the typed values."""
+    """Return the call that resets a group's offsets. page.js (`LOOKS`) fills in the typed values."""
     path, fields = f"/v1/groups/{quote(group, safe='')}/offsets", {"topic": "TOPIC", "to": "start"}
     return shown_call(
         call, "POST", path, fields, f"diamant group reset {shlex.quote(group)} --topic TOPIC --to start",

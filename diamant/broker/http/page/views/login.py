@@ -1,4 +1,4 @@
-"""The login: it keeps the broker's token in a cookie that scripts cannot read and other sites cannot send."""
+"""The login, which keeps the broker's token in a cookie that scripts cannot read and other sites cannot send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def login(call: Call) -> web.StreamResponse:
-    """Keep a valid token in a cookie until the browser is closed. Raises NotAllowed for another."""
+    """Keep a valid token in a cookie until the browser is closed. Raises NotAllowed for an invalid token."""
     token = call.fields["token"].strip()
     refusal = call.token.refusal(None, token) if call.token is not None else None
     if refusal is not None:

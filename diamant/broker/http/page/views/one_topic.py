@@ -1,4 +1,4 @@
-"""A topic: live strips of its partitions' segments, the reasons that hold back the cleaner, and actions."""
+"""The view of a topic: live strips of its partitions' segments, the reasons that hold back the cleaner, and actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_STRIPS = 12
 GHOST_S = 20.0
 """The time for which a strip shows the space freed by a round."""
 WAIT_S = 0.5
-"""The time that a view, or an update of its live part, waits for counts. A later update has them."""
+"""The time that a view, or an update of its live part, waits for counts. Later counts appear with the next update."""
 MAX_NUMBER = (1 << 31) - 1
 
 
@@ -53,7 +53,7 @@ def _offline(call: Call) -> list[tuple[int, str]]:
 
 
 def _written(log: Log) -> list[int]:
-    """Return the sizes of a round's outputs that are not yet in place. Blocks."""
+    """Return the sizes of a round's outputs that are not yet swapped in. Blocking."""
     found = []
     for name in sorted(log.env.list_dir(log.path)):
         parsed = parse_segment_file(name)
@@ -109,7 +109,7 @@ class _Shrinking:
         self._before: dict[int, tuple[int, float]] = {}
 
     def before(self, logs: Sequence[Log]) -> dict[int, int]:
-        """Return the sizes. Called at each update."""
+        """Return the sizes, by partition. Must be called at each update."""
         now_s = time.monotonic()
         for log in logs:
             last = self._sizes.get(log.partition, log.size)
@@ -122,11 +122,11 @@ class _Shrinking:
 
 
 class HeldPartitions(NamedTuple):
-    """Partitions that the same gates hold."""
+    """Partitions that the same gates hold back."""
 
     partitions: str
     first: PartitionExplanation
-    """The one whose next round comes first."""
+    """The partition whose next round comes first."""
     others: int
     last_round_ms: int | None
 

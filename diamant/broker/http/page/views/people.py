@@ -1,6 +1,6 @@
 """People: the register of requests with their due dates and papers, and the preview of a person's removal.
 
-Identifiers and maps are only in bodies. The map is a file that the browser reads; the broker keeps none.
+Identifiers and maps are sent in bodies only. The map is a file that the browser reads; the broker does not keep it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_WAIT_MS = 600_000
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Return the register and the form to look a person up."""
+    """Return the register, and the form to look up a person."""
     from diamant.broker.person.person_requests import RequestsRequest
 
     found = (await call.services.people().requests(RequestsRequest(), call.progress))["requests"]
@@ -66,7 +66,7 @@ async def preview(call: Call) -> web.StreamResponse:
 
 
 def _identifiers(text: str) -> dict[str, list[str]]:
-    """Return the identifiers of lines NAME=VALUE. Raises BadArgument."""
+    """Return the identifiers in lines such as NAME=VALUE. Raises BadArgument."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")

@@ -32,12 +32,11 @@ from diamant.storage.log.time_search import at_or_after
 
 PAGE_RECORDS = 50
 MAX_BEFORE_CHARS = 20_000
-"""The longest position of a page. A page behind it begins at the newest records again."""
-"""The slowest accepted reader of a value."""
+"""The longest position in a page's address. A longer one counts as missing: the page begins at the newest records again."""
 
 
 async def _shown(call: Call, found: Iterable[Found]) -> list[ShownRecord | ShownDamage]:
-    """Return findings of a topic for its list."""
+    """Return the records and damage found in a topic, as the page shows them."""
     explaining, topic = call.services.explain(), call.path["topic"]
     logs = {log.partition: log for log in explaining.logs(topic, None)}
     known: dict[int, TransactionOutcomes] = {}
@@ -58,7 +57,7 @@ async def _shown(call: Call, found: Iterable[Found]) -> list[ShownRecord | Shown
 
 
 def _parse_before(text: str) -> dict[int, int]:
-    """Return offsets by partition, of `0:17,1:4`. Invalid ones count as missing."""
+    """Return the offsets in a text such as `0:17,1:4`, by partition. Invalid entries count as missing."""
     found = {}
     for one in text.split(",") if len(text) <= MAX_BEFORE_CHARS else ():
         partition, _, offset = one.partition(":")
@@ -100,7 +99,7 @@ async def show_topic(call: Call) -> web.StreamResponse:
 
 
 def _context(call: Call, partition: int | None) -> dict[str, object]:
-    """Return what the views of a topic and of a partition have in common."""
+    """Return the part of the context that the views of a topic and of a partition share."""
     topic = call.path["topic"]
     return {
         "topic": topic,
@@ -150,7 +149,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def fate(call: Call) -> web.StreamResponse:
-    """Return the explanation of a record and of all others with its key. Raises NotFound, NotPossible."""
+    """Return the explanation of a record and of all others with the same key. Raises NotFound, NotPossible."""
     log, offset = _log(call), _offset(call)
     found = await call.services.explain().explain(ExplainRequest(log.topic, partition=log.partition, offset=offset))
     records = [record for one in found.partitions for record in one.records]

@@ -38,7 +38,7 @@ class Setting(NamedTuple):
     name: str
     value: str
     readable: str
-    """The value in larger units; empty if that adds nothing."""
+    """The value in larger units; empty if they would not make it clearer."""
     source: str
     is_own: bool
     documentation: str
@@ -46,7 +46,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Retained:
-    """A log under other settings, as retention sees it."""
+    """A log as retention sees it, under other settings."""
 
     segments: Sequence[SegmentView]
     config: LogConfig
@@ -119,7 +119,7 @@ async def preview(call: Call) -> web.StreamResponse:
 
 
 def _effects(logs: Sequence[Log], config: LogConfig, name: str, now_ms: int) -> Iterator[str]:
-    """Yield sentences about the effects of the change on the current data."""
+    """Yield sentences about the effects of a changed setting on the current data."""
     if name in ("cleanup.policy", "retention.ms", "retention.bytes"):
         yield _retention_text(logs, config, now_ms)
     if name == "cleanup.policy":

@@ -37,16 +37,16 @@ class TopicRow(NamedTuple):
     policy: str
     partitions: int
     offsets: int
-    """Log end minus log start offsets: the upper bound of its records."""
+    """The log end offsets minus the log start offsets, an upper bound of the number of records."""
     bytes: int
     superseded: float | None
-    """The superseded share of its records at the last count; None if not compacted, or not all partitions were counted."""
+    """The superseded share of its records at the last count; None if it is not compacted or not all partitions were counted."""
     counted: str
-    """The number of its partitions counted; empty if there is nothing to count."""
+    """How many of its partitions have been counted; empty if there is nothing to count."""
     dirty: float | None
     """The highest dirty ratio of its partitions; None if it is not compacted."""
     lag_ms: int | None
-    """The upper bound of the age of its oldest superseded value; None without one, or if it is not compacted."""
+    """An upper bound of the age of its oldest superseded value; None if it has none, or is not compacted."""
     max_lag_ms: int | None
     """max.compaction.lag.ms; None without a limit."""
     cleaned_ms: int | None
@@ -66,7 +66,7 @@ COLUMNS = (
 
 
 def _oldest_ms(share: SupersededShare, found: Sequence[PartitionStatus]) -> int | None:
-    """Return the upper bound of the age of the oldest superseded value: the age of the oldest uncleaned record."""
+    """Return an upper bound of the age of the oldest superseded value: the age of the oldest uncleaned record."""
     if share.ratio == 0:
         return None
     return max((one.compaction_lag_ms for one in found), default=0) or None
