@@ -1,4 +1,4 @@
-"""The signed certificate of an erasure on a Kafka cluster: the reads of each replica. `cluster_claims` defines what they prove.
+"""The signed certificate of an erasure on a Kafka cluster, with the reads of each replica. `cluster_claims` says what they prove.
 
 <state directory>/signing-key, signing-key.secret    created at the first use, mode 0600 (`signing_key`)
 """

@@ -104,7 +104,7 @@ class CleanerWait:
         elif self._roller.lacks:
             names = ", ".join(sorted({f"{one.topic}-{one.partition}" for one in self._open}))
             self._progress.note(
-                f"the active segment of {names} is open, which no cleaner touches: {self._roller.lacks}"
+                f"the active segment of {names} is open, so no cleaner touches it: {self._roller.lacks}"
             )
         self._progress.stage("waiting for the cleaner of each replica")
 
@@ -141,7 +141,7 @@ class CleanerWait:
                 self.problems[one] = ": ".join(filter(None, (NOT_CLOSED, why)))
             elif clean_ms := round(self._roller.delays[one.topic].clean_ms):
                 self.problems[one] = (
-                    f"the cluster lets its cleaner wait for {clean_ms} ms: it comes by {moment(now_ms() + clean_ms)}"
+                    f"the cluster's cleaner may wait for {clean_ms} ms, until {moment(now_ms() + clean_ms)}"
                 )
             elif is_stalled:
                 self.problems[one] = f"its cleaner has not moved for {PAUSES} pauses: is it dead? See the broker's log"

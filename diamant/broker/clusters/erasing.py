@@ -1,7 +1,8 @@
 """An erasure on any Kafka cluster: supersede a key with tombstones, wait for each replica's cleaner, read each replica in full.
 
 Configurations are saved and lowered first and put back at the end. An erasure is closed once all replicas have been read in full
-without a value of the key. Until then it is open: the register lists what is missing, and a resumed run reads the rest.
+without a value of the key. Until then it is open: the register lists what is missing, and a resumed run lowers configurations and
+rolls segments again, then reads the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from diamant.json_types import JsonObject
 
 Agree: TypeAlias = Callable[[Mapping[str, list[str]], list[str]], bool]
-"""Returns True if tombstones may be removed now. Takes the lagging groups, by partition, and the errors of unknown groups."""
+"""Returns True if tombstones may be removed now. Takes lagging groups, by partition, and errors of unreadable groups."""
 NOTE_S = 1.0
 """The interval for saving written tombstones to the register. After a kill, a resumed run may write the unsaved ones again."""
 NEEDED = (Operation.READ, Operation.WRITE, Operation.ALTER_CONFIGS)
@@ -471,7 +472,7 @@ class ErasureRun(LoweringRun):
 
 
 def groups_behind(client: KafkaClient, ends: Mapping[Place, int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the groups that have not read a partition up to its end, by partition, and the errors of unknown groups."""
+    """Return the groups that have not read a partition up to its end, by partition, and errors of unreadable groups."""
     behind: dict[str, list[str]] = {}
     unknown: list[str] = []
     try:
@@ -498,11 +499,11 @@ def wait_for_removal(
     tombstones: Mapping[Replica, tuple[KeyRecord, ...]],
     on_rolled: Callable[[], object],
 ) -> dict[str, str]:
-    """Wait until the cleaners have removed these tombstones; return the reasons of those that stay, by replica. Raises TimeIsUp.
+    """Make the cleaners remove these tombstones, and wait; return why tombstones stay, by replica. Raises TimeIsUp.
 
     The first cleaning after their horizon removes tombstones, but a partition is cleaned only if something was appended since its
     last cleaning, such as a marker. Without the right to append a marker, the tombstones stay until other producers write.
-    A tombstone without a horizon, such as a second one that closed a segment, needs one more cleaning before, which sets it.
+    A tombstone without a horizon, such as a second one that closed a segment, needs an earlier cleaning, which sets its horizon.
     """
     undecided = {one: [mark for mark in own if mark.horizon_ms is None] for one, own in tombstones.items()}
     held: dict[str, str] = {}

@@ -185,7 +185,7 @@ class Stretch:
 
 
 class _BrokerReads:
-    """The stretches of one broker: in flight, in the order of their requests, and pending."""
+    """The stretches of one broker: those in flight, in the order of their requests, and those still pending."""
 
     def __init__(self, client: KafkaClient, broker: int, stretches: Iterable[Stretch]) -> None:
         self._client = client
@@ -243,7 +243,7 @@ def read_stretches(
     """Read stretches of any replicas concurrently, each to its end or until a problem.
 
     `take` gets whole batches as they arrive, in order for each stretch; the first and the last may reach beyond the stretch.
-    Their memory is reused. `check` is called between responses. Exceptions of either end the reading and close the connections.
+    Their memory is reused. `check` is called between responses. If either raises, reading ends and the connections are closed.
     """
     by_broker: dict[int, list[Stretch]] = {}
     for one in stretches:

@@ -1,4 +1,4 @@
-"""Configurations of topics that are lowered temporarily: saved, set as far as the cluster accepts, awaited at brokers, put back.
+"""Temporarily lowered topic configurations: saved, set as far as the cluster accepts, confirmed at each broker, and put back.
 
 The values that DescribeConfigs shows afterwards count, since some clusters raise a given value or treat it as unset. If a cluster
 accepts only long times, `CleaningDelays` has them. A value that another client has changed since is left unchanged and reported.
@@ -319,7 +319,7 @@ def _not_shown(client: KafkaClient, values: Mapping[str, Mapping[str, str | None
                 or (value is not None and not _is_same(shown[name].value, value))
             ]
             if wrong:
-                found[topic] = f"the cluster does not take back {', '.join(wrong)}"
+                found[topic] = f"the cluster did not restore {', '.join(wrong)}"
         if not found or time.monotonic() > deadline:
             return found
         waiting = set(found)

@@ -73,7 +73,7 @@ class ErasedPartition:
     values: int
     """The number of values found at the beginning."""
     tombstone_offset: int | None
-    """The last tombstone written, or one that was found and is now gone. None: neither, so the partition had no value."""
+    """The last tombstone written, or one that was found and is now gone. None if the partition had no value."""
     below_offset: int
     """The end of the claims: after the first tombstone written, or at the log end when the search began."""
     replicas: tuple[int, ...]

@@ -1,7 +1,7 @@
 """Searches brokers' responses for the records of a key, with the needles and the compiled search that certify files, too.
 
-Batches are searched in the memory where they are received, as they arrive (`fetching.py`). Their speed is bounded by a bare fetch
-loop: the same stretches, with as many requests in flight on one connection, of whose responses only the batch headers are read.
+Batches are searched in the memory where they are received, as they arrive (`fetching.py`). The speed is bounded by that of a bare
+fetch loop over the same stretches, with as many requests in flight on one connection, which reads only batch headers.
 
 Each read also searches a copy of its first batches, with known records planted in front of them. A search that misses a planted
 record may be faulty, so its read does not count as clean.

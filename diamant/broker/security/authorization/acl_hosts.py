@@ -78,7 +78,7 @@ def _ipv6_range(host: str, address: str, length: str, interfaces: str | Path) ->
 
 
 def _is_scope(scope: str, address: IPv6Address, interfaces: str | Path) -> bool:
-    """True for a number, and, as in Java, for a network interface of this machine that has an address of the same kind."""
+    """True if the scope is a number, or, as in Java, an interface of this machine that has an address of the same kind."""
     if address.ipv4_mapped is not None:
         return False
     if number := re.fullmatch(r"0*([0-9]{1,10})", scope):

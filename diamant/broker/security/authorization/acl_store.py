@@ -63,7 +63,7 @@ class AclStore:
             if error is None and acl not in self._ids and acl not in made:
                 made[acl] = uuid.uuid4()
         records: list[MetadataRecord] = [_record_of(acl, acl_id) for acl, acl_id in made.items()]
-        # Not atomic, as in Kafka: records that do not fit into one batch are written in several.
+        # Not atomic, as in Kafka: records that do not fit into one batch are written in several batches.
         for start in range(0, len(records), MAX_RECORDS_PER_BATCH):
             self._metadata.append(records[start : start + MAX_RECORDS_PER_BATCH])
         self._ids |= made

@@ -4,7 +4,7 @@ If the rate of the broker or of a listener is exceeded, accepting pauses. If the
 accepted, left unread for the throttle time and then closed, so that a client that reconnects in a loop costs little (KIP-612). If
 an address has too many open connections, the new one is closed at once.
 
-Bounds: those of `client_counts.py` for the rates of addresses. The server counts the open connections.
+Bounds: the rates of addresses are bounded as in `client_counts.py`. The server counts the open connections.
 
 Source: SocketServer.ConnectionQuotas.
 """

@@ -89,10 +89,10 @@ class SignedTokens:
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError) as error:
-            raise TokenRefused(f"no token: {error}") from None
+            raise TokenRefused(f"not a token: {error}") from None
         algorithm = header.get("alg")
         if algorithm not in ALGORITHMS:
-            raise TokenRefused(f"its alg is {algorithm!r:.40}, accepted are {', '.join(ALGORITHMS)}")
+            raise TokenRefused(f"its alg is {algorithm!r:.40}, expected one of {', '.join(ALGORITHMS)}")
         claims = self._verified(token, algorithm, header.get("kid"))
         self._check_issuer_and_audience(claims)
         user = user_of(claims, self._expected.sub_claim)
@@ -111,7 +111,7 @@ class SignedTokens:
             except jwt.InvalidSignatureError:
                 continue
             except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-                raise TokenRefused(f"no token: {error}") from None
+                raise TokenRefused(f"not a token: {error}") from None
         raise TokenRefused("its signature matches none of the keys")
 
     def _check_issuer_and_audience(self, claims: dict[str, object]) -> None:
@@ -158,7 +158,7 @@ class SignedTokens:
             except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
                 raise ValueError(f"key {number}: {error}") from None
         if not by_type:
-            raise ValueError("no public key (kty RSA, EC or OKP) in it")
+            raise ValueError("it has no public key (kty RSA, EC or OKP)")
         return _Keys(by_type, stamp)
 
 

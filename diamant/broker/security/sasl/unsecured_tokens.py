@@ -1,4 +1,4 @@
-"""The validation of tokens without a signature (`alg` none). Anybody can make one: for tests, accepted only if configured.
+"""The validation of tokens without a signature (`alg` none). Anybody can make them, so they are accepted only if configured.
 
 Options of the login module: unsecuredValidatorPrincipalClaimName, ...ScopeClaimName, ...RequiredScope, ...AllowableClockSkewMs.
 

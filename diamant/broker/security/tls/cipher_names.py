@@ -1,6 +1,6 @@
 """The translation of cipher suites from their standard names, which Java and Kafka use, to OpenSSL's names.
 
-OpenSSL calls `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` `ECDHE-RSA-AES256-GCM-SHA384`; the suites of TLS 1.3 have the same names.
+OpenSSL's `ECDHE-RSA-AES256-GCM-SHA384` is `TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384`. TLS 1.3 suites have the same name in both.
 """
 
 from __future__ import annotations

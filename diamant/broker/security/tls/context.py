@@ -35,7 +35,7 @@ def _allow_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
     unknown = [name for name in settings.protocols if name not in _VERSIONS]
     if unknown or not settings.protocols:
         raise ConfigError(
-            f"ssl.enabled.protocols: {', '.join(unknown) or 'there is none'}; {settings.where} can have {' and '.join(_VERSIONS)}"
+            f"ssl.enabled.protocols: {', '.join(unknown) or 'no version'}; {settings.where} supports {' and '.join(_VERSIONS)}"
         )
     versions = sorted(_VERSIONS[name] for name in settings.protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]

@@ -149,7 +149,7 @@ def check_same_broker(old: BrokerNames, new: BrokerNames, *, dn_changes: bool, s
     """Raise ConfigError if the subject has changed or alternative names are missing, and the setting does not allow it."""
     if not dn_changes and old.subject != new.subject:
         raise ConfigError(
-            f"the subject of the new certificate is {new.subject}, of the present one {old.subject}; "
+            f"the subject of the new certificate is {new.subject}, but the present one's is {old.subject}; "
             "ssl.allow.dn.changes=true allows it"
         )
     missing = old.alternative - new.alternative

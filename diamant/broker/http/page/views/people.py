@@ -39,7 +39,7 @@ async def show(call: Call) -> web.StreamResponse:
 
 
 async def preview(call: Call) -> web.StreamResponse:
-    """Return what forgetting a person would do. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
+    """Return a preview of forgetting a person. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
     from diamant.broker.person.person_requests import PreviewRequest
     from diamant.cleaner.person.map_file import parse_map_file
     from diamant.cleaner.person.people_map import MapError
