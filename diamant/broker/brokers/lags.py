@@ -1,7 +1,7 @@
-"""Followers that lag: the high watermark that a broker has of a partition that it does not lead.
+"""Lagging followers: the high watermark of a partition at a broker that does not lead it.
 
-There is one log; a follower shows clients less of it. In time, its high watermark is that of the leader some milliseconds ago on
-the broker's clock; in records, that many below the leader's.
+Leader and followers share one log; a lagging follower shows clients less of it. With a lag in time, its high watermark is the
+leader's of some milliseconds ago on the broker's clock; with a lag in records, it is that many records below the leader's.
 
 Bounds: `STEPS` + 1 remembered ends for each partition that was written to, as long as a broker lags in time.
 """
@@ -18,11 +18,11 @@ from diamant.storage.env.clocks import Clock
 from diamant.storage.log.log import Log
 
 STEPS = 64
-"""The precision of a lag in time: a write may be seen this share of the lag too late."""
+"""The precision of a lag in time: a write may become visible late by up to this fraction (1/`STEPS`) of the longest lag."""
 
 
 class FollowerLag(NamedTuple):
-    """How far a follower is behind, in one of two units; the other is 0."""
+    """How far a follower is behind its leader, in time or in records; the other field is 0."""
 
     time_ms: int = 0
     records: int = 0
@@ -38,17 +38,17 @@ class Lags:
         self._clock = clock
         self._lags: dict[int, FollowerLag] = {}
         self._ends: dict[Log, deque[tuple[int, int]]] = {}
-        """The end of each log by the time from which on it was that, oldest first. Kept as long as a broker lags in time."""
+        """The ends of each log as (time from which on it was the end, end), oldest first. Kept while a broker lags in time."""
         self._order = count()
         self._due: list[tuple[int, int, Log]] = []
-        """A heap of the times at which a follower sees more of a log."""
+        """A heap of the times from which on a follower sees more of a log."""
 
     def of(self, broker_id: int) -> FollowerLag | None:
         """Return a broker's lag; None if it has none."""
         return self._lags.get(broker_id)
 
     def set(self, broker_id: int, lag: FollowerLag | None, logs: Iterable[Log]) -> None:
-        """Let a broker lag from now on, or end that. `logs`: all, of which it has everything now."""
+        """Let a broker lag from now on; None ends its lag. `logs`: all logs; the broker has their records up to now."""
         self._lags.pop(broker_id, None)
         if lag is not None:
             self._lags[broker_id] = lag
@@ -59,7 +59,7 @@ class Lags:
             self._ends.setdefault(log, deque([(0, log.high_watermark)]))
 
     def end(self, broker_id: int, log: Log) -> int | None:
-        """Return the high watermark that a follower has; None for the leader's."""
+        """Return the high watermark of a log at a follower; None if it does not lag and has the leader's."""
         lag = self._lags.get(broker_id)
         if lag is None:
             return None
@@ -90,11 +90,11 @@ class Lags:
             ends.popleft()
 
     def due_ms(self) -> int | None:
-        """Return the time from which on a follower sees more of a log."""
+        """Return the next time from which on a follower sees more of a log; None if there is none."""
         return self._due[0][0] if self._due else None
 
     def take_due(self) -> Iterator[Log]:
-        """Yield the logs of which a follower sees more now."""
+        """Yield the logs of which a follower sees more by now, and forget their due times."""
         while self._due and self._due[0][0] <= self._clock.now_ms():
             yield heappop(self._due)[2]
 

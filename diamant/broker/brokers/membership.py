@@ -1,9 +1,9 @@
-"""Brokers that go and come back, and what that changes in each partition.
+"""Brokers that leave and return, and the changes that this causes in each partition.
 
-A change of many partitions is a sequence of steps, each of at most `PER_STEP` partitions and complete in itself, so that other
-work of the loop comes between. A client may then see some partitions moved and others not, as it does of Kafka between the
-batches of its controller (10,000 records each). A step is taken when its result is asked for, and finds the partitions as they
-are then.
+A change of many partitions is a sequence of steps. Each step is complete in itself and changes at most `PER_STEP` partitions, so
+other work of the loop runs between steps. Meanwhile a client may see some partitions moved and others not; with Kafka this
+happens between the controller's batches (10,000 records each). The iterators take each step when its result is requested, on the
+partitions as they are at that time.
 
 Source: ReplicationControlManager (handleBrokerFenced, handleBrokerUnfenced).
 """
@@ -21,13 +21,13 @@ from diamant.storage.kraft.image import PartitionImage
 T = TypeVar("T")
 
 PER_STEP = 100
-"""Partitions that change in one turn of the loop: some 5 ms."""
+"""The most partitions that change in one turn of the loop; this takes some 5 ms."""
 
 
 def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
-    """Fence a broker: it leads nothing and leaves every ISR. As long as it still leads partitions it is up.
+    """Fence a broker: it loses its leaderships and leaves every ISR. The last step fences it; until then it counts as up.
 
-    Yields the changes of each step. Raises NotFound; NotPossible if it is down.
+    Yields the changes of each step. Raises NotFound, or NotPossible if the broker is already down.
     """
     table.check_state(broker_id, is_up=True)
 
@@ -43,14 +43,14 @@ def set_down(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
     for step in steps(table, has_it, leave=PER_STEP):
         yield without_it(step)
-    # Those that are left, and what was created or changed in between.
+    # The rest, and any partitions created or changed in between.
     yield without_it([one for one in table.partitions() if has_it(one[1])], (broker_id,))
 
 
 def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
-    """Lift a broker's fence: it leads partitions without a leader for which it is eligible, and follows elsewhere.
+    """Unfence a broker: it becomes leader of leaderless partitions if it is eligible, and follows the others.
 
-    It is in no other ISR until `catch_up`. Raises NotFound; NotPossible if it is up.
+    It joins the ISRs of the partitions that it follows only in `catch_up`. Raises NotFound, or NotPossible if it is already up.
     """
     table.check_state(broker_id, is_up=False)
     table.apply([], table.fence(broker_id, -1))
@@ -61,7 +61,7 @@ def set_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
     """Add a broker that is up to the ISR of each partition that it follows. Yields the changes of each step.
 
-    Raises NotFound; NotPossible if it is down.
+    Raises NotFound, or NotPossible if the broker is down.
     """
     table.check_state(broker_id, is_up=True)
 
@@ -73,13 +73,13 @@ def catch_up(table: BrokerTable, broker_id: int) -> Iterator[Changes]:
 
 
 def elect_missing(table: BrokerTable) -> Iterator[Changes]:
-    """Elect leaders where any replica may lead and none does (`maybeTriggerUncleanLeaderElection…`); yield the changes."""
+    """Elect unclean leaders of leaderless partitions if allowed (`maybeTriggerUncleanLeaderElection…`); yield the changes."""
     for step in steps(table, lambda one: one.leader == NO_LEADER):
         yield table.apply([table.plan(*one) for one in step if table.is_unclean(one[0])])
 
 
 def elect_missing_soon(table: BrokerTable) -> None:
-    """As `elect_missing`: the first step at once, each other one in a later turn."""
+    """Elect leaders as `elect_missing` does, with the first step at once and each further step in a later turn of the loop."""
     changes = elect_missing(table)
 
     def step() -> None:
@@ -92,7 +92,7 @@ def elect_missing_soon(table: BrokerTable) -> None:
 def steps(
     table: BrokerTable, is_concerned: Callable[[PartitionImage], bool], *, topic: str | None = None, leave: int = 0
 ) -> Iterator[list[tuple[str, PartitionImage]]]:
-    """Yield the partitions, of one topic or all, that a change concerns, in order, except the last `leave` of them."""
+    """Yield the partitions that a change concerns, in steps and in order, without the last `leave`. `topic`: None for all."""
     named = sorted((name, one.partition_id) for name, one in table.partitions(topic) if is_concerned(one))
     for start in range(0, len(named) - leave, PER_STEP):
         found = table.present(named[start : start + PER_STEP])
@@ -100,7 +100,7 @@ def steps(
 
 
 async def in_turns(changes: Iterator[Changes]) -> list[Changes]:
-    """Take each step in a turn of its own, or all that are left at once if the wait is cancelled; return their changes."""
+    """Take each step in its own turn of the loop and return all changes. If cancelled, take the remaining steps at once."""
     done = []
     try:
         for change in changes:
@@ -113,7 +113,7 @@ async def in_turns(changes: Iterator[Changes]) -> list[Changes]:
 
 
 async def paced(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items with a pause of one turn after each `PER_STEP` of them."""
+    """Yield the items, with a pause of one turn of the loop after every `PER_STEP` items."""
     for number, item in enumerate(items, 1):
         yield item
         if number % PER_STEP == 0:

@@ -1,6 +1,6 @@
 """The placement of replicas: round robin over the brokers, across racks.
 
-The first partition of a topic is led by the first broker, the next by the next: Kafka (StripedReplicaPlacer) begins at random.
+The brokers lead the partitions of a topic in turn, beginning with the first broker; Kafka (StripedReplicaPlacer) begins at random.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def placed(
 ) -> list[tuple[int, ...]]:
     """Return the replicas of each partition, the preferred leader first. Brokers that are not `live` come last.
 
-    `racks`: the rack of each broker. Replicas of a partition are on different racks as far as there are enough.
+    `racks`: the rack of each broker. Replicas of a partition are on different racks if there are enough racks.
     """
     by_rack: dict[str, list[int]] = {}
     for broker_id in sorted(racks):

@@ -1,4 +1,4 @@
-"""The listening sockets of each of several brokers: closed and opened again, on the same ports, while the process runs."""
+"""The listening sockets of the brokers of a process: each broker's can be closed and reopened on the same ports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class BrokerPorts:
-    """The open and the closed listeners. Belongs to the loop thread."""
+    """The open and closed listeners of each broker. Belongs to the loop thread."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._listen: dict[int, list[tuple[Listener, Callable[[socket.socket], Acceptor]]]] = {}
         self._open: dict[int, list[Acceptor]] = {}
         self._held: dict[int, list[socket.socket]] = {}
-        """Bound sockets that do not listen, so that no other program takes the ports of a closed broker."""
+        """Sockets that are bound but do not listen, so that no other program takes the ports of a closed broker."""
         self._silent: set[int] = set()
 
     def add(
@@ -39,11 +39,11 @@ class BrokerPorts:
         return broker_id in self._open
 
     def is_silent(self, broker_id: int) -> bool:
-        """Return whether a broker listens and does not answer."""
+        """Return whether a broker listens but does not answer."""
         return broker_id in self._silent
 
     def silence(self, broker_id: int) -> int:
-        """Answer nothing more at a broker's open ports; return how many connections hang. `open` cuts them."""
+        """Stop answering at a broker's ports, which stay open; return how many connections hang. `open` cuts them."""
         self._silent.add(broker_id)
         for acceptor in self._open[broker_id]:
             acceptor.hold()
@@ -53,7 +53,7 @@ class BrokerPorts:
         return len(hanging)
 
     def close(self, broker_id: int) -> int:
-        """Refuse new connections to a broker and cut the others; return how many were cut. Idempotent."""
+        """Refuse new connections to a broker and cut the open ones; return how many were cut. Idempotent."""
         self._silent.discard(broker_id)
         for acceptor in self._open.pop(broker_id, ()):
             self._server.stop_listening(acceptor)
@@ -62,7 +62,7 @@ class BrokerPorts:
         return self._cut(broker_id)
 
     def open(self, broker_id: int) -> int:
-        """Listen and answer again; return how many connections that hung were cut. Idempotent."""
+        """Listen and answer again; return how many hanging connections were cut. Idempotent."""
         if broker_id in self._silent:
             self._silent.discard(broker_id)
             cut = self._cut(broker_id)
@@ -84,7 +84,7 @@ class BrokerPorts:
         return len(cut)
 
     def close_all(self) -> None:
-        """Release the ports that are held for closed brokers, and cut the connections that hang."""
+        """Release the ports held for closed brokers, and cut hanging connections."""
         for broker_id in self._silent:
             self._cut(broker_id)
         for broker_id in list(self._held):

@@ -1,7 +1,7 @@
-"""The table of the brokers of one process: who is up, and who leads and follows each partition.
+"""The table of the brokers of one process: which are up, and which lead and follow each partition.
 
-Its state is the image of the metadata log; a change appends its records there, and to nothing else. There is one log of each
-partition, so a new leader never lacks a record. With one broker there is no table.
+Its state is the image of the metadata log; a change only appends records to this log. All replicas of a partition share one log,
+so a new leader never lacks a record. With one broker there is no table.
 
 Source: ClusterControlManager, ReplicationControlManager.
 """
@@ -33,7 +33,7 @@ from diamant.storage.log.log import Log
 
 
 class LeaderMove(NamedTuple):
-    """A partition whose leader, or leader epoch, has changed. -1 is no leader."""
+    """A partition whose leader or leader epoch has changed. -1 means no leader."""
 
     topic: str
     partition: int
@@ -43,14 +43,14 @@ class LeaderMove(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The report of a change: the partitions that have another leader, and those that have other replicas in sync."""
+    """The report of a change: the partitions with a new leader or leader epoch, and the partitions whose ISR has changed."""
 
     moves: tuple[LeaderMove, ...] = ()
     changed_isr: frozenset[tuple[str, int]] = frozenset()
 
 
 class PartitionCounts(NamedTuple):
-    """How many partitions each broker leads, is in sync for, and has a replica of."""
+    """The number of partitions of which each broker is the leader, an in-sync replica, or a replica."""
 
     leads: Counter[int]
     in_sync: Counter[int]
@@ -58,7 +58,7 @@ class PartitionCounts(NamedTuple):
 
 
 class BrokerState(NamedTuple):
-    """A broker for an operator: its listeners, and the partitions that it leads and those that it follows in sync."""
+    """A broker's state for an operator: its listeners, and how many partitions it leads and follows in sync."""
 
     broker_id: int
     listeners: tuple[str, ...]
@@ -71,7 +71,7 @@ class BrokerState(NamedTuple):
 class BrokerTable:
     """The brokers of this process. Belongs to the loop thread.
 
-    `on_change` is called with the (topic, partition) of each changed partition after every change of the table, even of none.
+    `on_change` is called after every change of the table with the (topic, partition) of each changed partition, if any.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class BrokerTable:
         lags: Lags,
         is_unclean: Callable[[str], bool],
     ) -> None:
-        """`listeners`: as clients see those of all brokers. `is_unclean`: a topic's `unclean.leader.election.enable`."""
+        """`listeners`: of all brokers, as clients see them. `is_unclean`: returns a topic's `unclean.leader.election.enable`."""
         self._metadata = metadata
         self.is_unclean = is_unclean
         self.lags = lags
@@ -90,14 +90,14 @@ class BrokerTable:
         self._on_change = on_change
         self.broker_ids = tuple(metadata.broker_ids)
         self.listeners: list[Callable[[Sequence[LeaderMove]], object]] = []
-        """Called with the moved leaders of each change."""
+        """Callbacks that get the moves of each change that moves leaders."""
         self._addresses = {(metadata.node_id + one.broker, one.name): (one.host, one.port) for one in listeners}
 
     # -- brokers -------------------------------------------------------------------------------------------------
 
     @property
     def image(self) -> MetadataImage:
-        """The metadata."""
+        """The current metadata."""
         return self._metadata.image
 
     def is_up(self, broker_id: int) -> bool:
@@ -119,7 +119,7 @@ class BrokerTable:
         return self.image.brokers[broker_id].rack
 
     def address(self, broker_id: int, listener_name: str, host: str) -> BrokerAddress:
-        """Return a broker's address at one listener. `host`: that of a client, for listeners that advertise none."""
+        """Return a broker's address at one listener. `host`: the host to return if the listener advertises none."""
         advertised, port = self._addresses[broker_id, listener_name]
         return BrokerAddress(broker_id, advertised or host, port, self.rack(broker_id))
 
@@ -215,7 +215,7 @@ class BrokerTable:
                 yield topic.name, partition
 
     def present(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, PartitionImage]]:
-        """Yield those of some partitions that exist, with their topics."""
+        """Yield the partitions of these names that exist, with their topics."""
         for name, index in names:
             topic = self.image.topics.get(name)
             if topic is not None and index in topic.partitions:
@@ -224,7 +224,7 @@ class BrokerTable:
     # -- changes -------------------------------------------------------------------------------------------------
 
     def elect_unclean(self, topic: str, partition: int) -> Changes:
-        """Let a replica that is up lead, in sync or not; return the changes. Raises NotFound."""
+        """Make a replica that is up the leader, even if it is not in sync; return the changes. Raises NotFound."""
         return self.apply([self.plan(topic, self.partition(topic, partition), is_unclean=True)])
 
     def set_isr(self, topic: str, partition: int, isr: Sequence[int]) -> Changes:
@@ -242,11 +242,11 @@ class BrokerTable:
         return self.apply([self.plan(topic, now, isr=tuple(isr))])
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> Changes:
-        """Make an in-sync replica the leader; return the changes. NotFound; NotPossible if it is not one, or leads already."""
+        """Make an in-sync replica the leader; return the changes. Raises NotFound; NotPossible if it cannot or already leads."""
         return self.move_leaders([(topic, partition, broker_id)])
 
     def move_leaders(self, moves: Iterable[tuple[str, int, int]]) -> Changes:
-        """Make in-sync replicas leaders, at once: (topic, partition, broker); return the changes. If one cannot, none moves."""
+        """Make in-sync replicas leaders, all or none; return the changes. `moves`: (topic, partition, broker)."""
         changes = []
         for topic, partition, broker_id in moves:
             now = self.partition(topic, partition)
@@ -256,14 +256,14 @@ class BrokerTable:
             if broker_id not in now.isr or not self.is_up(broker_id):
                 raise NotPossible(
                     f"broker {broker_id} is not in sync for {topic}-{partition}, so it cannot lead: of the replicas "
-                    f"{list(now.replicas)}, {list(now.isr)} are in sync. `unclean` makes a leader of one that is not"
+                    f"{list(now.replicas)}, {list(now.isr)} are in sync. `unclean` makes an out-of-sync replica the leader"
                 )
             changes.append(self.plan(topic, now, leader=broker_id))
         return self.apply(changes)
 
     def set_replicas(self, topic: str, partition: int, replicas: Sequence[int]) -> Changes:
-        """Replace the replicas of a partition, which is complete at once: those that are up are in sync. A leader that is no
-        longer among them is replaced, in a new epoch. Returns the changes, none if it has these replicas already.
+        """Replace the replicas of a partition. The change is complete at once, since all replicas that are up are in sync. A
+        leader that is not among them is replaced, in a new epoch. Returns the changes; none if the replicas are the same.
 
         Source: ReplicationControlManager.alterPartitionReassignments.
         """
@@ -284,7 +284,7 @@ class BrokerTable:
         return self.apply([(topic, record)])
 
     def change(self, topic: str, record: PartitionChangeRecord) -> Changes:
-        """Apply another change of a partition, such as a reassignment, and return it."""
+        """Apply one change of a partition, and return the changes."""
         return self.apply([(topic, record)])
 
     def plan(
@@ -297,7 +297,7 @@ class BrokerTable:
         gone: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return the change of a partition after which a replica leads, if one may; as if `gone` were down."""
+        """Return the record that gives a partition an eligible leader, as if `gone` were down; None if nothing changes."""
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(
@@ -314,7 +314,7 @@ class BrokerTable:
     def apply(
         self, changes: Sequence[tuple[str, PartitionChangeRecord | None]], *first: BrokerRegistrationChangeRecord
     ) -> Changes:
-        """Write the records, tell the listeners, and return the changes. One batch, unless Kafka's limit divides it."""
+        """Append the records, in one batch unless Kafka's limit divides it; notify the listeners, and return the changes."""
         image = self.image
         real = [(topic, change) for topic, change in changes if change is not None]
         before = [image.topics[topic].partitions[change.partition_id] for topic, change in real]
@@ -338,12 +338,12 @@ class BrokerTable:
         return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
 
     def check_known(self, broker_id: int) -> None:
-        """Raise NotFound for an id that no broker of this process has."""
+        """Raise NotFound unless a broker of this process has this id."""
         if broker_id not in self.broker_ids:
             raise NotFound(f"there is no broker {broker_id}: expected one of {', '.join(map(str, self.broker_ids))}")
 
     def check_state(self, broker_id: int, *, is_up: bool) -> None:
-        """NotFound; NotPossible unless the broker is up, or down."""
+        """Raise NotFound for an unknown broker, or NotPossible unless its state is `is_up`."""
         self.check_known(broker_id)
         if self.is_up(broker_id) != is_up:
             raise NotPossible(f"broker {broker_id} is {'down' if is_up else 'up'} already")
