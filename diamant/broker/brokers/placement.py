@@ -1,6 +1,6 @@
 """The placement of replicas: round robin over the brokers, across racks.
 
-The brokers lead the partitions of a topic in turn, beginning with the first broker; Kafka (StripedReplicaPlacer) begins at random.
+The brokers lead the partitions of a topic in turn, from the first broker on; Kafka (StripedReplicaPlacer) begins at random.
 """
 
 from __future__ import annotations
