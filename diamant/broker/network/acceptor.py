@@ -1,10 +1,10 @@
-"""The acceptor of connections: a batch per turn of the loop, none while descriptors or `max.connections` are exhausted.
+"""The acceptor of connections: it accepts a batch per turn of the loop, and pauses when descriptors or free slots run out.
 
 A listener stops accepting while the broker or the listener has reached its `max.connections`; further clients wait in the
 socket's backlog, as in Kafka (KIP-402). A connection takes its slot when it is accepted, before a TLS handshake.
 
-With a limit on the rate of new connections, `ConnectionAdmission` delays accepting, or holds refused sockets until they
-are closed. Bound: `MAX_HELD` sockets of refused connections; further ones are closed at once.
+With a limit on the rate of new connections, `ConnectionAdmission` delays connections or refuses them; a refused socket is
+held open for its throttle time. Bound: `MAX_HELD` held sockets; further refused sockets are closed at once.
 
 Source: SocketServer.Acceptor, ConnectionQuotas.waitForConnectionSlot.
 """
@@ -81,7 +81,7 @@ class ConnectionSlots:
 
 
 MAX_HELD = 1000
-"""The most sockets of refused connections that are held."""
+"""The most sockets of refused connections that are held open."""
 
 
 class ConnectionAdmission:
@@ -93,7 +93,7 @@ class ConnectionAdmission:
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def wait_s(self, sock: socket.socket, host: str, listener: str) -> float | None:
-        """Return the delay of an accepted connection and of later ones. None: it is refused, and this object owns the socket."""
+        """Return how long to delay this connection and later ones. None: it is refused, and this object now owns `sock`."""
         wait_ms, refused_ms = self.quotas.ask(host, listener)
         if not refused_ms:
             return wait_ms / 1000
@@ -124,7 +124,8 @@ class Admitting(Protocol):
 class Acceptor:
     """Accepts the connections of one listening socket. Belongs to the loop thread.
 
-    It replaces asyncio's server, which leaks the socket if it is closed between accepting a connection and setting it up.
+    It replaces asyncio's server, which leaks a connection's socket if the server is closed between accepting the connection and
+    setting it up.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Acceptor:
     ) -> None:
         """Listen on a bound socket and take ownership of it. `make` creates the protocol of each connection.
 
-        The protocol frees the slot when its connection is closed.
+        The protocol must free the connection's slot when the connection is closed.
         """
         sock.setblocking(False)
         _set_buffers(sock, limits)  # inherited by accepted sockets; the receive buffer must be set before listening
@@ -166,7 +167,7 @@ class Acceptor:
         self._sock.close()
 
     def hold(self) -> None:
-        """Accept no more until `resume`: clients connect, and wait in the socket's backlog."""
+        """Stop accepting until `resume`; clients that connect wait in the socket's backlog."""
         if self._retry is not None:
             self._retry.cancel()
         self._server.slots.waiting.discard(self)
@@ -207,7 +208,7 @@ class Acceptor:
         self._retry = self._loop.call_later(pause_s, self.resume)
 
     def _is_full(self) -> bool:
-        """True if no slot is free; the acceptor is then resumed once there is one."""
+        """Return whether no slot is free; if so, the acceptor is resumed once a slot is free."""
         why = self._server.slots.why_full(self._listener)
         if not why:
             self._server.slots.waiting.discard(self)
@@ -221,7 +222,7 @@ class Acceptor:
         return True
 
     def resume(self) -> None:
-        """Take the held-back connection and accept again, unless no slot is free."""
+        """Set up the held-back connection and accept again, unless no slot is free."""
         if self._is_full():
             return
         waiting, self._waiting = self._waiting, None
@@ -230,8 +231,8 @@ class Acceptor:
         self._loop.add_reader(self._sock, self._accept)
 
     def _take(self, connection: socket.socket) -> None:
-        # asyncio sets this only for sockets that name their protocol, which accepted ones do not. Without it, the end of
-        # a response waits for an acknowledgement that the peer delays.
+        # asyncio sets this option only on sockets that name their protocol, which accepted sockets do not. Without it, the
+        # end of a response waits for an acknowledgement that the peer delays.
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.slots.take(self._listener)
         task = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))

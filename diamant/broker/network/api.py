@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 SAME_FAILURE_S = 60.0
-"""The shortest interval between two reports of the same failure of a disk."""
+"""The shortest interval between two log lines about the same disk failure."""
 
 
 MAX_REMEMBERED_FAILURES = 1000
@@ -40,7 +40,7 @@ class RequestContext(NamedTuple):
     client_id: str | None
     connection: ConnectionInfo
     access: Access = OPEN
-    """The permissions of the client. A handler checks only needs that its row in `dispatch/api_table.py` declares."""
+    """The permissions of the client. A handler may check only permissions that its row in `dispatch/api_table.py` declares."""
 
 
 Decode: TypeAlias = Callable[[int, memoryview], Any]
@@ -48,7 +48,7 @@ Decode: TypeAlias = Callable[[int, memoryview], Any]
 
 
 Handle: TypeAlias = Callable[..., "Answer"]
-"""`handle(*dependencies, context, request)`. The table of APIs has the parts of the broker in `dependencies`."""
+"""`handle(*dependencies, context, request)`. The dependencies are parts of the broker, named in the table of APIs."""
 
 
 ResponseFields: TypeAlias = Mapping[str, object]
@@ -70,8 +70,8 @@ def frame_header(api_key: int, api_version: int, correlation_id: int, body_size:
 
 
 def error_of(error: BaseException) -> tuple[int, str | None]:
-    """The error code and message for an error of `REQUEST_ERRORS`. Messages name no paths; the broker's log has the details
-    of disk errors.
+    """Return the error code and message for an error of `REQUEST_ERRORS`. Messages contain no paths; the broker's log
+    has the details of disk errors.
     """
     if isinstance(error, KafkaError):
         if not isinstance(error.__cause__, OSError):
@@ -87,7 +87,7 @@ def error_of(error: BaseException) -> tuple[int, str | None]:
 
 
 def error_fields(error: BaseException) -> dict[str, object]:
-    """Return the fields of a response, or of a part of it, that report an error of `REQUEST_ERRORS`, as `error_of`."""
+    """Return the fields that report an error of `REQUEST_ERRORS` in a response or a part of it; see `error_of`."""
     code, message = error_of(error)
     return {"error_code": code, "error_message": message}
 
@@ -117,7 +117,7 @@ Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part]
 
 class CloseConnection(Exception):
     """Closes the connection instead of answering, for example after a failed Produce with acks=0 or for an unknown API.
-    `last_bytes` are sent before: an error response, or the start of a response that a fault cuts off.
+    `last_bytes` are sent first: an error response, or the start of a response that a fault cuts off.
     """
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
@@ -147,13 +147,13 @@ class ConnectionInfo(NamedTuple):
     security_protocol: str = PLAINTEXT
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
-    """The SASL session, on listeners with SASL."""
+    """The SASL session; None on listeners without SASL."""
     broker_id: int = 1
     """The broker of this process that the client has connected to."""
 
 
 def client_host(context: RequestContext) -> str:
-    """Return a client's host in Kafka's form: Java's text of an address, with a leading slash."""
+    """Return a client's address with a leading slash, as Kafka shows hosts (Java's `InetAddress.toString`)."""
     return "/" + context.connection.peer.rpartition(":")[0]
 
 

@@ -1,4 +1,4 @@
-"""A connection of a client, which answers requests in order.
+"""A client's connection, which answers requests in order.
 
 Theory of operation. Each connection handles one request at a time. Handling is synchronous in the common case: bytes
 arrive, `ServerConnection` parses requests, the dispatcher returns the response and the connection writes it, all in one
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._turns = server.turns()
         self.used_s = 0.0
         self._waits_for_turn = False
-        self._handled_since_s = 0.0  # start of the one request in progress
+        self._handled_since_s = 0.0  # start of the request in progress
         self.last_active_s = monotonic()
 
     # What asyncio calls
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         now_s = self.last_active_s = monotonic()
         queue = self.queue
         if self._is_finishing or not (requests or queue.share):
-            return  # of a large request there is only a part yet
+            return  # only part of a large request has arrived
         held = queue.requests or self._waiting or self._client_wait.timer or self.is_write_paused or queue.share
         if len(requests) == 1 and not held and self._turns.left_s > 0:
             self._handle(requests[0], now_s)  # the common case: a single request needs no queue
@@ -178,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drain()
 
     def eof_received(self) -> bool:
-        # A peer that has closed its half expects no response: close ours, after what it has sent is handled.
+        # A peer that has closed its side expects no response, so close ours once its requests are handled.
         self._is_finishing = self._is_finishing or self._waits_for_turn
         return self._waits_for_turn or self._turns.closes_later(self)
 
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.is_write_paused = False
-        # Nothing is written in here: if that fails, asyncio's transport calls `connection_lost` twice (CPython 3.11).
+        # Write later: if a write fails in this callback, asyncio's transport calls `connection_lost` twice (CPython 3.11).
         self._loop.call_soon(self._write_on)
 
     def _write_on(self) -> None:
@@ -206,13 +206,13 @@ class Connection(asyncio.BufferedProtocol):
         return not (is_closing or self._waits_for_turn or self.is_busy)
 
     def finish(self) -> None:
-        """Answer the received requests, read no more, then close."""
+        """Read no more, answer the received requests, then close."""
         self._is_finishing = True
         self._client_wait.end()
         self._drain()
 
     def close(self) -> None:
-        """Close once the transport's buffer is sent."""
+        """Close once the transport's buffer has been sent."""
         self._outbox.flush()
         if self._transport is not None:
             self._transport.close()
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def mute(self) -> None:
-        """Ignore the request in progress and all later ones, and stay open until `abort`, as a host that hangs."""
+        """Ignore the request in progress and all later ones, but stay open until `abort`, like a host that hangs."""
         waiting, self._waiting = self._waiting, self._loop.create_future()
         if waiting is not None:
             waiting.cancel()
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Handle queued requests as long as that is possible and it is its turn. While the queue is full, read no more."""
+        """Handle queued requests while possible, for a slice at most. Stop reading while the queue is full."""
         queue = self.queue
         began_s = now_s = monotonic()
         while queue.requests and now_s - began_s < SLICE_S and self._turns.left_s > 0 and self._may_handle:
@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         self._given(request, None if error is not None else future.result(), error)
 
     def _given(self, request: Request, body: Body | None, error: BaseException | None) -> None:
-        """Write a response that took time, or handle its error. Must not raise, since it runs within another's callback."""
+        """Write a response that took time, or handle its error. Must not raise: it may run in another connection's callback."""
         self._waiting = None
         self.last_active_s = monotonic()
         if error is None:

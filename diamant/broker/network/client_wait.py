@@ -33,7 +33,7 @@ class ClientWait:
     def answer(
         self, quotas: Quotas, client: ConnectionInfo, request: Request, body: Body | None, resume: Callable[[], None]
     ) -> Body | None:
-        """Start the throttle time; return the response that carries it, or None for no response.
+        """Begin the throttle time, if there is one; return the response that reports it, or None for no response.
 
         `resume` is called when the wait is over.
         """
@@ -44,7 +44,7 @@ class ClientWait:
         return cast("Body | None", answer)
 
     def end(self) -> None:
-        """End the wait, if there is one."""
+        """End the wait, if any."""
         if self.timer is not None and self._resume is not None:
             self.timer.cancel()
             self._loop.call_soon(self._resume)

@@ -1,6 +1,6 @@
 """The writer of responses with ranges of log files for a TLS transport, which encrypts the bytes.
 
-The ranges are read in pieces, since the kernel cannot send them directly. A thread reads those that are not in the page cache.
+The ranges are read in pieces, since the kernel cannot send them directly. A thread reads pieces that are not in the page cache.
 
 Bounds: one piece of `PIECE_BYTES` per connection, plus the unsent part of the previous piece in the transport.
 """
@@ -17,12 +17,12 @@ from diamant.storage.segments.segment import FileSlice
 
 PIECE_BYTES = 96 * 1024
 """Six TLS records, enough to make the cost of a call negligible. A piece passes through several buffers, and glibc may map and
-unmap buffers from 128 KiB on at each use: pieces of 256 KiB took two and a half times as much CPU time."""
+unmap buffers of 128 KiB or more at each use: pieces of 256 KiB took two and a half times as much CPU time."""
 
 
 class CopyingWriter:
     """Writes one response at a time to one connection, as fast as its peer reads. The transport's high-water mark is zero, and
-    the connection calls `resume` when its buffer is empty.
+    the connection calls `resume` when the transport's buffer is empty.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:

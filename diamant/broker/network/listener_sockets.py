@@ -1,4 +1,4 @@
-"""The sockets of listeners and their addresses. Sockets are bound first, so that a port in use is reported at once."""
+"""The sockets of listeners and their addresses. Sockets are bound before they listen, so a port in use is reported at once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reachable(listener: Listener, sock: socket.socket) -> Listener:
 
 
 def plain_host(address: str) -> str:
-    """Return the address of a peer without the prefix of IPv4 addresses on a socket of both families."""
+    """Return a peer's address, without the prefix that a dual-stack socket adds to IPv4 addresses."""
     return address.removeprefix("::ffff:")
 
 

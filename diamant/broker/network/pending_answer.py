@@ -1,6 +1,6 @@
-"""A response that is given later and written at once, in the same turn of the loop.
+"""A response that is given later, and written in the turn of the loop in which it is given.
 
-A future runs its callbacks only in the next turn. For repeated fetches without data, that was a fifth of the cost.
+A future runs its callbacks only in the next turn, which made up a fifth of the cost of repeated fetches without data.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from diamant.broker.network.response_writer import Buffer, Part
 Body: TypeAlias = Buffer | Sequence[Part]
 
 Taker: TypeAlias = Callable[[Body | None, BaseException | None], None]
-"""Receives the body, or None and the error. Must not raise, since other responses may follow."""
+"""Called with the body, or with None and the error. Must not raise, since other responses may follow."""
 
 
 class PendingAnswer:
-    """A response promised by a handler. Its connection sets `taker` in the same turn. It is then given or cancelled, once."""
+    """A response promised by a handler. Its connection sets `taker` in the same turn; later it is given or cancelled, once."""
 
     __slots__ = ("_cancelled", "_is_over", "taker")
 

@@ -1,6 +1,6 @@
 """The log lines about connections closed for bad input: one per address and minute, and a count of the rest.
 
-Bound: `max_addresses` are counted separately, at about 300 bytes each; further addresses together.
+Bound: `max_addresses` addresses are counted separately, at about 300 bytes each; all others are counted together.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ OTHERS = "other addresses"
 
 
 class RefusedPeers:
-    """The closed connections of one server. Belongs to the loop thread."""
+    """The closed connections of one server, to be logged. Belongs to the loop thread."""
 
     def __init__(self, *, pause_s: float = 60.0, max_addresses: int = 1_000) -> None:
         self._pause_s = pause_s
         self._max_addresses = max_addresses
         self._counts: dict[str, tuple[int, str]] = {}
-        """By address: the number of connections closed since its last line, and the reason of the latest."""
+        """By address: the number of connections closed since its last log line, and the reason for the latest."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def log(self, peer: str, reason: str) -> None:
-        """Log the closing of a connection of `peer` (address and port), or count it."""
-        if (
-            not reason.isprintable()
-        ):  # it may hold the name of a user or of a certificate, which must not forge log lines
+        """Log that a connection from `peer` (address and port) was closed, or count it."""
+        if not reason.isprintable():  # a user's or certificate's name in it must not forge log lines
             reason = reason.encode("unicode_escape").decode()
         address = peer.rpartition(":")[0]
         if address not in self._counts and len(self._counts) >= self._max_addresses:
@@ -55,7 +53,7 @@ class RefusedPeers:
             self._begin(address)
 
     def _end(self, address: str) -> bool:
-        """Log the count of an address; return False if it is zero."""
+        """Log the count of an address unless it is zero; return whether it was logged."""
         self._timers.pop(address).cancel()
         count, reason = self._counts.pop(address)
         if count:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from diamant.protocol.wire.server_connection import Request
 
 MAX_QUEUED_REQUESTS = 1024
-"""The limit of a queue for nearly empty requests, beside `ServerLimits.max_queued_bytes`."""
+"""The most requests in a queue. `ServerLimits.max_queued_bytes` alone would allow too many small requests."""
 
 REQUEST_OVERHEAD_BYTES = 128
 """The memory of a queued request beyond its body."""
@@ -31,7 +31,7 @@ class RequestMemory:
         return self._available
 
     def admit(self, size: int, owner: object, admitted: Callable[[], None]) -> bool:
-        """Reserve `size` bytes if any memory is left, and return True. Otherwise `admitted` is called once they are reserved."""
+        """Reserve `size` bytes and return True if any memory is left. Otherwise call `admitted` later, once they are reserved."""
         if self._available > 0 and not self._waiting:
             self._available -= size
             return True
@@ -43,14 +43,14 @@ class RequestMemory:
         self._available -= size
 
     def release(self, size: int) -> None:
-        """Release memory, and admit the request that has waited longest."""
+        """Release memory, and admit waiting requests in order of arrival while any memory is left."""
         self._available += size
         while self._available > 0 and self._waiting:
             owner = next(iter(self._waiting))
             self._waiting.pop(owner)()
 
     def forget(self, owner: object) -> None:
-        """Remove a closed connection from the queue."""
+        """Remove a closed connection from those waiting for memory."""
         self._waiting.pop(owner, None)
 
     def _admit_later(self, size: int, admitted: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class RequestMemory:
 
 
 class MemoryShare:
-    """The share of one connection. `resume` is called once memory is reserved for a frame that had to wait."""
+    """One connection's share of the memory. `resume` is called once memory is reserved for a frame that had to wait."""
 
     def __init__(self, memory: RequestMemory, resume: Callable[[], object]) -> None:
         self._memory = memory
@@ -70,7 +70,7 @@ class MemoryShare:
         self._answering_bytes = 0
 
     def received(self, sizes: Iterable[int], announced: int) -> None:
-        """Count received requests, and reserve `announced` bytes for the next frame (0: size not known yet)."""
+        """Count received requests, and reserve `announced` bytes for the next frame (0: its size is not known yet)."""
         taken = sum(sizes)
         self._memory.take(taken)
         if taken and self._frame_bytes:
@@ -105,7 +105,7 @@ class MemoryShare:
 
 
 class RequestQueue:
-    """The received requests of one connection that wait to be handled, and their memory."""
+    """The requests of one connection that wait to be handled, and their memory."""
 
     __slots__ = ("queued_bytes", "requests", "share")
 
@@ -113,10 +113,10 @@ class RequestQueue:
         self.requests: deque[Request] = deque()
         self.queued_bytes = 0
         self.share = None if memory is None else MemoryShare(memory, resume)
-        """The share in the memory of all connections; None if it is not limited."""
+        """The connection's share of the memory of all connections; None if the memory is not limited."""
 
     def put(self, requests: list[Request], announced_bytes: int) -> None:
-        """Add requests. `announced_bytes`: size of the frame that is being received."""
+        """Add requests. `announced_bytes`: the size of the frame being received."""
         sizes = [len(request.body) + REQUEST_OVERHEAD_BYTES for request in requests]
         self.requests += requests
         self.queued_bytes += sum(sizes)
@@ -124,7 +124,7 @@ class RequestQueue:
             self.share.received(sizes, announced_bytes)
 
     def take(self) -> Request:
-        """Remove the first request, to be answered."""
+        """Remove and return the first request, to be answered."""
         request = self.requests.popleft()
         size = len(request.body) + REQUEST_OVERHEAD_BYTES
         self.queued_bytes -= size
@@ -138,7 +138,7 @@ class RequestQueue:
             self.share.end_answer()
 
     def is_full(self, max_bytes: int) -> bool:
-        """True if no more should be received."""
+        """Return whether no more requests should be received."""
         is_starved = self.share is not None and self.share.is_starved
         return is_starved or self.queued_bytes > max_bytes or len(self.requests) > MAX_QUEUED_REQUESTS
 

@@ -1,11 +1,11 @@
-"""The counts of answered requests, their latencies and errors, of bytes and connections (Kafka's RequestMetrics).
+"""The counts of answered requests with their latencies and errors, of bytes, and of connections (Kafka's RequestMetrics).
 
 All are plain numbers that only grow. The loop thread adds to them, and `metrics.take` reads them. A response costs a clock
 reading, a search in 16 bounds and three additions, about a microsecond. Error codes are read from the encoded response, except
 for Produce and Fetch, whose responses are frequent and large: their handlers count errors (`BrokerTopicMetrics.errors`).
 
-Bounds: one row for each requested API and version, and in it one number for each error code seen, `MAX_ANSWERS_ASIDE`
-responses of `MAX_ASIDE_BYTES` and `MAX_CLEAN_ANSWERS` of `MAX_CLEAN_BYTES`.
+Bounds: one row for each requested API and version. A row has one number for each error code seen, `MAX_ANSWERS_ASIDE` responses
+of `MAX_ASIDE_BYTES`, and `MAX_CLEAN_ANSWERS` responses of `MAX_CLEAN_BYTES`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class VersionCounts:
 
 
 class RequestMetrics:
-    """The counts of all APIs and of connections. `reads_codes` False: for servers whose responses are not Kafka's."""
+    """The counts of all APIs and of connections. `reads_codes`: False for servers whose responses are not Kafka's."""
 
     def __init__(self, *, reads_codes: bool = True) -> None:
         self.received_bytes = 0
@@ -62,7 +62,7 @@ class RequestMetrics:
         self._reads_codes = reads_codes
 
     def answered(self, api_key: int, version: int, latency_s: float, body: Any, size: int) -> None:
-        """Count a request answered by a frame of `size` bytes with `body` (its buffers; None: do not read the codes)."""
+        """Count a request answered with a frame of `size` bytes. `body`: the response, or None not to read its error codes."""
         try:
             row = self._rows[api_key << 16 | version]
         except KeyError:
@@ -75,11 +75,11 @@ class RequestMetrics:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of responses."""
+        """The bytes of all responses."""
         return sum(row.sent_bytes for row in self._rows.values())
 
     def rows(self) -> list[VersionCounts]:
-        """Return all counts, by API key and version, with every error code."""
+        """Return all counts, in order of API key and version, including the codes of responses put aside."""
         for row in self._rows.values():
             if row.codes is not None:
                 row.codes.settle()
@@ -87,7 +87,7 @@ class RequestMetrics:
 
     def _row(self, api_key: int, version: int) -> VersionCounts:
         if not apis.is_served(api_key, version):
-            version = 0  # a future ApiVersions version; like Kafka, count it as the version of the response
+            version = 0  # an unknown version of ApiVersions; as in Kafka, it counts as the response's version
         row = self._rows.get(api_key << 16 | version)
         if row is None:
             reads = self._reads_codes and api_key not in _COUNTED_BY_THEIR_HANDLERS and apis.is_served(api_key, version)
@@ -98,8 +98,8 @@ class RequestMetrics:
 class _CodeReader:
     """Counts the error codes in the responses of one version.
 
-    The first responses are put aside, since reading them needs the version's schema, which takes 5 ms to import for a
-    response that is encoded by hand. A further response, a large one or a scrape loads it.
+    Reading codes needs the version's schema, whose import takes 5 ms if the response is encoded by hand. So the first responses
+    are put aside; the schema is loaded at the next response beyond `MAX_ANSWERS_ASIDE`, at a large response, or at a scrape.
     """
 
     __slots__ = ("_api_key", "_aside", "_clean", "_errors", "_find", "_last", "_version")
@@ -114,7 +114,7 @@ class _CodeReader:
         self._find: Callable[[bytes], list[int]] | None = None
 
     def read(self, body: Any) -> None:
-        """Count the codes of a response, or put it aside. Only Fetch, which is not read, has responses other than bytes."""
+        """Count a response's codes, or put it aside. Only Fetch, whose codes are not read, has responses other than bytes."""
         if body is self._last or type(body) is not bytes or body in self._clean:
             return
         if self._find is None:
@@ -133,7 +133,7 @@ class _CodeReader:
             self._errors[code] = self._errors.get(code, 0) + 1
 
     def settle(self) -> None:
-        """Count the codes of the responses put aside."""
+        """Count the codes of responses put aside."""
         aside, self._aside = self._aside, []
         if aside and self._find is None:
             self._find = error_code_finder(self._api_key, self._version)

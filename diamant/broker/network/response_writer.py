@@ -3,16 +3,16 @@
 asyncio allows no second watcher on a descriptor that a transport owns, and its own sendfile stops all reading.
 So the writer uses a duplicate of the socket's descriptor, and only while the transport's own buffer is empty.
 
-It runs in callbacks of the loop: a response of a megabyte takes about ten of them, and a task for each would cost more
-than the sending.
+It runs in callbacks of the loop: a response of one megabyte takes about ten callbacks, and a task for each response would cost
+more than the sending.
 
-`Outbox` holds small responses back and writes them together when several connections have sent requests at once. Every
-write wakes a waiting client, which costs more than the response itself; later writes in a batch find the client awake.
+`Outbox` holds small responses back and writes them together when several connections have sent requests at once. A write
+that wakes a waiting client costs more than the response itself; later writes in a batch find the client awake.
 With 16 connections that commit offsets, this gives a fifth more requests per second. If a turn of the loop has hardly any
 other work, a response is written at once.
 
 Bounds: one response of `MAX_BYTES` per connection (a connection with further requests writes at once), held for `MAX_DELAY_S`
-and the request after that.
+and the request in progress at its end.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SENDFILE_MIN_BYTES = 64 * 1024
 """Slices below this size are read into memory: a copy is cheaper than another system call and wake-up."""
 
 LARGE_BYTES = 256 * 1024
-"""A response of this size is not handed to the transport, which would copy what its peer does not read at once."""
+"""A response of this size is not passed to the transport, which would copy the bytes that the socket does not take at once."""
 
 TURN_MAX_BYTES = 1024 * 1024
-"""The most bytes that one connection sends per turn of the loop, and the range of one page cache check."""
+"""The most bytes that one connection sends per turn of the loop, and the size of the range that one page cache check covers."""
 
 
 def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
-    """Return all parts as buffers if every file slice is small and in the page cache, else None."""
+    """Return all parts as buffers; None unless every file slice is small and in the page cache."""
     buffers: list[Buffer] = []
     for part in parts:
         if type(part) is not FileSlice:
@@ -54,7 +54,7 @@ def read_small(parts: Iterable[Part]) -> list[Buffer] | None:
 
 
 _MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-"""Linux: announces more data, so that the kernel sends both together."""
+"""On Linux, the flag that announces more data, so that the kernel sends both together; 0 elsewhere."""
 
 
 class AnswerWriter:
@@ -75,7 +75,7 @@ class AnswerWriter:
         self._done: asyncio.Future[None] | None = None
 
     def write(self, parts: Sequence[Part]) -> asyncio.Future[None]:
-        """Send all parts in order. The future is done after the last, or fails with OSError or EOFError."""
+        """Send all parts in order. The future is done when the last part is sent, or fails with OSError or EOFError."""
         done = self._done = self._loop.create_future()
         self._parts.extend(parts)
         self._advance()
@@ -95,7 +95,7 @@ class AnswerWriter:
     def _advance(self) -> None:
         """Send until the socket is full, a range is cold, or the turn is over."""
         done = self._done
-        if done is None or done.done():  # closed since
+        if done is None or done.done():  # closed in the meantime
             self._unwatch()
             return
         turn_bytes = TURN_MAX_BYTES
@@ -120,7 +120,7 @@ class AnswerWriter:
         self._finish(done, None)
 
     def _send_some(self) -> int | None:
-        """Send some of the first part with one system call; None if a thread has to read it first."""
+        """Send some bytes of the first part with one system call; return their number, or None if a thread reads them first."""
         part = self._parts[0]
         if type(part) is not FileSlice:
             return self._send_buffer(cast(Buffer, part))
@@ -151,7 +151,7 @@ class AnswerWriter:
         return sent
 
     def _send_buffer(self, part: Buffer) -> int:
-        # More data follows: the kernel may wait for it instead of sending a segment of a few bytes.
+        # If more data follows, the kernel may wait for it instead of sending a segment of a few bytes.
         flags = _MSG_MORE if len(self._parts) > 1 else 0
         sent = self._socket.send(memoryview(part)[self._sent :] if self._sent else part, flags) if part else 0
         self._count(sent, len(part))
@@ -164,7 +164,7 @@ class AnswerWriter:
             self._sent = self._warm_until = 0
 
     def _replace_first(self, part: FileSlice, data: bytes) -> None:
-        """Replace the start of a slice by the bytes read from it."""
+        """Replace the start of a slice with the bytes read from it."""
         self._parts.popleft()
         rest = part.size - self._sent - len(data)
         if rest:
@@ -212,7 +212,7 @@ MAX_BYTES = 4096
 """The largest response that is held back; longer ones are written at once."""
 
 MIN_CALLBACKS = 3
-"""The fewest callbacks left in the turn for which holding back is worthwhile."""
+"""The fewest callbacks left in a turn of the loop with which a response is held back."""
 
 MAX_DELAY_S = 0.001
 """The longest time that a response is held back."""
@@ -225,13 +225,13 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        # The due callbacks, a private attribute of asyncio. On a loop without it, every response is written at once.
+        # The due callbacks, in a private attribute of asyncio. On a loop without it, every response is written at once.
         self._rest_of_turn: Sized = getattr(loop, "_ready", ())
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
         self._since_s = 0.0
 
     def put(self, transport: asyncio.Transport, frame: bytes, now_s: float) -> None:
-        """Write `frame` now or soon; `now_s` is the monotonic time."""
+        """Write `frame` now or soon. `now_s`: the current monotonic time."""
         if not self._waiting:
             if len(self._rest_of_turn) < MIN_CALLBACKS:
                 transport.write(frame)

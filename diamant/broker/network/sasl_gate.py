@@ -1,7 +1,7 @@
 """The gate of a connection to a listener with SASL: until the client is authenticated, only authentication requests pass.
 
-Requests pass the gate on their way to the dispatcher, so faults and metrics cover SaslHandshake and SaslAuthenticate like other
-APIs. An error response to either closes the connection after `connection.failed.authentication.delay.ms`.
+The gate passes SaslHandshake and SaslAuthenticate on to the dispatcher, so faults and metrics cover them like other APIs. An
+error response to either closes the connection after `connection.failed.authentication.delay.ms`.
 
 Source: SaslServerAuthenticator; Selector.maybeDelayCloseOnAuthenticationFailure.
 """
@@ -38,7 +38,7 @@ class Gated(Protocol):
     """The parser of incoming frames."""
 
     queue: RequestQueue
-    """The requests that are read but not handled yet."""
+    """The requests that have been read but not handled."""
 
     def send(self, data: bytes) -> None:
         """Write raw bytes."""
@@ -51,7 +51,7 @@ class Dispatching(Protocol):
 
 
 class SaslGate:
-    """The gate of one connection, whose frames are limited in size until the client is authenticated."""
+    """The gate of one connection. It also limits the size of frames until the client is authenticated."""
 
     def __init__(self, connection: Gated, server: Dispatching, sasl: SaslListeners) -> None:
         self._connection = connection
@@ -65,7 +65,7 @@ class SaslGate:
         connection.info = connection.info._replace(sasl=self.session)
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
-        """Answer a request, like the dispatcher; CloseConnection for one that is not served."""
+        """Answer a request, like the dispatcher. Raises CloseConnection for a request that is refused without a response."""
         session, key = self.session, request.api_key
         reason = session.refusal(key)
         if reason:
@@ -85,10 +85,10 @@ class SaslGate:
             return self._illegal_api_versions(request)
         return self._server.dispatch(connection, request)
 
-    # -- answers of the two -------------------------------------------------------------------------------------------
+    # -- answers of SaslHandshake and SaslAuthenticate ----------------------------------------------------------------
 
     async def _settled_later(self, request: Request, answer: Awaitable[Buffer]) -> Buffer:
-        """Like `_settled`, for a response that a fault delays."""
+        """Do the same as `_settled` for a response that a fault delays."""
         settled = self._settled(request, bytes(await answer))
         return settled if isinstance(settled, bytes) else await settled
 
@@ -110,7 +110,7 @@ class SaslGate:
         return self._end_later(header + body)
 
     def _end_later(self, last_bytes: bytes) -> asyncio.Future[bytes]:
-        """Return a future that closes the connection after these bytes. It is dropped with the connection."""
+        """Return a future that, after the delay for failures, closes the connection behind these bytes."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         error = CloseConnection(self.session.failure, last_bytes)
@@ -158,7 +158,7 @@ def _end(future: asyncio.Future[bytes], error: CloseConnection) -> None:
 
 
 def illegal_sasl_state(shapes: Mapping[int, ErrorShape], request: Request) -> bytes | None:
-    """Return the answer to a request in place of a SASL token; None for one that Kafka does not answer either.
+    """Return the answer to a request sent in place of a SASL token; None for a request that Kafka does not answer, either.
 
     `shapes`: of the APIs that have handlers, by key.
     """

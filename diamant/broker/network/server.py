@@ -1,6 +1,6 @@
 """The server of the Kafka port: its listeners, its open connections, and their shared state.
 
-A TLS connection is created after its handshake, but counts towards its address's connections from its acceptance.
+A TLS connection is created after its handshake, but counts as a connection of its address from its acceptance on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class _ListenerView(NamedTuple):
-    """The view of one listener by its TLS connections."""
+    """A TLS connection's view of the server, for one listener."""
 
     server: Server
     listener: str
@@ -64,11 +64,11 @@ class Server:
     ) -> None:
         self.on_disconnect: Callable[[str], None] = lambda peer: None
         """Called with the peer of each closed connection."""
-        self.dispatch = dispatch  # looked up for each request, since it may be replaced while connections are open
+        self.dispatch = dispatch  # read for each request, as it may be replaced while connections are open
         self.frame_header = frame_header
         self.limits = limits
         self.metrics = metrics if metrics is not None else RequestMetrics(reads_codes=False)
-        self.scratch = bytearray(SCRATCH_BYTES)  # shared: it holds nothing between two reads
+        self.scratch = bytearray(SCRATCH_BYTES)  # shared, as it holds nothing between two reads
         self.connections: set[Connection] = set()
         self._outbox: Outbox | None = None  # created with the first connection
         self._turns: Turns | None = None
@@ -76,7 +76,7 @@ class Server:
         self.is_stopping = False
         self.refused = RefusedPeers()
         self.quotas: Quotas | None = None
-        """The quotas of clients; None if there are none."""
+        """The client quotas; None if there are none."""
         self.admission: ConnectionAdmission | None = None
         """The limits on new connections; None if there are none."""
         self.slots = ConnectionSlots(limits)
@@ -99,7 +99,7 @@ class Server:
         tls: ListenerTls | None = None,
         broker_id: int = 1,
     ) -> Acceptor:
-        """Accept connections on a bound socket. Empty `advertised_host`: the address that a client connected to.
+        """Accept connections on a bound socket. An empty `advertised_host` stands for the address that the client connected to.
 
         Raises ValueError if the security protocol's TLS or SASL is missing, so that no listener is unprotected by mistake.
         """
@@ -117,12 +117,12 @@ class Server:
         return acceptor
 
     def stop_listening(self, acceptor: Acceptor) -> None:
-        """Accept no more connections with an acceptor of `listen`. Its connections stay."""
+        """Stop an acceptor that `listen` returned. Its connections stay open."""
         acceptor.close()
         self._acceptors.remove(acceptor)
 
     def set_limits(self, limits: ServerLimits) -> None:
-        """Replace the limits. Those of already open sockets do not change."""
+        """Replace the limits. The buffer sizes and backlogs of open sockets do not change."""
         self.limits = limits
         self.slots.set_limits(limits)
 
@@ -149,7 +149,7 @@ class Server:
             connection.abort()
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until no coroutine is answering a request, and cancel those that take longer."""
+        """Wait until no coroutine is answering a request; cancel any that take longer than `timeout_s`."""
         if self._tasks:
             _, late = await asyncio.wait(set(self._tasks), timeout=timeout_s)
             for task in late:
@@ -158,13 +158,13 @@ class Server:
                 await asyncio.wait(late)
 
     def outbox(self) -> Outbox:
-        """Return the responses of all connections to write at the end of a turn of the loop."""
+        """Return the responses of all connections that are to be written at the end of a turn of the loop."""
         if self._outbox is None:
             self._outbox = Outbox(asyncio.get_running_loop())
         return self._outbox
 
     def turns(self) -> Turns:
-        """Return the turns of all connections in the time of the loop's thread."""
+        """Return the turns in which connections share the time of the loop thread."""
         if self._turns is None:
             self._turns = Turns(asyncio.get_running_loop())
         return self._turns
@@ -189,7 +189,7 @@ class Server:
             self._idle_waiter.set_result(None)
 
     def arrived(self, address: str, peer: str) -> bool:
-        """Count an accepted connection, before its handshake. False, with a log line, if its address has too many."""
+        """Count an accepted connection, before its handshake. Return False, and log it, if its address has too many of them."""
         host = plain_host(address)
         self.counts[host] += 1
         if self.admission is None or self.admission.quotas.may_have(host, self.counts[host]):
@@ -206,16 +206,14 @@ class Server:
             del self.counts[host]
 
     def stop_accepting(self) -> None:
-        """Accept no new connections and no new requests. Requests already received are answered."""
+        """Accept no new connections or requests. Requests already received are answered."""
         self.is_stopping = True
         for acceptor in self._acceptors:
             acceptor.close()
         self.stop_limiting()
 
     async def close(self, timeout_s: float) -> None:
-        """Stop accepting, answer the requests in progress and close idle connections; after `timeout_s`, close the
-        rest.
-        """
+        """Stop accepting, answer received requests and close each connection that is done; after `timeout_s`, close the rest."""
         self.stop_accepting()
         for acceptor in self._acceptors:
             await acceptor.settled()
@@ -238,11 +236,11 @@ class Server:
         self._sweep_timer = asyncio.get_running_loop().call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close idle connections. One timer serves all connections; there is none without connections.
+        """Close idle connections. One timer serves all connections; it runs only while there are connections.
 
-        As in Kafka (Selector.IdleExpiryManager), a request in progress does not count as traffic, so that a peer that
-        has stopped reading is detected; what it has not read is dropped. The time is real, since moving the `Env` clock
-        must not close connections.
+        As in Kafka (Selector.IdleExpiryManager), a request in progress does not count as traffic. So a peer that has stopped
+        reading is detected; its unread bytes are dropped. Idle time is real time, since moving the `Env` clock must not close
+        connections.
         """
         self._sweep_timer = None
         max_idle_s = self.limits.max_idle_ms / 1000
@@ -251,7 +249,7 @@ class Server:
         closed = 0
         for connection in list(self.connections):
             if closed == CLOSED_PER_TURN:
-                oldest_s = now_s - max_idle_s  # the rest soon
+                oldest_s = now_s - max_idle_s  # close the rest soon
                 break
             if now_s - connection.last_active_s >= max_idle_s:
                 closed += 1

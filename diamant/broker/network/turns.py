@@ -1,11 +1,12 @@
-"""The time of the loop's thread, shared among connections: the one that has used the least comes first.
+"""Turns of connections, which share the time of the loop thread: the connection that has used the least time comes first.
 
-Most requests are answered as they are read. A connection that has sent many at once is served for `SLICE_S`, then it waits for a
-turn; so do all others once the requests of a turn of the loop have taken `TURN_S`. So a client with a small request waits for the
-slices of a turn, not for the queues of other clients. Nor does it wait until thousands are closed whose peers end at once.
+Most requests are answered as they are read. A connection that has sent many requests at once is served for `SLICE_S`, then it
+waits for its turn; so do all others once requests have taken `TURN_S` of a turn of the loop. So a client with a small request
+waits for the slices of a turn, not for the queues of other clients. Nor does it wait while thousands of connections are closed
+because their peers have closed them at once.
 
-The order is that of start-time fair queueing: a connection's tag is the time that it has used, but not less than the tag that was
-served last, so no connection saves time up.
+The order is start-time fair queueing: a connection's tag is the time that it has used, or the tag that was served last if this is
+greater, so no connection saves up time.
 """
 
 from __future__ import annotations
@@ -20,33 +21,34 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 TURN_S = 0.005
-"""The most time for requests in a turn of the loop. Once it is used up, the next turn restores it: a callback in every turn would
-cost more. If a single request takes longer, the next turns have none: accepting a connection and reading its first request takes
-several.
+"""The most time for requests in a turn of the loop. The next turn restores it only once it is used up, since a callback in every
+turn would cost more. A request that takes longer uses up the following turns, too; this leaves time for new connections, which
+need several turns to be accepted and have their first request read.
 """
 
 SLICE_S = 0.002
-"""The time of one connection until others have theirs."""
+"""The time that a connection may use before others have their turn."""
 
 COUNTED_S = 0.0002
-"""What takes less is not counted, which would cost more than it saves."""
+"""Shorter times are not counted, since counting them would cost more than it saves."""
 
 MAX_COUNTED_S = 0.1
-"""What is counted of one request at most. The rest was a machine busy with something else: if it counted, the connection would
-wait as long for its next turn, and a request that its client resends on another one would be handled after that one.
+"""The most time that is counted at once. A longer time is put down to a machine busy with something else. If it counted in full,
+the connection would wait that long for its next turn; a request that its client resends on another connection in the meantime
+would be handled before the original.
 """
 
 CLOSED_PER_TURN = 200
-"""The most connections that are closed in one turn of the loop: idle ones, or those whose peers have closed them. Ten thousand
-would take half a second; and while one is closed a peer can close several, so each turn would have more of them than the last.
+"""The most connections, idle or closed by their peers, that are closed in one turn of the loop. To close ten thousand would take
+half a second; and while one connection is closed, peers can close several, so the number would grow with each turn.
 """
 
 MAX_AT_ONCE = 2000
-"""The topics, partitions or the like up to which a request is answered in one turn of the loop; more of them `in_slices`."""
+"""The most topics, partitions or the like of a request answered in one turn of the loop; larger requests use `in_slices`."""
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items, and let others have their turn in between. The broker may change in between."""
+    """Yield items, and give others a turn after each `SLICE_S`. The broker may change during these turns."""
     since_s = monotonic()
     for item in items:
         yield item
@@ -56,16 +58,16 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class TakingTurns(Protocol):
-    """The view of a connection."""
+    """A connection as `Turns` sees it."""
 
     used_s: float
-    """Its tag."""
+    """The connection's tag (see the module)."""
 
     def take_turn(self) -> None:
         """Handle queued requests for a slice."""
 
     def close(self) -> None:
-        """Close it; idempotent."""
+        """Close the connection. Idempotent."""
 
 
 class Turns:
@@ -79,7 +81,7 @@ class Turns:
         self._number = 0
         self._now_s = 0.0  # the tag that was served last
         self.left_s = TURN_S
-        """The time that is left; not above zero if it is used up."""
+        """The time left for requests; zero or less if it is used up."""
         self._is_due = False
         self._ended: deque[TakingTurns] = deque()
         self._may_close = CLOSED_PER_TURN
@@ -93,13 +95,13 @@ class Turns:
             self._begin_soon()
 
     def wait(self, connection: TakingTurns) -> None:
-        """Have `take_turn` called when it is the connection's turn. Once until then."""
+        """Call `take_turn` when it is the connection's turn. Not to be called again before that."""
         self._number += 1
         heappush(self._waiting, (max(connection.used_s, self._now_s), self._number, connection))
         self._begin_soon()
 
     def closes_later(self, connection: TakingTurns) -> bool:
-        """Tell whether a connection whose peer has ended is closed in a later turn; else its caller closes it now."""
+        """Return whether a connection that its peer closed is closed in a later turn; if not, the caller closes it now."""
         self._begin_soon()
         if self._may_close > 0:
             self._may_close -= 1
