@@ -1,7 +1,7 @@
-"""Topics that are created because a client asked for them by name: Metadata, FindCoordinator, and `broker.produce`.
+"""Automatic creation of topics that clients request by name, in Metadata, FindCoordinator, and `broker.produce`.
 
-A creation that a request starts goes on in the background, so the request can be answered before. Names that are in creation
-are awaited by all later requests for them: a client's first retry finds the topic, however slow the disk is.
+A creation runs in the background, so the request that starts it can be answered first. All later requests for a topic in creation
+wait for it, so a client's first retry finds the topic, however slow the disk is.
 
 Source: DefaultAutoTopicCreationManager.
 """
@@ -23,7 +23,7 @@ from diamant.storage.errors import StorageError
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 1000
-"""The most topics in creation at a time. Others stay unknown until the client retries."""
+"""The most topics in creation at a time. Further topics stay unknown until the client retries."""
 
 
 class AutoCreation:
@@ -38,13 +38,13 @@ class AutoCreation:
         self._pending: dict[str, asyncio.Task[None]] = {}
 
     def is_pending(self, name: str) -> bool:
-        """Return whether a topic is being created, by this or by CreateTopics."""
+        """Return whether a topic is being created, either here or by CreateTopics."""
         return name in self._pending or name in self._topics.in_creation
 
     def begin(
         self, names: Iterable[str], created: Callable[[tuple[str, ...]], Awaitable[object]] | None = None
     ) -> None:
-        """Start to create topics, as far as they are not pending. `created` is called with those that exist then."""
+        """Start to create the topics that are not pending. `created` is called with the names of those that then exist."""
         new = [name for name in names if not self.is_pending(name)][: MAX_PENDING - len(self._pending)]
         if not new:
             return
@@ -62,11 +62,11 @@ class AutoCreation:
         await self._topics.settled(wanted)
 
     async def stop(self) -> None:
-        """Wait for what is pending."""
+        """Wait for all pending creations."""
         await self.settled(tuple(self._pending))
 
     async def ensure(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Create missing topics with the broker's defaults, and wait. Return the error of each that could not be created."""
+        """Create missing topics with the broker's defaults, and wait. Return the errors of topics that could not be created."""
         errors: dict[str, KafkaError] = {}
         wanted = [name for name in names if name not in self._topics.by_name]
         new = []
@@ -94,7 +94,7 @@ class AutoCreation:
     async def _create(self, names: list[str], created: Callable[[tuple[str, ...]], Awaitable[object]] | None) -> None:
         errors = await self.ensure(names)
         for name, error in errors.items():
-            logger.warning("topic %s was asked for and could not be created: %s", name, error.detail)
+            logger.warning("topic %s was requested but could not be created: %s", name, error.detail)
         done = tuple(name for name in names if name not in errors)
         if created is not None and done:
             await created(done)

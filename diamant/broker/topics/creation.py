@@ -21,7 +21,7 @@ async def create_topics(topics: Topics, new: Sequence[NewTopic], reason: str = "
     """Create topics that passed `check_new_topic` in the same turn of the loop. Returns when they are durable and
     usable. `reason` is logged.
 
-    Raises the first error of the disk. If it is of a partition, the topics exist all the same, and the partition follows.
+    Raises the first disk error. If a partition could not be created, the topics exist all the same, and the housekeeping retries.
     """
     if not new:
         return

@@ -25,7 +25,7 @@ class NewTopic(NamedTuple):
     partition_count: int
     configs: Mapping[str, str]
     replicas: Sequence[Sequence[int]]
-    """Of each partition, the preferred leader first."""
+    """The replicas of each partition, the preferred leader first."""
 
 
 def check_new_topic(
@@ -36,7 +36,7 @@ def check_new_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str | None] | None = None,
 ) -> NewTopic:
-    """Return the topic that CreateTopics would create; -1 stands for the broker's default. Raises KafkaError."""
+    """Return the checked topic, as CreateTopics would create it; -1 stands for the broker's default. Raises KafkaError."""
     check_name(name)
     known, config = topics.image.topics, topics.config
     if name in known:
@@ -69,7 +69,7 @@ def check_new_topic(
 
 def check_replicas(topics: Topics, replicas: Sequence[int]) -> None:
     """Check that a partition can have these replicas (ReplicationControlManager.validateManualPartitionAssignment);
-    raises KafkaError. On one broker, those that do not exist are accepted up to `diamant.replication.factor.max`.
+    raises KafkaError. With a single broker, replicas on unknown brokers are accepted, up to `diamant.replication.factor.max`.
     """
     config = topics.config
     most, count = config.diamant_replication_factor_max, len(replicas)

@@ -1,4 +1,4 @@
-"""The deletion of topics: from the metadata log, from memory, and once that is durable from the log directory.
+"""The deletion of topics: from the metadata log, from memory, and, once this is durable, from the log directory.
 
 `storage/directory/log_directory` renames the directories of partitions;
 `removal_queue` removes them after `file.delete.delay.ms`.
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 async def delete_topics(topics: Topics, names: Collection[str]) -> None:
-    """Delete topics that are in use. Returns when the deletion is durable. Wakes pending fetches, notifies listeners.
+    """Delete topics that are in use. Wakes pending fetches, notifies listeners, and returns when the deletion is durable.
 
-    StorageError, OSError: if the metadata log accepts no record, nothing has happened. After that the topics are out of use in
-    any case. A directory may remain, until the housekeeping can take it away or the next start does; if the metadata log could
-    not be synced, that start may find the topics as they were.
+    Raises StorageError or OSError. If the metadata log accepts no record, nothing has changed; after any other error, the topics
+    are out of use. A directory may remain until the housekeeping or the next start removes it; if the metadata log could not be
+    synced, the next start may find the topics as they were.
     """
     for name in names:
         for log in topics.by_name[name].logs.values():
@@ -52,7 +52,7 @@ async def delete_topics(topics: Topics, names: Collection[str]) -> None:
 
 
 def _write_indexes(log: Log) -> None:
-    """Write what the indexes lack, before the metadata log has the deletion: a start sets aside what was changed since."""
+    """Write missing index entries before the deletion is logged: a start sets aside directories that were changed after it."""
     for segment in log.segments:
-        with suppress(OSError):  # only Kafka would need whole indexes when it removes the directory
+        with suppress(OSError):  # only Kafka, removing the directory, would need complete indexes
             segment.flush_indexes()

@@ -1,4 +1,4 @@
-"""The checks that a request for data of a partition reaches its leader, in the epoch that the client expects (KIP-320)."""
+"""The check that a request for a partition's data reaches its leader, in the leader epoch that the client expects (KIP-320)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class NotLeader(KafkaError):
-    """A client of several brokers is wrong about the leader; its answer may name the right one (KIP-951)."""
+    """A client is wrong about a partition's leader or leader epoch; the answer may name the right leader (KIP-951)."""
 
     def __init__(self, code: ErrorCode, detail: str, current_leader: tuple[int, int] | None) -> None:
-        """`current_leader`: (broker, epoch)."""
+        """`current_leader`: (broker, leader epoch); None if the answer does not name it."""
         super().__init__(code, detail)
         self.current_leader = current_leader
 
@@ -28,10 +28,10 @@ def check_leader(
     *,
     may_follow: bool = False,
 ) -> None:
-    """Check that the broker that was asked leads the partition, or follows it if that is enough.
+    """Check that a broker leads a partition or, with `may_follow`, has a replica. `brokers`: None with a single broker.
 
-    KafkaError, as Partition.getLocalLog: FENCED_LEADER_EPOCH for an old epoch, UNKNOWN_LEADER_EPOCH for one ahead of ours (-1 is
-    not checked), NOT_LEADER_OR_FOLLOWER. `brokers`: None if there is one, which leads everything.
+    Raises KafkaError, as Partition.getLocalLog: FENCED_LEADER_EPOCH for an epoch before the current one, UNKNOWN_LEADER_EPOCH for
+    an epoch after it (-1 is not checked), or NOT_LEADER_OR_FOLLOWER.
     """
     leader, current = broker_id, None
     if brokers is not None:

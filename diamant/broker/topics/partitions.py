@@ -20,13 +20,13 @@ from diamant.storage.segments.log_config import LogConfig
 logger = logging.getLogger(__name__)
 
 LOGS_AT_ONCE = 32
-"""Partitions created in parallel, so that their fsyncs share commits of the file system's journal."""
+"""The number of partitions created in parallel, so that their fsyncs share commits of the file system's journal."""
 
 
 def partition_records(
     topics: Topics, topic_id: UUID, partitions: range, replicas: Sequence[Sequence[int]]
 ) -> list[PartitionRecord]:
-    """Return the metadata records of new partitions with these replicas, of which the first that is up leads."""
+    """Return the metadata records of new partitions with these replicas. The first replica that is up leads."""
     is_up = (lambda _broker_id: True) if topics.brokers is None else topics.brokers.is_up
     records = []
     for partition, broker_ids in zip(partitions, replicas, strict=True):
@@ -48,9 +48,9 @@ def partition_records(
 async def create_logs(
     topics: Topics, topic: Topic, image: TopicImage, config: LogConfig, partitions: Sequence[int]
 ) -> None:
-    """Create empty partitions. Threads create the files and sync them, several at once; the rest runs on the loop.
+    """Create empty partitions. Several threads create and sync the files; the rest runs on the loop.
 
-    Raises the first error of the disk. The partitions that it concerns are not served until `try_again` has made them.
+    Raises the first disk error. The partitions that could not be created are not served until `try_again` has created them.
     """
     if topics.makes_no_logs:
         raise StorageError(f"{topics.directory.path} is being reset to a snapshot: try again")
@@ -74,12 +74,12 @@ async def create_logs(
 
 
 def is_refused(directory: LogDirectory) -> bool:
-    """Whether partitions are to be created or taken away: the disk has refused it, or a deletion is not durable yet."""
+    """Return whether partitions wait to be created or removed, after a disk error or a deletion that is not yet durable."""
     return bool(directory.left) or any(failure.is_new for failure in directory.failures)
 
 
 async def try_again(topics: Topics) -> None:
-    """Create and take away the partitions of `is_refused`. Raises the last error, after all were tried."""
+    """Create and remove the partitions that `is_refused` reports. Tries them all, then raises the last error."""
     last: OSError | StorageError | None = None
     try:
         if topics.directory.left:
@@ -97,7 +97,7 @@ async def try_again(topics: Topics) -> None:
             continue  # deleted in the meantime
         try:
             await create_logs(topics, topic, image, topics.log_config_of(name), partitions)
-            logger.info("topic %s: the partitions whose creation had failed are created", name)
+            logger.info("topic %s: the partitions whose creation had failed have been created", name)
         except (OSError, StorageError) as error:
             last = error
         topics.generation += 1

@@ -10,9 +10,7 @@ from diamant.storage.log.log import Log
 
 
 class Topic:
-    """A topic that is in use: its id and its open logs by partition. A partition that could not be opened is missing
-    from `logs`.
-    """
+    """A topic in use: its id, and its open logs by partition. Partitions that could not be opened are missing in `logs`."""
 
     __slots__ = ("logs", "name", "topic_id")
 
@@ -23,7 +21,7 @@ class Topic:
 
 
 class TopicListener(Protocol):
-    """A listener for created and deleted topics; called on the loop thread, in the same turn of the loop."""
+    """A listener for created and deleted topics. It is called on the loop thread, in the same turn of the loop."""
 
     def topic_created(self, topic: Topic) -> None:
         """Called when a topic becomes usable."""

@@ -2,7 +2,7 @@
 
 Every change is decided and appended to the metadata log in one step of the loop (no `await` between check and
 append), applied to the partitions, synced in a thread, and only then answered. The metadata log is authoritative: the next
-start creates a partition that is missing on disk as an empty one, and sets aside one that is only on disk.
+start creates partitions that are missing on disk, without records, and sets aside partitions that exist only on disk.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class Topics:
-    """Registry of topics; the loop thread owns it.
+    """The registry of topics. Belongs to the loop thread.
 
     `generation` grows with every change, for caches of encoded responses. `on_change(log)` is called after any event that
-    fetches may wait for. `listeners` are notified of topics. The other `on_...` callbacks notify the cleaner of a log that
-    is new, about to be deleted, or whose configuration has changed from the given one.
+    fetches may wait for. `listeners` are notified of created and deleted topics. `on_created`, `on_deletion` and
+    `on_config_changed` notify the cleaner of logs; the last one also gets the configuration before the change.
     """
 
     def __init__(
@@ -55,11 +55,11 @@ class Topics:
         self.making: set[asyncio.Future[None]] = set()
         """Tasks that create partitions."""
         self.makes_no_logs = False
-        """True before the directory is reset to a snapshot."""
-        self.timed_logs: set[Log] = set()  # those with flush.ms
+        """True once the directory is about to be reset to a snapshot."""
+        self.timed_logs: set[Log] = set()  # logs with flush.ms
         self.listeners: list[TopicListener] = []
         self.on_refused: Callable[[], object] = lambda: None
-        """Called when the disk has refused to create or to take away partitions: `partitions.try_again` is due."""
+        """Called when `partitions.try_again` may be due, since partitions could not be created or removed yet."""
         self.on_created: Callable[[Log], object] | None = None
         self.on_deletion: Callable[[Log], object] | None = None
         self.on_config_changed: Callable[[Log, LogConfig], object] | None = None
@@ -106,7 +106,7 @@ class Topics:
         return self._log_of(topic, partition)
 
     def log_by_id(self, topic_id: UUID | None, partition: int) -> Log:
-        """Like `log`, by the topic's id; raises UNKNOWN_TOPIC_ID for an unknown one."""
+        """Return the log of a partition as `log` does, by the topic's id; raises UNKNOWN_TOPIC_ID for an unknown id."""
         topic = self.by_id.get(topic_id) if topic_id is not None else None
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
@@ -121,7 +121,7 @@ class Topics:
         return log_config(self.configs_of(name), self.config)
 
     def is_unclean(self, name: str) -> bool:
-        """Return whether a replica out of sync may lead partitions of the topic."""
+        """Return whether out-of-sync replicas may lead partitions of the topic (`unclean.leader.election.enable`)."""
         return topic_value("unclean.leader.election.enable", self.configs_of(name), self.config) is True
 
     async def settled(self, names: Iterable[str]) -> None:
@@ -172,7 +172,7 @@ class Topics:
         return topic
 
     def partitions_changed(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Adopt the leader epochs of partitions that the table of brokers has changed, and wake their fetches."""
+        """Adopt the leader epochs of partitions that the table of brokers has changed, and wake fetches that wait for them."""
         self.generation += 1
         for name, partition in partitions:
             topic = self.by_name.get(name)
@@ -187,7 +187,7 @@ class Topics:
             self.on_change(log)
 
     def apply_configs(self, names: Iterable[str] | None = None, *, broker_config: BrokerConfig | None = None) -> None:
-        """Refresh the settings of the logs of these topics (default: all); `broker_config` replaces the broker's."""
+        """Refresh the configurations of these topics' logs (None: all topics). `broker_config` replaces the broker's."""
         if broker_config is not None:
             self.config = broker_config
         self.generation += 1

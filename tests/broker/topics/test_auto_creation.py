@@ -84,5 +84,5 @@ async def test_a_colliding_name_stays_unknown(wire: WireClient, caplog: pytest.L
         assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await wire.call(METADATA, 12, {"topics": [{"name": "a.b"}], "allow_auto_topic_creation": True})
     assert (
-        "topic a_b was asked for and could not be created: Topic 'a_b' collides with existing topic: a.b" in caplog.text
+        "topic a_b was requested but could not be created: Topic 'a_b' collides with existing topic: a.b" in caplog.text
     )
