@@ -1,1 +1,1 @@
-"""The basis of a broker: timers, flushes, pending fetches, the cleaner and housekeeping. Knows no API."""
+"""The basis of a broker: timers, flushes, pending fetches, the cleaner and housekeeping. It knows no API."""

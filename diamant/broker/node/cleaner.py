@@ -1,10 +1,10 @@
-"""The cleaner as a part of the broker: loading, settings from the configuration, events.
+"""The cleaner as a part of the broker: its loading, its settings, and the events that it receives and reports.
 
-Topics report new, deleted and reconfigured logs to it; the broker reports rolled segments, appends to compacted logs
-and changed `log.cleaner.*`. It reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
+Topics report new, deleted and reconfigured logs to the cleaner; the broker reports rolled segments, appends to compacted logs,
+and changes of `log.cleaner.*`. The cleaner reports cleaned logs and deleted segments, for pending fetches, checkpoints and the
 removal of files.
 
-The first compacted log loads it: a broker without one starts some 50 ms faster and uses less memory.
+The first compacted log loads the cleaner: a broker without compacted logs starts some 50 ms faster and uses less memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NodeCleaner:
     """The broker's cleaner, loaded on demand."""
 
     def __init__(self, node: Node, holds: TombstoneHolds, watch: ExpiryWatch) -> None:
-        """`holds`: the tombstones that wait for consumer groups. `watch`: observes removed tombstones."""
+        """`holds`: returns which tombstones of a log wait for consumer groups. `watch`: observes removed tombstones."""
         self._node = node
         self._holds = holds
         self._watch = watch
@@ -68,17 +68,17 @@ class NodeCleaner:
         return self._service is not None
 
     async def start(self) -> None:
-        """Load the cleaner if it has work: a compacted log, or a checkpoint of one, which a deletion must update."""
+        """Load the cleaner if there is a compacted log, or a cleaner checkpoint, which deletions must update."""
         checkpoint = f"{self._node.directory.path}/{names.CLEANER_CHECKPOINT}"
         is_needed = any(log.config.is_compacted for log in self._node.directory.logs.values())
         if is_needed or self._node.env.exists(checkpoint):
             await self.service()
         if self._node.config.diamant_cleaner_spark_staging and isinstance(self._node.env, RealEnv):
-            # A killed run may have left values of topics there that were deleted since.
+            # A killed run may have left values there from topics that have since been deleted.
             self._sweeping = asyncio.create_task(self._sweep_staging())
 
     async def service(self) -> CleanerService:
-        """Return the running cleaner; load it if necessary."""
+        """Return the cleaner; load and start it if necessary."""
         if self._service is not None:
             return self._service
         if self._loading is None:
@@ -86,7 +86,7 @@ class NodeCleaner:
         return await asyncio.shield(self._loading)
 
     async def settled(self) -> None:
-        """Wait until nothing is left to clean at this time of the clock. Without a cleaner, return at once."""
+        """Wait until nothing is left to clean at the clock's present time. Without a cleaner, return at once."""
         if self._loading is not None:
             await asyncio.wait({self._loading})
         if self._service is not None:
@@ -117,7 +117,7 @@ class NodeCleaner:
             await asyncio.wait({self._sweeping})
 
     async def _sweep_staging(self) -> None:
-        """Remove leftovers from the staging place. Repeat later for those that are too young to remove."""
+        """Remove leftovers of earlier runs from the staging place. Repeat while some are still too young to remove."""
         staging = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.clean.staging")
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.spark.runner.staging_sweep")
         config = self._node.config
@@ -140,12 +140,12 @@ class NodeCleaner:
         return CleanerStatus() if self._service is None else self._service.status()
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Apply changed `log.cleaner.*`."""
+        """Apply changes of `log.cleaner.*`."""
         if self._service is not None:
             self._service.reconfigure(cleaner_settings(config))
 
     def _forget(self, log: Log) -> None:
-        """Discard what is known under a log's name: the log is new, or about to be deleted."""
+        """Discard everything known under a log's name, since the log is new or about to be deleted."""
         if self._service is not None:
             self._service.forget(log)
         elif not log.is_deleted:
@@ -165,7 +165,7 @@ class NodeCleaner:
 
 def _log_failure(loading: asyncio.Task[CleanerService]) -> None:
     if not loading.cancelled() and (error := loading.exception()) is not None:
-        logger.error("the cleaner cannot be started, nothing is compacted", exc_info=error)
+        logger.error("the cleaner cannot be started, so nothing is compacted", exc_info=error)
 
 
 def cleaner_settings(config: BrokerConfig) -> ServiceSettings:
@@ -228,7 +228,7 @@ def _offload_from_bytes(config: BrokerConfig) -> float:
 
 
 def _spark_runners(node: Node) -> Callable[[Runner], Runner] | None:
-    """Return a factory of runners on Spark, given the fallback for failed rounds; None as for processes, or without kernels."""
+    """Return a factory of Spark runners, which takes a fallback runner for failed rounds; None without RealEnv or kernels."""
     if not isinstance(node.env, RealEnv) or not ARE_COMPILED:
         return None
     turns: SparkTurns | None = None

@@ -1,11 +1,11 @@
-"""Fetch sessions (KIP-227): remembered requests, so that a consumer sends only changes, and receives only changes.
+"""Fetch sessions (KIP-227): remembered requests, so that consumers send and receive only changes.
 
-A session knows which of its partitions to read: those that the client named, those whose log has changed since, and
-those with more data than the last answer could hold. The others cost nothing, neither when a fetch arrives nor while it
-waits.
+A session knows which of its partitions to read: partitions that the client's request names, partitions whose log has changed
+since they were last read, and partitions with more data than the last answer could hold. The other partitions cost nothing,
+neither when a fetch arrives nor while it waits.
 
-Bounds: `max.incremental.fetch.session.cache.slots` sessions and MAX_CACHED_PARTITIONS partitions in all of them, at about
-0.5 KB each. When all slots are taken, the new session replaces one that was silent for EVICTION_S, or one that is older than
+Bounds: `max.incremental.fetch.session.cache.slots` sessions, and MAX_CACHED_PARTITIONS partitions in all of them, at about
+0.5 KB each. When all slots are taken, a new session replaces a session that was silent for EVICTION_S, or one that is older than
 EVICTION_S and smaller than the new one. Otherwise the client gets no session and sends full requests.
 
 Source: FetchSession, FetchSessionCache, FetchManager.
@@ -27,13 +27,13 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 """In a request: open a session."""
 FINAL_EPOCH = -1
-"""In a request: use no session, or close the present one."""
+"""In a request: use no session, or close the session named."""
 
 EVICTION_S = 120.0
 """`FetchSession.EVICTION_MS` (`BrokerServer`, MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS)."""
 
 MAX_CACHED_PARTITIONS = 200_000
-"""The limit over all sessions. Kafka has no such limit."""
+"""The most partitions in all sessions. Kafka has no such limit."""
 
 FIRST_WITH_TOPIC_ID = 13
 _MAX_INT = (1 << 31) - 1
@@ -68,14 +68,14 @@ class SessionPartition:
             self.log_start_offset = result.log_start_offset
             is_news = True
         if result.error_code:
-            # No watermark equals -1, so the next result without an error is sent.
+            # No high watermark equals -1, so the next result without an error is sent.
             self.high_watermark = -1
             is_news = True
         return is_news
 
 
 class FetchSession:
-    """One session. Everything runs on the loop thread."""
+    """One fetch session. Belongs to the loop thread."""
 
     def __init__(self, session_id: int, watch: Watch, *, broker_id: int, uses_topic_ids: bool, now_s: float) -> None:
         self.session_id = session_id
@@ -94,15 +94,15 @@ class FetchSession:
 
     @property
     def size(self) -> int:
-        """The number of its partitions."""
+        """The number of the session's partitions."""
         return len(self.partitions)
 
     def next_epoch(self) -> None:
-        """Expect the next request (`FetchMetadata.nextEpoch`)."""
+        """Move to the epoch of the next request (`FetchMetadata.nextEpoch`)."""
         self.epoch = 1 if self.epoch == _MAX_INT else self.epoch + 1
 
     def update(self, request: FetchRequest) -> None:
-        """Add or change the partitions that a request names, and drop those that it forgets."""
+        """Add or change the partitions that a request names, and drop its forgotten partitions."""
         for name, topic_id, partitions in request.topics:
             for wanted in partitions:
                 self.put((name, topic_id, wanted.index), wanted)
@@ -136,7 +136,7 @@ class FetchSession:
             self.track(partition, None)
 
     def track(self, partition: SessionPartition, log: Log | None) -> None:
-        """Record a partition's present log: None if it does not exist, a different one if its topic was recreated."""
+        """Record a partition's present log: None if the partition does not exist, another log if its topic was recreated."""
         before = partition.log
         if log is before:
             return
@@ -150,9 +150,7 @@ class FetchSession:
             self.watch.add(log)
 
     def take_due(self) -> list[SessionPartition]:
-        """Return the partitions to read. They stay due until `looked_at`, so that an answer that is never sent loses
-        nothing.
-        """
+        """Return the partitions to read. They stay due until `looked_at`, so nothing is lost if an answer is never sent."""
         if self.watch.dirty:
             self.changed(self.watch.take_dirty())
         return list(self._due.values())
@@ -181,7 +179,7 @@ class FetchSession:
             self._due[partition.key] = partition
 
     def close(self) -> None:
-        """Drop all partitions, and answer a waiting fetch."""
+        """Answer a waiting fetch, and drop all partitions."""
         self.watch.close()
         self.partitions.clear()
         self._due.clear()
@@ -189,25 +187,25 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of a broker, the least recently used first."""
+    """All fetch sessions of a node, the least recently used first."""
 
     def __init__(self, purgatory: Purgatory, clock: Callable[[], float], max_partitions: int) -> None:
-        """`clock`: real time in seconds, for the silence and age of sessions."""
+        """`clock`: returns real time in seconds, for the silence and age of sessions."""
         self._purgatory = purgatory
         self._clock = clock
         self._max_partitions = max_partitions
         self._sessions: dict[int, FetchSession] = {}
         self._random = random.Random()
         self.partition_count = 0
-        """Partitions in all sessions."""
+        """The partitions in all sessions."""
         self.eviction_count = 0
-        """Sessions evicted to make room for others."""
+        """The sessions evicted to make room for others."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, session_id: int) -> FetchSession | None:
-        """Return a session without marking it as used."""
+        """Return a session, or None, without marking it as used."""
         return self._sessions.get(session_id)
 
     def open(
@@ -219,7 +217,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         isolation_level: int,
     ) -> FetchSession | None:
-        """Return a new session with these partitions at a broker; None if there is no room for it."""
+        """Return a new session of a broker with these partitions; None if there is no room for it."""
         now_s = self._clock()
         size = len(wanted)
         if slots <= 0 or not self._make_room(size, slots, now_s):
@@ -239,8 +237,8 @@ class FetchSessions:
     def continued(self, request: FetchRequest, version: int, broker_id: int) -> FetchSession:
         """Return the session of an incremental request, with the request's changes applied.
 
-        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if it
-        began with names and continues with ids, or vice versa.
+        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, or FETCH_SESSION_TOPIC_ID_ERROR if the
+        session began with topic names and continues with topic ids, or vice versa.
         """
         session = self._sessions.get(request.session_id)
         if session is None or session.broker_id != broker_id:
@@ -278,7 +276,7 @@ class FetchSessions:
             session.close()
 
     def _make_room(self, size: int, slots: int, now_s: float) -> bool:
-        """As `FetchSessionCacheShard.tryEvict`."""
+        """Evict a session if necessary, and return whether there is room (`FetchSessionCacheShard.tryEvict`)."""
         if len(self._sessions) >= slots:
             oldest = next(iter(self._sessions.values()))
             victim = oldest if now_s - oldest.last_used_s > EVICTION_S else None

@@ -1,8 +1,8 @@
-"""fsync of logs off the loop, for `flush.messages`, `flush.ms` and rolled segments.
+"""Flushes of logs off the loop, for `flush.messages`, `flush.ms` and rolled segments.
 
-The owner makes a flush plan, a thread runs it, the owner moves the recovery point. One plan runs at a time: parallel
-fsyncs of one disk gain nothing. A failed fsync is final for its log: the page cache may have dropped the unwritten data.
-A flush that failed before its first fsync, or because no file could be opened, is made good for by the next one.
+The loop thread makes a flush plan, another thread runs it, then the loop thread moves the recovery point. Plans run one at a
+time, since parallel fsyncs of one disk gain nothing. A failed fsync is final for its log: the page cache may have dropped the
+unwritten data. If a flush fails before its first fsync, or because no file could be opened, the next flush makes up for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Flush(NamedTuple):
 
 
 class Flusher:
-    """Logs that wait for their fsync. Bound: one entry per log, and one for each log that could not be synced."""
+    """The logs that wait for a flush. Bound: one entry per log, and one for each log that could not be synced."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,12 +37,12 @@ class Flusher:
         self._running: _Flush | None = None
         self._task: asyncio.Task[None] | None = None
         self.owed: set[Log] = set()
-        """Logs whose appends by a coordinator must be on disk before the request is answered (`flush.messages`)."""
+        """Logs whose appends by a coordinator must be on disk before the present request is answered (`flush.messages`)."""
         self._failed: set[Log] = set()
-        """Logs with a failed sync."""
+        """Logs whose latest flush has failed."""
 
     def request(self, log: Log) -> asyncio.Future[None]:
-        """Schedule a sync of everything now in `log` and return its future. `has_failed` says how it ended.
+        """Schedule a flush of everything now in `log` and return its future. `has_failed` says how the flush ended.
 
         The future is shared: do not cancel it.
         """
@@ -54,7 +54,7 @@ class Flusher:
         return future
 
     def _covering(self, log: Log) -> asyncio.Future[None]:
-        """Return the future of a flush of everything now in `log`: the one in progress if nothing was appended since.
+        """Return the future of a flush of everything now in `log`: of the one in progress if nothing was appended since it began.
 
         The future is the caller's own: cancelling it does not affect others.
         """
@@ -66,7 +66,7 @@ class Flusher:
     def pending(self, log: Log) -> asyncio.Future[None] | None:
         """Return the flush to await before clients may see everything now in `log` (`flush.messages`); None if none is needed.
 
-        After it, the data is on disk or the log has failed. The future is the caller's own.
+        When the future is done, the data is on disk or the flush has failed. The future is the caller's own.
         """
         return self._covering(log) if log.is_flush_wanted else None
 
@@ -78,7 +78,7 @@ class Flusher:
     def owe_under_way(self) -> None:
         """Make the answer to the present request wait for all flushes that `flush.messages` requires, including failed ones.
 
-        For answers that repeat the outcome of an earlier request: the logs that it wrote to are no longer known.
+        For answers that repeat the outcome of an earlier request, whose logs are no longer known.
         """
         self._failed = {log for log in self._failed if not log.is_deleted}
         for log in (*self._due, *self._failed, *(() if self._running is None else (self._running.log,))):
@@ -90,7 +90,7 @@ class Flusher:
             await future
 
     async def stop(self) -> None:
-        """Wait for the requested flushes."""
+        """Wait for the requested flushes, as `settled` does."""
         await self.settled()
 
     async def settled(self) -> None:
@@ -135,7 +135,7 @@ class Flusher:
 
 
 def _fail(log: Log, plan: FlushPlan | None, error: BaseException) -> None:
-    """Refuse appends from now on, unless the next flush can make good for this one."""
+    """Log a failed flush. Refuse appends from now on, unless the next flush can make up for this one."""
     failure = _as_os_error(error)
     if isinstance(error, Exception) and (plan is None or plan.is_repeatable(error)):
         if plan is not None:
@@ -149,12 +149,12 @@ def _fail(log: Log, plan: FlushPlan | None, error: BaseException) -> None:
 
 
 def has_failed(log: Log) -> bool:
-    """Return whether a flush of a log has failed, and none has succeeded since: its latest records may not be on disk."""
+    """Return whether a log's latest flush has failed, so that its latest records may not be on disk."""
     return log.write_failure is not None or log.unsynced.failure is not None
 
 
 def _as_os_error(error: BaseException) -> OSError:
-    """Return the error as an OSError, the kind with which a log fails; any other error becomes its cause."""
+    """Return the error as an OSError, as `Log.fail` requires; an error of another type becomes its cause."""
     if isinstance(error, OSError):
         return error
     failure = OSError(f"the flush was not finished: {type(error).__name__}: {error}")
@@ -165,7 +165,7 @@ def _as_os_error(error: BaseException) -> OSError:
 def after_flush(flusher: Flusher, answer: object) -> Coroutine[Any, Any, Any]:
     """Return a coordinator's answer once its appends of this turn of the loop are on disk (`flush.messages`).
 
-    Awaiting it raises CloseConnection if the sync fails: the client must not take its data as safe.
+    Awaiting it raises CloseConnection if the flush fails, so that the client does not take its data as safe.
     """
     logs, flusher.owed = flusher.owed, set()
     return _when_synced(flusher, answer, logs)

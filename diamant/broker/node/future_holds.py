@@ -1,7 +1,7 @@
-"""Partitions held by timestamps in the future: `retention.ms` keeps their oldest segment until after the latest of these.
+"""Held partitions, whose oldest segment has timestamps in the future: it is kept until `retention.ms` after the latest of them.
 
-As in Kafka, retention by time goes by the records' timestamps. Kafka warns of such a segment at each check; here the log names
-a partition when it becomes held, and all of them once a day.
+As in Kafka, retention by time follows the records' timestamps. Kafka warns of such a segment at each check; here a partition is
+logged when it becomes held, and all held partitions are logged once a day.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class FutureHold:
-    """A held partition. `until_ms`: time at which retention removes its oldest segment."""
+    """A held partition. `until_ms`: the time at which retention removes its oldest segment."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class FutureHold:
 
 
 def future_holds(node: Node) -> list[FutureHold]:
-    """Return the held partitions, in the order of their names. On the loop thread; reads no file with timestamps."""
+    """Return the held partitions in order of name. To be called on the loop thread."""
     now_ms = node.env.clock.now_ms()
     holds = []
     for log in node.directory.logs.values():
@@ -42,14 +42,14 @@ def future_holds(node: Node) -> list[FutureHold]:
 
 
 class FutureWarnings:
-    """The lines in the broker's log. Memory: the names of the held partitions."""
+    """The warnings of held partitions in the broker's log. Bound: the names of the held partitions."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, int]] = set()
         self._told_ms = 0
 
     def tell(self, held: list[FutureHold], now_ms: int) -> None:
-        """Log the partitions that the log does not name yet, or all of them if the last line is a day old."""
+        """Log the newly held partitions, or all held partitions if the last warning is a day old."""
         if now_ms - self._told_ms >= REPEAT_MS:
             self._told.clear()
         new = [hold for hold in held if (hold.topic, hold.partition) not in self._told]

@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_INTERVAL_MS = 5_000
-"""Kafka's `replica.high.watermark.checkpoint.interval.ms`. Changed checkpoints of other kinds are written with it."""
+"""Kafka's `replica.high.watermark.checkpoint.interval.ms`. All changed checkpoints are written at this interval."""
 
 METADATA_SNAPSHOT_CHECK_MS = 600_000
 
 LOGS_PER_TURN = 64
-"""The partitions that a pass checks in one turn of the loop."""
+"""The number of partitions that a pass checks in one turn of the loop."""
 
 
 class Housekeeping:
-    """The jobs of one broker, on its loop."""
+    """The periodic jobs of one broker, on its loop."""
 
     def __init__(self, node: Node, *, retry_s: float = 5.0) -> None:
-        """`retry_s`: the pause before failed writes of checkpoints and failed removals of files are retried."""
+        """`retry_s`: the pause before a failed write of checkpoints or a failed removal of files is retried."""
         self._node = node
         self._retry_s = retry_s
         self._changed_since_ms: int | None = None
         self._asked_ms: dict[Log, int] = {}
-        """Time of the last flush request, for each log with `flush.ms`."""
+        """The time of the last flush request for each log with `flush.ms` and unsynced records."""
         self._timed_flush_ms: int | None = None
-        """Time at which the scheduler expects the next timed flush."""
+        """The time at which the scheduler expects the next timed flush."""
         self._troubles = RepeatedErrors()
         self._future_warnings = FutureWarnings()
         node.log_events.subscribe(self.on_change)
@@ -68,7 +68,7 @@ class Housekeeping:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the checkpoints lack a change and are not being written."""
+        """True if there are changes that no checkpoint contains, written or being written."""
         return self._changed_since_ms is not None
 
     def on_change(self, log: Log) -> None:
@@ -84,7 +84,7 @@ class Housekeeping:
             self._node.scheduler.poke()
 
     async def write_checkpoints(self) -> None:
-        """Write the changed checkpoints. Raises OSError, or the error of a lack of memory or threads; then it is retried."""
+        """Write the changed checkpoints. Raises any error, such as OSError or a lack of memory or threads, and schedules a retry."""
         self._changed_since_ms = None
         directory = self._node.directory
         try:
@@ -97,7 +97,7 @@ class Housekeeping:
         return None if self._changed_since_ms is None else self._changed_since_ms + CHECKPOINT_INTERVAL_MS
 
     def _try_again(self, what: Callable[[], object]) -> None:
-        """Schedule a retry of a failed job by the system clock: a manual clock may be stopped or jump."""
+        """Schedule a retry of a failed job by the system clock, since a manual clock may stand still or jump."""
 
         def retry() -> None:
             what()
@@ -171,7 +171,7 @@ class Housekeeping:
         return [log for log in logs if log.log_end_offset > log.recovery_point and log.write_failure is None]
 
     def _flush_due_ms(self, log: Log) -> int:
-        # With 0 it is due in the next millisecond: otherwise it would be due all the time while a flush is in progress.
+        # With flush.ms=0, a flush is due in the next millisecond: otherwise the job would always be due during a flush.
         return max(log.last_flush_ms, self._asked_ms.get(log, 0)) + max(log.config.flush_ms, 1)
 
     def _timed_flush_due_ms(self) -> int | None:

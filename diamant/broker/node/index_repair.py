@@ -1,12 +1,12 @@
 """Rebuilds damaged offset indexes in memory while the broker runs.
 
-Until then, each read that needs the index reads headers from further back, in the worst case from the segment's
+Until an index is rebuilt, each read that needs it reads batch headers from further back, in the worst case from the segment's
 beginning. Only closed segments are repaired, one at a time, from their `.log` files in a thread. No file is changed, so a
 concurrent swap or removal of the segment is harmless, and the next start finds the damaged file again. If the `.log` file
-is damaged, too, the index stays: its good entries lead to the records after the damage.
+is damaged, too, the index stays as it is, since its good entries lead to the records after the damage.
 
-Bounds: `most` segments at once, with 8 bytes for each entry (2 MiB for 1 GiB at the default interval,
-`segment.index.bytes` at most); further segments stay slow. One thread, and one that waits for each damaged segment.
+Bounds: `most` segments, with 8 bytes for each index entry (2 MiB for 1 GiB at the default interval, `segment.index.bytes` at
+most); reads of further segments stay slow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class IndexRepair:
-    """Everything is called on the loop thread."""
+    """The queue of damaged indexes and their rebuilding. Belongs to the loop thread."""
 
     def __init__(
         self, rebuild: Callable[..., tuple[array[int], array[int]]] = offset_entries, *, most: int = 16
@@ -49,17 +49,17 @@ class IndexRepair:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def __len__(self) -> int:
-        """The number of segments whose index was rebuilt, or will be."""
+        """Return the number of segments whose index has been or will be rebuilt."""
         return len(self._repaired)
 
     async def stop(self) -> None:
-        """End the work in progress and discard it."""
+        """Stop the repair in progress and discard its result."""
         self._is_stopping = True
         if self._task is not None:
             await asyncio.wait({self._task})
 
     async def settled(self) -> None:
-        """Wait until no repair is in progress."""
+        """Wait until no repair is pending."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -69,11 +69,11 @@ class IndexRepair:
                 log, segment = self._waiting.popleft()
                 try:
                     await self._mend(log, segment)
-                except CorruptLog as error:  # it counts as repaired, so that it is not read in full again
+                except CorruptLog as error:  # the segment counts as repaired, so that it is not read in full again
                     logger.warning(
                         "%s stays as it is, since the .log file is damaged: %s", segment.offset_index.file.path, error
                     )
-                except Exception as error:  # it stays slow, and the next read asks again
+                except Exception as error:  # reads stay slow, and the next one requests a repair again
                     self._repaired = [repaired for repaired in self._repaired if repaired is not segment]
                     logger.error("%s cannot be rebuilt: %s", segment.offset_index.file.path, error)
         finally:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Lazy(Generic[T]):
-    """`part()` returns the part; the first call creates it, from any thread. `part.made` is None until then."""
+    """A part created on first use: `part()` returns it, from any thread. `part.made` is None until it is created."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -27,12 +27,12 @@ class Lazy(Generic[T]):
         return self.made
 
     async def loaded(self) -> T:
-        """Return the part. A thread creates it: the imports of a large part would block the loop for 0.1 s and more."""
+        """Return the part. A thread creates it, since a large part's imports would block the loop for 0.1 s or more."""
         return await asyncio.to_thread(self) if self.made is None else self.made
 
 
 class lazily(Generic[T]):
-    """Decorates the method that creates a part: the attribute of an object is the part's `Lazy`, as in `services.explain()`."""
+    """A decorator of a method that creates a part. The attribute becomes the part's `Lazy`, as in `services.explain()`."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

@@ -1,6 +1,6 @@
-"""The node: the assembled parts that a broker runs on. Knows no API, no coordinator and no HTTP.
+"""The node: the assembled parts that a broker runs on. It knows no API, no coordinator and no HTTP.
 
-`LogEvents` passes on each change of a log: appends, truncations, cleanings, and any other change that a fetch may await.
+`LogEvents` passes on each change of a log: appends, truncations, cleanings, and any other change that a fetch may wait for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH_CHECKERS = 2
-"""Threads that check large batches; each may hold `append_checks.MAX_DECOMPRESSED_BYTES`."""
+"""The number of threads that check large batches; each may hold `append_checks.MAX_DECOMPRESSED_BYTES`."""
 
 
 class Node:
@@ -67,11 +67,11 @@ class Node:
         self.config = self._dynamic_config()
         self.is_stopping = False
         self.authorizer, self.acls = _open_authorizer(self.config, metadata)
-        """None without `authorizer.class.name`: every client may do everything."""
+        """None without `authorizer.class.name`; every client may then do everything."""
         self.tls: TlsListeners | None = None
         """None without a TLS listener."""
         self.started_s: float | None = None
-        """Time at which the node was ready, on the monotonic clock."""
+        """The time at which the node was ready, on the monotonic clock."""
         self.on_reconfigured: list[Callable[[BrokerConfig], None]] = []
         self.scheduler = Scheduler(env.clock)
         self.purgatory = Purgatory(self.loop)
@@ -118,13 +118,14 @@ class Node:
 
     @property
     def controller_id(self) -> int:
-        """The broker that clients are told is the controller."""
+        """The broker that is the controller, as clients are told."""
         brokers = self.topics.brokers
         return self.config.node_id if brokers is None else brokers.controller_id
 
     def brokers_for(self, connection: ConnectionInfo, *, has_fenced: bool = False) -> list[BrokerAddress]:
-        """Return the brokers that are up, or all, at the addresses of the listener of a connection; first the one that it is to,
-        which alone describes its configurations.
+        """Return the brokers that are up, or all with `has_fenced`, at their addresses of the connection's listener.
+
+        The connection's own broker comes first, since only this broker describes its configurations.
         """
         brokers = self.topics.brokers
         host = connection.advertised_host
@@ -135,7 +136,7 @@ class Node:
         return [brokers.address(broker_id, connection.listener_name, host) for broker_id in broker_ids]
 
     async def load(self) -> None:
-        """Open the partitions, and log the problems found."""
+        """Open the partitions in threads, recover them if needed, and log the problems found."""
         expected, metadata = self.topics.expected_partitions(), self.metadata
         deletions = Deletions(metadata.removed_topics, metadata.written_before_ms)
         threads = self.config.num_recovery_threads
@@ -144,7 +145,7 @@ class Node:
         self.adopt_loaded()
 
     def load_now(self) -> None:
-        """As `load`, for partitions that need no recovery; blocks."""
+        """Open partitions that need no recovery, and log the problems found. Blocks the calling thread."""
         self.directory.load_logs(self.topics.expected_partitions(), threads=1)
         self.adopt_loaded()
 
@@ -168,15 +169,15 @@ class Node:
         self.topics.adopt_loaded()
 
     async def stop(self) -> None:
-        """End all background work. The scheduler must be stopped before."""
+        """End all background work. Stop the scheduler first."""
         await self.flusher.stop()
         await self.index_repair.stop()
         self.batch_checkers.shutdown(wait=False)
 
     def close(self, *, is_kept: bool = True, is_settled: bool = True) -> None:
-        """Flush everything if the data is to be kept, and release the directory. Blocks.
+        """Flush everything if the data is to be kept, and release the directory. Blocks the calling thread.
 
-        `is_settled` False: a thread may still change files, so the stop is not marked as clean.
+        `is_settled`: False if a thread may still change files; the stop is then not marked as clean.
         """
         if not is_kept:
             self.metadata.close(clean=False)
@@ -185,7 +186,7 @@ class Node:
         try:
             self.metadata.close()
         except OSError as error:
-            # Closing fences our registration in the log. Kafka's next start replaces it anyway, so continue.
+            # Closing fences our registration in the metadata log. Kafka's next start replaces it anyway, so continue.
             self.directory.messages.append(f"the metadata log could not be closed cleanly: {error}")
         if self.config.clock != SYSTEM_CLOCK:
             from diamant.storage.checkpoints.manual_clock_file import keep_clock
@@ -255,13 +256,13 @@ def _open_authorizer(config: BrokerConfig, metadata: MetadataLog) -> tuple[Autho
 
 
 def open_clock(env: Env, config: BrokerConfig) -> None:
-    """Set a manual clock to its last time in this directory; warn if another clock was used here. Blocks."""
+    """Open a manual clock at its last time in this directory. With the system clock, warn if a manual one was used. Blocking."""
     directory = config.data_dir
     if config.clock == SYSTEM_CLOCK:
         if env.exists(f"{directory}/{names.MANUAL_CLOCK}"):
             logger.warning(
-                "%s was used with a manual clock, whose time may differ from the system's: records may lie in the future. "
-                "--clock manual continues with it",
+                "%s was used with a manual clock, whose time may differ from the system's, so records may lie in the future. "
+                "Use --clock manual to continue with it",
                 directory,
             )
         return
@@ -272,7 +273,7 @@ def open_clock(env: Env, config: BrokerConfig) -> None:
 
 
 def open_metadata(env: Env, config: BrokerConfig, addresses: Addresses) -> MetadataLog:
-    """Open the metadata log and register this broker in it, or all those of this process. Blocks."""
+    """Open the metadata log and register the brokers of this process in it. Blocks the calling thread."""
     endpoints: dict[int, list[Endpoint]] = {broker_id: [] for broker_id in config.broker_ids}
     for listener, told in zip(addresses.kafka, config.advertised(addresses.kafka), strict=True):
         protocol = SECURITY_PROTOCOLS.index(listener.security_protocol)
@@ -300,7 +301,7 @@ Listener = Callable[[Log], object]
 
 
 class LogEvents:
-    """Calls the listeners in order of subscription, on the loop thread. They are in the path of every Produce."""
+    """The listeners for changes of logs, called in order of subscription on the loop thread. Each Produce calls them all."""
 
     def __init__(self) -> None:
         self._on_change: tuple[Listener, ...] = ()

@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 BLOCK_SIZE = 1000
-"""Ids per ProducerIdsRecord, as in Kafka."""
+"""The number of ids per ProducerIdsRecord, as in Kafka."""
 
 
 class ProducerIds:
-    """The current block.
+    """The current block of producer ids.
 
-    `next_block_start()` is the metadata image's next id. `commit(end)` records that ids below `end` are taken, and
-    returns once that is on disk: no id may be allocated before.
+    `next_block_start()` returns the metadata image's next id. `commit(end)` records that ids below `end` are taken, and
+    returns once this is on disk; no id of the block may be allocated before.
     """
 
     def __init__(self, next_block_start: Callable[[], int], commit: Callable[[int], Awaitable[None]]) -> None:
@@ -36,8 +36,8 @@ class ProducerIds:
     def give(
         self, use: Callable[[int], _Result], without: Callable[[], _Result]
     ) -> _Result | Coroutine[Any, Any, _Result]:
-        """Return `use(producer_id)` for a new id, or a coroutine of it if a block must be recorded first; `without()` if that
-        fails. The coroutine calls `use` in its last turn of the loop.
+        """Return `use(producer_id)` for a new id. If a block must be recorded first, return a coroutine that does so; its result
+        is `use(producer_id)`, called in its last turn of the loop, or `without()` if the block cannot be recorded.
         """
         producer_id = self.take()
         return self._give_slowly(use, without) if producer_id is None else use(producer_id)
@@ -51,7 +51,7 @@ class ProducerIds:
         return use(producer_id)
 
     def take(self) -> int | None:
-        """Return the next id; None if the block is used up: then `await take_slowly()`."""
+        """Return the next id. None if the block is used up; the caller then awaits `take_slowly()`."""
         if self._next >= self._end:
             return None
         producer_id = self._next

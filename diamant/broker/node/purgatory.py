@@ -1,17 +1,17 @@
 """Fetches that wait for data (Kafka's DelayedFetch and its purgatory).
 
-A waiter keeps the data read so far. An append to one of its logs marks that log dirty. Once per turn of the
-loop, only the dirty logs are read again. So a consumer of a thousand partitions costs one read per append, and
-several appends within one turn cost one check. A producer without consumers pays one dictionary lookup.
+A waiter keeps the data read so far. An append to one of its logs marks the log dirty. Once per turn of the
+loop, only dirty logs are read again. So a consumer of a thousand partitions costs one read per append, and
+several appends within one turn cost one check. A producer without consumers costs one dictionary lookup.
 
-A waiter waits on a `Watch` of logs. The watch of a fetch session lasts from one fetch to the next and remembers the changes in
-between, so that the next wait costs nothing per log.
+A waiter waits on a `Watch` of logs. The watch of a fetch session outlives the session's fetches and remembers the changes between
+them, so that the next wait costs nothing per log.
 
 Deadlines are rounded up, by at most a 25th of the wait and at most 20 ms. So many idle consumers share timers and turns of the
-loop, and clients answered in one turn also return together.
+loop, and clients answered in one turn send their next requests together.
 
-A notified session gets no further notification for that log until it has read it. So appends cost
-nothing for a session whose client has left or is slow: each of its logs notifies it once.
+A log notifies a session only once until the session has read it. So appends cost nothing for a session whose client has left or
+is slow.
 
 Bounds: one waiter per connection, since a connection's requests are handled one after the other; one watch per waiter or session.
 """
@@ -32,7 +32,7 @@ class DelayedOperation(Protocol):
     """A pending fetch, as the purgatory sees it."""
 
     def refresh(self, logs: Iterable[Log]) -> bool:
-        """Read the partitions of these logs again; True when the fetch is complete."""
+        """Read the partitions of these logs again; return whether the fetch is complete."""
         ...
 
     def encode(self) -> Body:
@@ -46,7 +46,7 @@ MAX_TICK_S = 0.02
 
 
 class Watch:
-    """A set of watched logs: lasting if `Purgatory.watch` created it, else for one wait."""
+    """A set of watched logs. It lasts until `close` if `Purgatory.watch` created it, otherwise for one wait."""
 
     __slots__ = ("_answer", "_is_for_once", "_purgatory", "deadline_s", "dirty", "logs", "waiter")
 
@@ -59,7 +59,7 @@ class Watch:
         self.waiter: DelayedOperation | None = None
         self._answer: PendingAnswer | None = None
         self.deadline_s: float | None = None
-        """The deadline of the wait in the loop's time; None after it."""
+        """The deadline of the present wait in the loop's time; None if there is no wait."""
 
     def add(self, log: Log) -> None:
         """Watch one more log."""
@@ -82,7 +82,7 @@ class Watch:
         return dirty
 
     def wait(self, waiter: DelayedOperation, max_wait_ms: int) -> Answer:
-        """Return the answer of `waiter` once a change completes it, or after `max_wait_ms`. One waiter at a time."""
+        """Return the answer of `waiter`, given once a change completes it or after `max_wait_ms`. One waiter at a time."""
         assert self.waiter is None
         if self._purgatory.is_closed:
             return waiter.encode()
@@ -92,7 +92,7 @@ class Watch:
         return answer
 
     def complete(self) -> None:
-        """Answer the waiter, if there is one, with its data so far."""
+        """Answer the waiter, if any, with its data so far."""
         waiter, answer = self.waiter, self._answer
         if waiter is None or answer is None:
             return
@@ -100,7 +100,7 @@ class Watch:
         try:
             body = waiter.encode()
         except Exception as error:
-            answer.give(None, error)  # as an exception in a handler: to its own connection only
+            answer.give(None, error)  # affects only its own connection, like an exception in a handler
         else:
             answer.give(body)
 
@@ -133,14 +133,14 @@ class Watch:
 
 
 class Purgatory:
-    """All watches, by log. Everything runs on the loop thread."""
+    """All watches, by log. Belongs to the loop thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._by_log: dict[Log, set[Watch]] = {}
         self._dirty: set[Watch] = set()
         self._expiring: dict[float, tuple[set[Watch], asyncio.TimerHandle]] = {}
-        """Watches with a waiter, with their timer, by deadline in the loop's time."""
+        """The watches with a waiter, and their timer, by deadline in the loop's time."""
         self.is_closed = False
 
     def __len__(self) -> int:
@@ -148,7 +148,7 @@ class Purgatory:
         return sum(len(watches) for watches, _ in self._expiring.values())
 
     def wait(self, waiter: DelayedOperation, logs: Iterable[Log], max_wait_ms: int) -> Answer:
-        """As `Watch.wait`, for these logs."""
+        """Return the answer of `waiter` as `Watch.wait` does, with a watch of these logs for this wait."""
         watch = Watch(self, is_for_once=True)
         for log in logs:
             watch.add(log)
@@ -186,14 +186,14 @@ class Purgatory:
         return log in self._by_log
 
     def close(self) -> None:
-        """Complete every waiter; complete later ones at once."""
+        """Complete every waiter. Later waiters are completed at once."""
         self.is_closed = True
         for watches, _ in list(self._expiring.values()):
             for watch in list(watches):
                 watch.complete()
 
     def expire_later(self, watch: Watch, wait_s: float) -> None:
-        """Complete the waiter of `watch` after `wait_s`, unless `forget_deadline` is called before."""
+        """Complete the waiter of `watch` after `wait_s`, unless `forget_deadline` is called first."""
         tick_s = min(max(MIN_TICK_S, wait_s / TICKS_OF_A_WAIT), MAX_TICK_S)
         deadline_s = watch.deadline_s = tick_s * ceil((self._loop.time() + wait_s) / tick_s)
         expiring = self._expiring.get(deadline_s)
@@ -207,7 +207,7 @@ class Purgatory:
         watches, timer = self._expiring[deadline_s]
         watches.remove(watch)
         if not watches:
-            # A client chooses the deadline, and may disconnect at once: its timer must not stay.
+            # A client chooses the deadline, and may disconnect at once, so its timer must not stay.
             timer.cancel()
             del self._expiring[deadline_s]
 

@@ -1,8 +1,7 @@
 """One timer for all jobs that follow the clock: retention, checkpoints, removals, expiry.
 
-A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one after the
-other. Nothing runs while nothing is due. When a user moves the clock
-(`broker_state.broker_clock` decides at which deadlines it stops), due jobs run at once.
+A job returns its next due time, in milliseconds of the `Env` clock, or None. Jobs run one after the other. Nothing runs while no
+job is due. When a user moves the clock (`broker_state.broker_clock` decides at which deadlines it stops), due jobs run at once.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ MAX_SLEEP_S = 24 * 3600.0
 """The longest sleep before due times are checked again, so that a time far in the future fits every timer."""
 
 FAILED_JOB_DELAY_S = 1.0
-"""The shortest pause before a failed job is retried: most stay due."""
+"""The pause after a failed job, unless `poke` ends it: most failed jobs stay due."""
 
 
 class ScheduledTask(NamedTuple):
-    """`due_ms()` returns the time of the next run (None: none for now). `run` runs the job and must move that time.
+    """A job. `due_ms()` returns the time of its next run (None: no run is due); `run` runs it and must move this time.
 
-    `look_now` makes an interval job due at once (None: the job is due exactly when it has work).
+    `look_now` makes a job with an interval due at once. It is None for a job that is due exactly when it has work.
     """
 
     name: str
@@ -36,7 +35,7 @@ class ScheduledTask(NamedTuple):
 
 
 class Periodic:
-    """A job's due time: first after `initial_delay_ms`, then every `interval_ms`."""
+    """The due time of a job: first after `initial_delay_ms`, then every `interval_ms`."""
 
     def __init__(self, clock: Clock, interval_ms: int, initial_delay_ms: int | None = None) -> None:
         self._clock = clock
@@ -54,9 +53,7 @@ class Periodic:
 
 
 class Scheduler:
-    """Runs jobs when they are due. `start` and `stop` on the loop thread; `poke` after anything that brings a due
-    time forward.
-    """
+    """Runs jobs when they are due. Belongs to the loop thread. Call `poke` after anything that brings a due time forward."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -64,7 +61,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._settling: list[asyncio.Future[list[str]]] = []
         self._told: dict[str, str] = {}
-        """Jobs whose last run failed, with the logged text."""
+        """The jobs whose last run failed, with the logged text."""
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -91,7 +88,7 @@ class Scheduler:
         self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Let the job in progress finish, and start no other."""
+        """Let the job in progress finish, and start no further job."""
         if isinstance(self._clock, SettableClock) and self._clock_moved in self._clock.on_change:
             self._clock.on_change.remove(self._clock_moved)
         task, self._task = self._task, None
@@ -102,9 +99,9 @@ class Scheduler:
             future.cancel()
 
     async def settled(self) -> list[str]:
-        """Run every job regardless of its interval, and wait until nothing is due at this time of the clock.
+        """Run every job regardless of its interval, and wait until no job is due at the clock's present time.
 
-        Returns the names of failed jobs; it does not wait for their retries. Cancelled by `stop`.
+        Returns the names of failed jobs, without waiting for their retries. `stop` cancels the wait.
         """
         future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         for job in self.jobs:
@@ -118,7 +115,7 @@ class Scheduler:
 
     @property
     def is_due(self) -> bool:
-        """Whether a job is due at this time of the clock."""
+        """True if a job is due at the clock's present time."""
         now_ms = self._clock.now_ms()
         return any(_is_due(job, now_ms) for job in self.jobs)
 
@@ -164,7 +161,7 @@ class Scheduler:
 
     def _until_next_s(self) -> float:
         if is_frozen(self._clock):
-            return MAX_SLEEP_S  # moving the clock wakes us; else a job due in 1 ms would keep us busy
+            return MAX_SLEEP_S  # moving the clock wakes us; otherwise a job due in 1 ms would keep us busy
         now_ms = self._clock.now_ms()
         times = [due_ms - now_ms for job in self.jobs if (due_ms := job.due_ms()) is not None]
         return min(max(min(times, default=1 << 40), 1) / 1000, MAX_SLEEP_S)

@@ -1,11 +1,11 @@
 """Checks for superseded records in logs whose dirty part is old, and their results.
 
-Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result
-holds until a round has cleaned the log. Records appended after a check reach that age no sooner than the same time
-after it. So a log without superseded records is checked again only then; others after `PAUSE_MS` of the broker's clock.
+Nothing is read until the oldest dirty record is older than three quarters of `diamant.erasure.deadline.ms`. A result holds until
+a round has cleaned the log. Records appended after a check reach this age at the earliest when the check is as old, so a log
+without superseded records is checked again only then. Other logs are checked again after `PAUSE_MS` of the broker's clock.
 
-Bounds: a check reads at most `MAX_BYTES` of a log. After the same number of bytes over all logs, a call begins no further
-check; the remaining logs stay unknown until the next call.
+Bounds: a check reads at most `MAX_BYTES` of a log. A call that has read as many bytes of all logs begins no further check; the
+remaining logs stay unknown until the next call.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PAUSE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result for one log."""
+    """The result of checking one log."""
 
     oldest_ms: int | None
-    """The time since which a superseded record exists, or an earlier bound; None: there is none."""
+    """The time since which the log has held a superseded record, or an earlier bound; None if it holds none."""
     is_certain: bool
-    """False: there may be none."""
+    """False if the log may hold no superseded record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class SupersededChecks:
     ) -> dict[Log, CheckResult]:
         """Return for each log whether it holds superseded records.
 
-        `logs`: the first dirty offset of each, and the time of its oldest dirty record. `patience_ms`: records younger than this
-        count as superseded without a check. Results of other logs are dropped.
+        `logs`: the first dirty offset of each log, and the time of its oldest dirty record. `patience_ms`: until a check is this
+        old, records appended after it count as superseded without another check. Results of other logs are dropped.
         """
         async with self._turn:
             self._seen = {log: seen for log, seen in self._seen.items() if log in logs}
@@ -111,10 +111,10 @@ class SupersededChecks:
             report = await asyncio.to_thread(look, log.env, plan)
         except BoundExceeded:
             result, read = CheckResult(oldest_ms, False), self._max_bytes
-        except OSError:  # A round or retention has replaced a segment since.
+        except OSError:  # A round or retention has replaced a segment in the meantime.
             result, read = CheckResult(oldest_ms, False), 0
         except CorruptLog:
-            # A damaged segment may supersede records; there is no proof that those were removed.
+            # A damaged segment may supersede records, and there is no proof that these were removed.
             result, read = CheckResult(oldest_ms, True), 0
         else:
             found_ms = report.oldest_ms

@@ -21,9 +21,9 @@ class TopicCounts:
     def __init__(self) -> None:
         self.messages_in = 0
         self.bytes_in = 0
-        """Bytes of batches as appended."""
+        """The bytes of appended batches."""
         self.bytes_out = 0
-        """Bytes of batches sent to consumers."""
+        """The bytes of batches sent to consumers."""
 
     def add(self, other: TopicCounts) -> None:
         self.messages_in += other.messages_in
@@ -32,16 +32,16 @@ class TopicCounts:
 
 
 class BrokerTopicMetrics:
-    """The counts of all topics. `exists` returns whether a topic of that name exists.
+    """The counts of all topics. `exists` returns whether there is a topic with a given name.
 
-    Bound: one small object for each existing topic, and as many again of deleted ones.
+    Bound: one small object for each existing topic, and as many again for deleted topics.
     """
 
     def __init__(self, exists: Callable[[str], bool]) -> None:
         self.no_key_compacted_topic_records = 0
-        """Records without a key that producers sent to compacted topics, all refused."""
+        """The records without a key that producers sent to compacted topics; all were refused."""
         self.errors: Counter[tuple[int, int]] = Counter()
-        """Partitions that Produce and Fetch answered with an error, by (API key, error code)."""
+        """The number of partitions that Produce and Fetch answered with an error, by (API key, error code)."""
         self._exists = exists
         self._by_topic: dict[str, TopicCounts] = {}
         self._deleted = TopicCounts()
@@ -66,7 +66,7 @@ class BrokerTopicMetrics:
         self.errors[api_key, int(code)] += 1
 
     def by_topic(self) -> dict[str, TopicCounts]:
-        """Return the counts of every existing topic that was used."""
+        """Return the counts of every existing topic that has been used."""
         self.prune()
         return dict(self._by_topic)
 

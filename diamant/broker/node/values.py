@@ -1,4 +1,4 @@
-"""Values with a schema, as a broker decodes them: with the schemas in its own topic `_schemas`, a directory, a registry."""
+"""Values with a schema, which a broker decodes with schemas from its own topic `_schemas`, a directory, or a registry."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def topic_values(node: Node, topic: str, registry: str | None = None) -> Values:
-    """Return the decoder of a topic's keys and values for one operation. It reads schemas when the first one is needed.
+    """Return the decoder of a topic's keys and values for one operation. It reads schemas when a schema is first needed.
 
-    `registry`: the URL of one in place of the configured one, which alone gets the configured login. Raises BadArgument.
+    `registry`: the URL of a registry to use in place of the configured one, without the configured login. Raises BadArgument.
     """
     from diamant.cleaner.values.registry import RegistryAddress
     from diamant.cleaner.values.schema_places import SchemaPlaces
