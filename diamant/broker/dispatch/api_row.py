@@ -1,4 +1,4 @@
-"""The row of one API in `api_table.py`: everything that the broker declares of it besides its handler."""
+"""The row of one API in `api_table.py`: everything that the broker declares about the API besides its handler."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Whole(NamedTuple):
 
     permission: Permission
     field: str = ""
-    """The request field that names the resource; "" for the cluster. If the field is null, the permission is not required."""
+    """The request field that names the resource; "" for the cluster. If the field is null, no permission is required."""
     or_permission: Permission | None = None
     """An alternative permission on the same resource."""
     first_version: int = 0
     last_version: int = 1000
-    """The range of versions that require it."""
+    """The range of versions that require the permission."""
 
 
 class Audit(NamedTuple):
@@ -32,7 +32,7 @@ class Audit(NamedTuple):
     describe: Callable[[Any], Subjects]
     """Finds the subjects of an element."""
     is_of_request: bool = False
-    """The elements are the request's: the answer has their order, but not the described fields."""
+    """True to take the elements from the request: the answer has them in the same order, but without the described fields."""
 
 
 class Row(NamedTuple):
@@ -42,23 +42,23 @@ class Row(NamedTuple):
     """
 
     module: str
-    """The module of the handler, below `diamant.broker.handlers`. Its function `answer`, or the one named behind a colon,
-    returns the fields of the response; or `handle` returns it encoded. It has `decode` unless requests are decoded by schema.
+    """The handler's module, below `diamant.broker.handlers`. Its function `answer`, or the function named after a colon, returns
+    the response's fields, or `handle` returns the encoded response. It has `decode` unless requests are decoded by schema.
     """
     dependencies: Callable[[Services], tuple[Any, ...]]
-    """The first arguments of that function."""
+    """The first arguments of the handler's function."""
     whole: tuple[Whole, ...] = ()
     """The permissions that the guard checks before the handler runs. A denial is answered as by Kafka's `getErrorResponse`."""
     items: Mapping[Permission, str] = {}
     """The permissions that the handler checks, through an `Access` that knows only these, each with the response to a denial."""
     is_open: str = ""
-    """The reason why a response is allowed without any permission, or with none of `items`; "" if it is not."""
+    """The reason why clients get a response without any permission, or with none of `items`; "" if they do not."""
     errors: ErrorShape = ErrorShape()
     """The places of error codes in responses: for denials, audit lines and injected faults."""
     coordinator: str = ""
     """The internal topic of the coordinator that must get the request, if it is for one group or transactional id."""
     audit: Audit | None = None
-    """None if it changes nothing but records: it needs no CREATE, DELETE, ALTER or ALTER_CONFIGS."""
+    """None for an API that changes nothing but records: it needs none of CREATE, DELETE, ALTER and ALTER_CONFIGS."""
 
     @property
     def permissions(self) -> frozenset[Permission]:
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 
 class WithBody(NamedTuple):
-    """A decoded request, and its bytes, from which a guard makes a denial. The connection owns the bytes."""
+    """A decoded request, and its encoded body, from which a guard makes a denial. The connection owns the bytes."""
 
     request: object
     body: memoryview

@@ -620,14 +620,14 @@ TABLE: dict[int, Row] = {
         coordinator=GROUP_OFFSETS_TOPIC,
     ),
 }
-"""By API key."""
+"""The rows by API key."""
 
 ERRORS: dict[int, ErrorShape] = {key: row.errors for key, row in TABLE.items()}
 """The shape of each API's errors, by API key."""
 
 
 def functions(key: int) -> tuple[Decode, Handle]:
-    """Return the decoder and the handler of an API, importing its module. Raises KeyError for other keys."""
+    """Import an API's module and return its decoder and handler. Raises KeyError if the API is not served."""
     name, _, function = TABLE[key].module.partition(":")
     module = importlib.import_module(f"diamant.broker.handlers.{name}")
     handle = getattr(module, "handle", None) or encoding(key, getattr(module, function or "answer"))
@@ -650,10 +650,10 @@ def encoding(key: int, answer: Callable[..., Response]) -> Handle:
 
 
 def load(services: Services, key: int) -> tuple[Decode, Handler]:
-    """Return the decoder of an API, and its handler with its dependencies bound; guarded if there is an authorizer, and
-    audited if its row says so.
+    """Return an API's decoder, and its handler with its dependencies bound. The handler is guarded if there is an authorizer,
+    audited if its row says so, and checked for the coordinator if there are several brokers.
 
-    Raises KeyError if it is not served.
+    Raises KeyError if the API is not served.
     """
     row = TABLE[key]
     decode, unbound = functions(key)

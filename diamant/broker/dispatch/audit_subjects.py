@@ -35,7 +35,7 @@ def topics(element: Any) -> Subjects:
 
 
 def resource(element: Fields) -> Subjects:
-    """Return the topic or other resource whose configurations are changed, and their names."""
+    """Return the topic or other resource whose configurations are changed, and the names of these configurations."""
     kind, name = element["resource_type"], element["resource_name"]
     configs = tuple(config["name"] for config in element["configs"])
     if kind == records.TOPIC_RESOURCE:
@@ -65,7 +65,7 @@ def feature(element: Fields) -> Subjects:
 
 
 def acl(element: Fields) -> Subjects:
-    """Describe an ACL in the short form of `broker/acl.py`. `any` stands for an open field of a filter."""
+    """Describe an ACL in the short form of `broker/acl.py`. `any` stands for a field that a filter leaves open."""
     given = {name.removesuffix("_filter").removeprefix("resource_"): value for name, value in element.items()}
     words = (
         given["principal"],

@@ -1,6 +1,6 @@
 """Handlers of APIs that change state: their outcome is in the audit log before the answer is sent.
 
-The line is made from the request and the encoded answer, so it matches the answer, including a denial by the guard.
+Audit lines are made from the request and the encoded answer, so they match the answer, including a denial by the guard.
 A request that deletes two topics, one of which is denied, produces two lines; a request denied as a whole produces one. Names
 are taken from the request and the answer; keys, values, passwords and values of configurations are never read.
 """
@@ -32,7 +32,7 @@ from diamant.protocol.wire.error_shape import Fields
 
 
 def audited(key: int, row: Row, audit: AuditLog, handle: Handler) -> Handler:
-    """Return a handler of API `key` that writes audit lines, if the audit log is in use."""
+    """Return the handler of API `key` with an audit, which writes lines only if the audit log is in use."""
 
     def handle_and_log(context: RequestContext, decoded: Any) -> Answer:
         if not audit.is_wanted:
@@ -61,7 +61,7 @@ async def _once_logged(
 
 
 def _lines(key: int, row: Row, context: RequestContext, request: object, body: Any) -> Lines:
-    """Make the lines, in the thread of the audit log, so that a large answer delays no client."""
+    """Make the audit lines. Runs in the audit log's thread, so that a large answer delays no client."""
     from diamant.protocol.wire.message_fields import decode_response_fields, message_fields
 
     joined = b"".join(body) if isinstance(body, list | tuple) else bytes(body)
@@ -128,7 +128,7 @@ def _outcomes(row: Row, request: Fields, response: Fields) -> Iterator[tuple[int
 
 
 def _codes(element: Any) -> list[int]:
-    """Return the codes of an element: those of its parts, and its own if it is an error or has no parts."""
+    """Return the codes of an element: the codes of its parts, and its own code if this is an error or there are no parts."""
     if not isinstance(element, dict):
         return []
     inner = [code for value in element.values() if isinstance(value, list) for one in value for code in _codes(one)]

@@ -1,6 +1,6 @@
 """The check, in front of a handler, that a request about a group or a transactional id reaches its coordinator.
 
-Of several brokers, the coordinator is the leader of the partition of the internal topic that has the state. Requests that name
+With several brokers, the coordinator is the broker that leads the internal topic's partition with the state. Requests that name
 several groups or ids are checked by their handlers.
 
 Source: GroupCoordinatorService, TransactionStateManager (NOT_COORDINATOR).
@@ -25,7 +25,7 @@ _FIELDS = {
     GROUP_OFFSETS_TOPIC: ("group_id",),
     TRANSACTION_STATE_TOPIC: ("transactional_id", "v3_and_below_transactional_id"),
 }
-"""The fields with the key, by the topic of the coordinator: AddOffsetsToTxn names a group, too, TxnOffsetCommit an id."""
+"""The request fields with the key, by the coordinator's topic: AddOffsetsToTxn and TxnOffsetCommit have both kinds of key."""
 
 
 class _Checked(NamedTuple):
@@ -36,7 +36,7 @@ class _Checked(NamedTuple):
 def checked(
     key: int, row: Row, brokers: BrokerTable, services: Services, decode: Decode, handle: Handler
 ) -> tuple[Decode, Handler]:
-    """Return an API's decoder and handler behind the check. A broker whose port is closed answers nothing."""
+    """Return an API's decoder, and its handler behind the check. A broker whose ports are closed does not answer."""
     topic = row.coordinator
 
     def check_open(context: RequestContext, request: object) -> Answer:
@@ -45,7 +45,7 @@ def checked(
             raise CloseConnection(f"broker {broker_id} is down")
         return handle(context, request)
 
-    bare = row.errors._replace(repeated=())  # Kafka's runtime of coordinators repeats nothing of the request
+    bare = row.errors._replace(repeated=())  # Kafka's coordinator runtime repeats no field of the request
 
     def check(context: RequestContext, decoded: _Checked) -> Answer:
         request, body = decoded

@@ -1,7 +1,7 @@
-"""The dispatcher, from a request to its handler: version check, decoding, central error handling.
+"""The dispatcher of requests to their handlers, with the version check and the decoding.
 
 A handler is a function of dependencies, context and request; `api_table.py` has its module and dependencies, and encodes the
-fields that it returns. What arrives here is the response body (bytes, or buffers and file slices in order), an awaitable of it,
+fields that it returns. The dispatcher gets the response body (bytes, or buffers and file slices in order), an awaitable of it,
 or None for "no answer" (Produce with acks=0). A PendingAnswer or an asyncio Future is cancelled when the connection closes; a
 coroutine runs to its end.
 """
@@ -33,29 +33,29 @@ Handler: TypeAlias = Callable[[RequestContext, Any], Answer]
 API_VERSIONS_KEY = 18
 
 LARGE_BODY_BYTES = 128 * 1024
-"""A larger request takes the processor for ten milliseconds or more to be decoded."""
+"""Decoding a larger request may take ten milliseconds or more of processor time."""
 
 _QUICK_TO_DECODE = (apis.PRODUCE, apis.FETCH, 78)  # and ShareFetch
-"""Their own decoders copy no records; a fetch that waits goes with its connection."""
+"""APIs whose decoders copy no records. Besides, a pending fetch must end with its connection, but a coroutine would not."""
 
 _new = tuple.__new__  # as in `protocol/messages/fetch.py`
 
 
 class Dispatcher:
-    """The handler table as the server calls it.
+    """The handler table, as the server calls it.
 
-    Served versions are those of the table's APIs in `protocol/wire/apis.py`.
+    Served versions are the versions that `protocol/wire/apis.py` has for the table's APIs.
     """
 
     def __init__(self, flusher: Flusher, keys: Collection[int], load: Callable[[int], tuple[Decode, Handler]]) -> None:
-        """`load(key)` returns the decoder and the handler of one of `keys`; called at its first request."""
+        """`load(key)` returns the decoder and the handler of one of `keys`; it is called at the first request for the API."""
         self._flusher = flusher
         self._keys = keys
         self._load = load
         self._rows: dict[int, tuple[Decode, Handler, int, int]] = {}
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
-        """Answer one request. Raises CloseConnection or ProtocolError if its connection must be closed."""
+        """Answer one request. Raises CloseConnection or ProtocolError if the connection must be closed."""
         key, version = request.api_key, request.api_version
         row = self._rows.get(key)
         if row is None:
@@ -72,7 +72,7 @@ class Dispatcher:
             return self._handle_large(decode, handle, context, request.body)
         flusher = self._flusher
         if flusher.owed:
-            flusher.owed = set()  # no answer depends on appends by timers
+            flusher.owed = set()  # left by appends of timers, on which no answer depends
         answer = handle(context, decode(version, request.body))
         if not flusher.owed:
             return answer
@@ -82,7 +82,7 @@ class Dispatcher:
         return after_flush(flusher, answer)
 
     async def _handle_large(self, decode: Decode, handle: Handler, context: RequestContext, body: memoryview) -> Any:
-        """Answer a request that takes long to decode: a thread decodes it, so that others do not wait."""
+        """Answer a request that takes long to decode. A thread decodes it, so that other requests do not wait."""
         decoded = await asyncio.get_running_loop().run_in_executor(None, decode, context.api_version, body)
         self._flusher.owed = set()
         answer = handle(context, decoded)
@@ -98,7 +98,5 @@ class Dispatcher:
 
 
 def unsupported_api_versions(min_version: int, max_version: int) -> bytes:
-    """Return the answer to an ApiVersions request of an unknown version: version 0, error 35 and the entry of ApiVersions
-    (KIP-511).
-    """
+    """Return the answer to ApiVersions in an unknown version: in version 0, error 35 and the entry of ApiVersions (KIP-511)."""
     return struct.pack(">hihhh", ErrorCode.UNSUPPORTED_VERSION, 1, API_VERSIONS_KEY, min_version, max_version)

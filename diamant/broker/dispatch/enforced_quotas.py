@@ -1,6 +1,6 @@
-"""The quotas of the metadata log and the configuration, passed to the server, which enforces them.
+"""The quotas set in the metadata log and the configuration, passed to the server, which enforces them.
 
-Without quotas the server has none, and requests and connections skip all checks.
+Without limits the server gets no quotas, and requests and connections skip all checks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class EnforcedQuotas:
         self._node = node
         self._server = server
         self.clients: Lazy[Quotas] = Lazy(self._make_clients)
-        """Quotas of users and client ids, created with the first limit."""
+        """The quotas of users and client ids, created with the first limit."""
         server.quotas = None
         node.on_reconfigured.append(self._reconfigured)
 
@@ -43,7 +43,7 @@ class EnforcedQuotas:
         self._server.keep(self.apply())
 
     async def apply(self) -> None:
-        """Enforce the present limits. Host names are resolved first."""
+        """Enforce the present limits, after resolving host names."""
         stored = self._node.metadata.image.quotas
         if stored or self.clients.made is not None:
             clients = self.clients()
@@ -82,7 +82,7 @@ class EnforcedQuotas:
         )
 
     async def _addresses(self, hosts: Iterable[str]) -> dict[str, list[str]]:
-        """Return the addresses of each host; none, and a warning, if its name cannot be resolved."""
+        """Return the addresses of each host. A host whose name cannot be resolved has none, and a warning is logged."""
         from diamant.broker.security.quotas.connection_quotas import plain_address
 
         found: dict[str, list[str]] = {}

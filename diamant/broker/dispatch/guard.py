@@ -18,7 +18,7 @@ from diamant.protocol.wire import apis
 from diamant.protocol.wire.error_shape import ErrorShape
 
 MAX_CLIENTS = 1000
-"""The most principals at hosts whose access to one API is cached; beyond that the cache is cleared."""
+"""The most clients (principals at hosts) whose access to one API is cached. A full cache is cleared."""
 
 MESSAGES = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -27,13 +27,13 @@ MESSAGES = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "Delegation Token authorization failed.",
 }
-"""Kafka's own (Errors)."""
+"""Kafka's messages (Errors)."""
 
 _new = tuple.__new__  # as in the dispatcher
 
 
 def guarded(key: int, row: Row, authorizer: Authorizer, decode: Decode, handle: Handler) -> tuple[Decode, Handler]:
-    """Return an API's decoder and handler with its row's checks."""
+    """Return an API's decoder and handler, with the checks of its row in front of the handler."""
     guard = Guard(key, row, authorizer, handle)
     if not row.whole:
         return decode, guard.hand_on
@@ -53,7 +53,7 @@ class Guard:
         self._generation = authorizer.generation
 
     def ask(self, context: RequestContext, decoded: WithBody) -> Answer:
-        """Return the denial of the request, or the handler's answer."""
+        """Return a denial if the request as a whole is denied, else the handler's answer."""
         request, body = decoded
         version, client_id, connection, _ = context
         access = self._access(connection)

@@ -1,14 +1,14 @@
-"""The table of Diamant's own operations: one row for each. Python's methods, HTTP routes, options of commands, permissions and
-pages of the reference are made of it.
+"""The table of Diamant's own operations: one row for each. Python methods, HTTP routes, options of commands, permissions and
+pages of the reference are generated from it.
 
-Requests and functions are imported with the first call.
+The modules of an operation are imported at its first call.
 """
 
 from diamant.broker.dispatch.operation_row import MAX_KEYED_BODY_BYTES, OperationRow
 from diamant.broker.security.authorization import permissions
 
 _MOVED = (
-    "`moved`: `topic`, `partition`, `old_leader`, `new_leader` (-1: none) and `leader_epoch` of each; `changed_isr_count`; "
+    "`moved`: for each, `topic`, `partition`, `old_leader`, `new_leader` (-1: none) and `leader_epoch`; `changed_isr_count`; "
     "`cut_connection_count`."
 )
 
@@ -42,8 +42,8 @@ _ROWS = (
         changes_data=True,
         section="Compact",
         command="admin.roll:roll",
-        answer="Closed segments can be cleaned, or removed by retention. `rolled`: partitions with the base offset of their new "
-        "active segment, without those that were empty.",
+        answer="Closed segments can be cleaned, or removed by retention. `rolled`: the partitions whose active segment was not "
+        "empty, with the base offset of their new one.",
     ),
     OperationRow(
         "count",
@@ -57,8 +57,8 @@ _ROWS = (
         can_be_ended=True,
         section="Look into a topic",
         command="admin.count:count",
-        answer="`is_exact`, `why_not_exact`, and for each kind, in total and by partition, `least` and `most`; equal if the "
-        "number is known.",
+        answer="`is_exact`, `why_not_exact`, and for each kind, in total and by partition, `least` and `most`, which are "
+        "equal if the number is known.",
     ),
     OperationRow(
         "explain",
@@ -90,8 +90,8 @@ _ROWS = (
         reads_records=True,
         section="Look into a topic",
         command="admin.ghosts:ghosts",
-        answer="The tombstone was removed before the groups had read it. `ghosts`: each with `partition`, `key`, `offset` of its "
-        "tombstone, `removed_ms` and `groups`. `left_out` is the number of others. Recorded since the broker's start.",
+        answer="Their tombstones were removed before the groups had read them. `ghosts`: each with `partition`, `key`, `offset` "
+        "of its tombstone, `removed_ms` and `groups`. `left_out`: the number of further ghosts. Recorded since the start.",
     ),
     OperationRow(
         "erase",
@@ -122,7 +122,7 @@ _ROWS = (
         is_job=True,
         section="Erase and certify",
         command="admin.erase:erase_now",
-        answer="As for `POST /v1/erase`, for the same erasure; the certificate states that the key itself is gone.",
+        answer="The answer of `POST /v1/erase` for this erasure; the certificate states that the key itself is gone.",
     ),
     OperationRow(
         "redact",
@@ -153,7 +153,7 @@ _ROWS = (
         is_job=True,
         section="Erase and certify",
         command="admin.cancel:cancel",
-        answer="As for the cancelled call, with the state `not-certified`. The certificate's `ended` records the cancellation.",
+        answer="The answer of the cancelled call, with the state `not-certified`. The certificate's `ended` records this.",
     ),
     OperationRow(
         "certificates",
@@ -185,7 +185,7 @@ _ROWS = (
         lambda services: (services.certificates(),),
         "Check a certificate of an erasure or redaction.",
         (permissions.DESCRIBE_CLUSTER,),
-        # The others test guesses, in any topic.
+        # With the other arguments, a caller can test guesses about any topic.
         {**_WITH_REGISTRY, **dict.fromkeys(("key", "where", "identifiers"), permissions.ALTER_CLUSTER)},
         reads_with=("key", "where", "identifiers"),
         is_job=True,
@@ -218,7 +218,7 @@ _ROWS = (
         _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
-        methods=("Admin",),  # that of Broker yields records, not their JSON
+        methods=("Admin",),  # Broker's method yields records, not JSON
         section="Look into a topic",
         command="admin.records:latest",
         answer="Lines (application/x-ndjson) with partition, offset, timestamp, key, value and headers; `key_json` and "
@@ -235,7 +235,7 @@ _ROWS = (
         _WITH_REGISTRY,
         reads_records=True,
         is_stream=True,
-        methods=("Admin",),  # Broker has none: its callers have the records
+        methods=("Admin",),  # Broker has no such method: its callers have the records
         section="Look into a topic",
         command="admin.records:find",
         answer="Lines (application/x-ndjson): for each record its partition, offset, timestamp, the first bytes of key and "
@@ -253,7 +253,7 @@ _ROWS = (
         reads_records=True,
         is_stream=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        methods=("Admin",),  # Broker has none: its callers have the records
+        methods=("Admin",),  # Broker has no such method: its callers have the records
         answer="Lines (application/x-ndjson), each with its `kind`: `identifier` (and what led to it), `record` (with `status`, "
         "`why`, `until_ms`, and `others`, the places with data of other people), `progress`, `topic`, `end`.",
     ),
@@ -269,8 +269,8 @@ _ROWS = (
         reads_records=True,
         is_job=True,
         can_be_ended=True,
-        answer="`map`: the draft. `places`: each place of an identifier, with `reasons` and counts. `sampled`: records read, by "
-        "topic; `undecodable`: those of them without a known schema.",
+        answer="`map`: the draft. `places`: each place of an identifier, with `reasons` and counts. `sampled`: the number of "
+        "records read, by topic; `undecodable`: the number of these without a known schema.",
     ),
     OperationRow(
         "person.check",
@@ -285,7 +285,8 @@ _ROWS = (
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        answer="`problems`: each with its `kind`, `topic`, `place` and `text`. `sampled`: records looked at, by topic.",
+        answer="`problems`: each with its `kind`, `topic`, `place` and `text`. `sampled`: the number of records "
+        "read, by topic.",
     ),
     OperationRow(
         "produce",
@@ -297,7 +298,7 @@ _ROWS = (
         (permissions.WRITE_TOPIC,),
         changes_data=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        methods=("Admin",),  # that of Broker takes None for a tombstone, several headers of one name, and a time
+        methods=("Admin",),  # Broker's method takes None for a tombstone, several headers of one name, and a time
         answer="`topic`, `partition` and `offset` of the record.",
     ),
     OperationRow(
@@ -361,7 +362,7 @@ _ROWS = (
         "Save the current state of the broker, for later resets.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        answer="`id`, `created_ms` by the system's clock, `size_bytes`. It is beside the data directory until it is deleted.",
+        answer="`id`, `created_ms` by the system's clock, `size_bytes`. Until deleted, it stays beside the data directory.",
     ),
     OperationRow(
         "snapshots",
@@ -391,7 +392,7 @@ _ROWS = (
         "Restore a snapshot of a broker.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=("Admin",),  # that of Broker takes the snapshot itself, too
+        methods=("Admin",),  # Broker's method takes the snapshot itself, too
         section="For tests",
         command="admin.snapshot:reset",
         answer="`id`. Topics, records, groups, transactions, configurations and a manual clock are as they were.",
@@ -404,7 +405,7 @@ _ROWS = (
         lambda services: (services.clock(),),
         "Show the broker's clock: its time, and whether it can be moved.",
         (permissions.DESCRIBE_CLUSTER,),
-        methods=(),  # `broker.clock` and `admin.clock` have them
+        methods=(),  # `broker.clock` and `admin.clock` have the methods
     ),
     OperationRow(
         "clock.advance",
@@ -416,7 +417,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
-        methods=(),  # `broker.clock` and `admin.clock` have them
+        methods=(),  # `broker.clock` and `admin.clock` have the methods
     ),
     OperationRow(
         "clock.set",
@@ -428,7 +429,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,
-        methods=(),  # `broker.clock` and `admin.clock` have them
+        methods=(),  # `broker.clock` and `admin.clock` have the methods
     ),
     OperationRow(
         "clock.freeze",
@@ -439,7 +440,7 @@ _ROWS = (
         "Stop a manual clock until it is moved.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.clock` and `admin.clock` have them
+        methods=(),  # `broker.clock` and `admin.clock` have the methods
     ),
     OperationRow(
         "clock.resume",
@@ -450,7 +451,7 @@ _ROWS = (
         "Resume a frozen clock at the speed of real time.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.clock` and `admin.clock` have them
+        methods=(),  # `broker.clock` and `admin.clock` have the methods
     ),
     OperationRow(
         "brokers.list",
@@ -469,7 +470,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:DownRequest",
         "broker.operations.brokers.brokers:Brokers.down",
         lambda services: (services.brokers(),),
-        "Take a broker down: its leaders move, its clients are cut off.",
+        "Take a broker down: its leaders move, and its clients are cut off.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -480,7 +481,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:UpRequest",
         "broker.operations.brokers.brokers:Brokers.up",
         lambda services: (services.brokers(),),
-        "Bring a broker back, at once in sync or later.",
+        "Bring a broker back, in sync at once or later.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -491,7 +492,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:FenceRequest",
         "broker.operations.brokers.brokers:Brokers.fence",
         lambda services: (services.brokers(),),
-        "Take a broker out of the cluster, while it still answers.",
+        "Take a broker out of the cluster; it still answers.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -502,7 +503,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:MoveRequest",
         "broker.operations.brokers.brokers:Brokers.move",
         lambda services: (services.brokers(),),
-        "Let an in-sync replica lead a partition.",
+        "Make an in-sync replica the leader of a partition.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -513,7 +514,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:ShuffleRequest",
         "broker.operations.brokers.brokers:Brokers.shuffle",
         lambda services: (services.brokers(),),
-        "Let other in-sync replicas lead, at random.",
+        "Move leaders to other in-sync replicas, at random.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -524,7 +525,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:UncleanRequest",
         "broker.operations.brokers.brokers:Brokers.unclean",
         lambda services: (services.brokers(),),
-        "Make a replica the leader although it lacks the newest records; those are lost.",
+        "Make a replica the leader although it lacks the newest records, which are lost.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer=_MOVED,
@@ -535,7 +536,7 @@ _ROWS = (
         "broker.operations.brokers.broker_requests:LagRequest",
         "broker.operations.brokers.brokers:Brokers.lag",
         lambda services: (services.brokers(),),
-        "Let a broker lag where it follows.",
+        "Let a broker lag in the partitions that it follows.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         answer="The broker, as in the list.",
@@ -559,7 +560,7 @@ _ROWS = (
         lambda services: (services.faults,),
         "List all faults, with counts and firings.",
         (permissions.ALTER_CLUSTER,),
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
     ),
     OperationRow(
         "faults.add",
@@ -571,7 +572,7 @@ _ROWS = (
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         created="/v1/faults/{id}",
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
         answer="The fault, with its `id`.",
     ),
     OperationRow(
@@ -583,7 +584,7 @@ _ROWS = (
         "Remove all faults.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
     ),
     OperationRow(
         "faults.get",
@@ -593,7 +594,7 @@ _ROWS = (
         lambda services: (services.faults,),
         "Show one fault; with `wait_fired`, after it has fired.",
         (permissions.ALTER_CLUSTER,),
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
     ),
     OperationRow(
         "faults.remove",
@@ -604,7 +605,7 @@ _ROWS = (
         "Remove a fault and return its final counts.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
     ),
     OperationRow(
         "faults.release",
@@ -615,7 +616,7 @@ _ROWS = (
         "Release the requests held by a fault.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
-        methods=(),  # `broker.faults` and its faults have them
+        methods=(),  # `broker.faults` and its faults have the methods
     ),
     OperationRow(
         "person.preview",
@@ -631,7 +632,7 @@ _ROWS = (
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
         answer="For each of `topics`: what would happen to how many of its records, what is kept and why, and the groups that "
-        "have not read to its end. `not_searched`: topics whose identifiers are not known of this person.",
+        "have not read to its end. `not_searched`: topics with identifiers that are unknown for this person.",
     ),
     OperationRow(
         "person.forget",
@@ -646,7 +647,7 @@ _ROWS = (
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        answer="The state, the paper (a certificate whose parts are those of the topics), and the due time of the next one.",
+        answer="The state, the paper (a certificate made of the topics' certificates), and the due time of the next paper.",
     ),
     OperationRow(
         "person.preview_each",
@@ -661,7 +662,7 @@ _ROWS = (
         is_job=True,
         can_be_ended=True,
         max_body_bytes=MAX_KEYED_BODY_BYTES,
-        answer="`people`: for each the answer of `preview`, in the order of the request. `records`: of all.",
+        answer="`people`: the answer of `preview` for each, in the order of the request. `records`: the sum over all people.",
     ),
     OperationRow(
         "person.forget_each",
@@ -685,11 +686,11 @@ _ROWS = (
         "broker.person.person_requests:RequestsRequest",
         "broker.person.people:People.requests",
         lambda services: (services.people(),),
-        "List the requests of persons, those due next first.",
+        "List persons' requests, the next due first.",
         (permissions.DESCRIBE_CLUSTER,),
         answer="`now_ms`, and `requests`: each with its id, kind, state, receipt and due date, extensions, topics (with "
-        "`kept_until_ms` if records are kept), the state of its paper, and `next_due_ms`, when the next one follows. Identifiers "
-        "are HMACs.",
+        "`kept_until_ms` if records are kept), the state of its paper, and `next_due_ms`, when the next paper is due. "
+        "Identifiers are HMACs.",
     ),
     OperationRow(
         "person.receive",
@@ -719,7 +720,7 @@ _ROWS = (
         "broker.person.person_requests:CloseRequest",
         "broker.person.people:People.close",
         lambda services: (services.people(),),
-        "Close a person's request, with a reason; one in progress is cancelled.",
+        "Close a person's request, with a reason; a request in progress is cancelled.",
         (permissions.ALTER_CLUSTER,),
         changes_data=True,
         is_job=True,

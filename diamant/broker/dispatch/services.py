@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
-    """Return the creation of each internal topic, by name."""
+    """Return the functions that create the internal topics, by topic name."""
 
     async def create_offsets() -> None:
         await (await services.groups.loaded()).log.topic.ensure()
@@ -85,11 +85,11 @@ def _creations(services: Services) -> dict[str, Callable[[], Awaitable[None]]]:
 
 
 COORDINATORS_HEAD_START_S = 0.2
-"""The time that a start waits for transactions and groups to load before it accepts clients."""
+"""The longest time for which a start waits for transactions and groups to load before it accepts clients."""
 
 
 class Services:
-    """The parts that answer requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
+    """The parts of a broker that answer requests, over Kafka's protocol and over HTTP. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class Services:
         sasl: SaslListeners | None = None,
         audit: Lazy[AuditLog] | None = None,
     ) -> None:
-        """`shapes`: the shape of each served API's errors, by key. `load(services, key)` returns its decoder and its handler.
+        """`shapes`: the shape of each API's errors, by API key. `load(services, key)` returns an API's decoder and handler.
 
-        `server`, `audit`: those of previous services, reused. `sasl`: None without a SASL listener.
+        `server`, `audit`: taken over from previous services. `sasl`: None without a SASL listener.
         """
         self.node = node
         self.audit: Lazy[AuditLog] = audit or Lazy(self._audit)
@@ -134,13 +134,13 @@ class Services:
         self.metadata_cache = MetadataCache()
         self.creation = AutoCreation(node.topics, _creations(self))
         self.api_versions: dict[int, bytes] = {}
-        """Encoded answers of ApiVersions by version."""
+        """The encoded answers of ApiVersions, by version."""
         self.performed: set[str] = set()
         """The names of the operations whose functions and dependencies exist."""
         self.ports: BrokerPorts
         """The listening sockets. Set by `start_broker`."""
         self.reset: Callable[[str, bool], Awaitable[None]]
-        """Resets the broker to the snapshot with an id, and may keep connections. Set by `RunningBroker`."""
+        """Resets the broker to the snapshot with this id; the flag keeps connections open. Set by `RunningBroker`."""
 
     @property
     def jobs(self) -> list[AnyQueue]:
@@ -148,7 +148,7 @@ class Services:
         return [kind.queue for kind in (self.erasures.made, self.redactions.made, self.people.made) if kind is not None]
 
     def is_erasing(self) -> bool:
-        """Return whether an erasure or a redaction is pending."""
+        """Return whether an erasure, a redaction or a person's request is pending."""
         return any(queue.calls or queue.table.due or queue.table.busy for queue in self.jobs)
 
     # -- erasures and redactions ---------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Services:
             await self.people().start()
 
     async def load_coordinators(self) -> None:
-        """Load the existing state of groups and transactions, in the background if it takes long."""
+        """Load the existing state of groups and transactions; continue in the background if this takes long."""
         coordinators: list[TransactionCoordinator | GroupCoordinator] = []
         if TRANSACTION_STATE_TOPIC in self.node.topics.by_name:
             coordinators.append(self.transactions())
@@ -181,8 +181,8 @@ class Services:
         self.node.scheduler.start()
 
     async def stop(self) -> None:
-        """End all work in progress, even if a part fails; raises its error then. The state to keep is on disk."""
-        async with contextlib.AsyncExitStack() as parts:  # the last one is stopped first
+        """End all work in progress. If a part fails, end the others, then raise its error. The state to keep is then on disk."""
+        async with contextlib.AsyncExitStack() as parts:  # stopped in reverse order
             for part in (self.transactions.made, self.groups.made):
                 if part is not None:
                     parts.push_async_callback(part.stop)
@@ -193,7 +193,7 @@ class Services:
                     parts.push_async_callback(work.stop)
             if self.compactions.made is not None:
                 parts.callback(self.compactions.made.stop)
-            for queue in self.jobs:  # a person's request waits for the others
+            for queue in self.jobs:  # people come last, so they stop first: their requests wait for the others
                 parts.push_async_callback(queue.stop)
             parts.push_async_callback(self.creation.stop)
 
@@ -317,7 +317,7 @@ class Services:
         return BackgroundCounts(self.segment_figures())
 
     def _superseded_share(self, topic: str | None) -> float | None:
-        """Return the share for `FigureHistory`; for the whole broker, over the counted partitions."""
+        """Return the share of superseded records for `FigureHistory`. For the whole broker (None), use the counted partitions."""
         figures = self.segment_figures.made
         if figures is None:  # nothing was counted, and a history does not justify the imports
             return None

@@ -84,7 +84,7 @@ class Housekeeping:
             self._node.scheduler.poke()
 
     async def write_checkpoints(self) -> None:
-        """Write the changed checkpoints. After any error (OSError, lack of memory or threads), schedules a retry and raises it."""
+        """Write the changed checkpoints. After an error (OSError, lack of memory or threads), schedules a retry and raises it."""
         self._changed_since_ms = None
         directory = self._node.directory
         try:
