@@ -22,7 +22,7 @@ has about 2 MB. Parsing such a body blocks the loop for less than 0.1 s.
 """
 
 Work: TypeAlias = "Callable[[Any, Progress], Awaitable[Any]]"
-"""A function of the request and the call's progress. Its result is a mapping, or has `to_fields`, for JSON. Raises OperationError.
+"""A function of the request and the call's progress. It returns a mapping or an object with `to_fields`. Raises OperationError.
 With `is_stream` it returns an async generator.
 """
 
