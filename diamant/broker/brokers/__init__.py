@@ -1,1 +1,1 @@
-"""Several brokers in one process: which are up, who leads a partition, who is in sync. There is one storage."""
+"""Several brokers in one process: which are up, which lead each partition, which are in sync. They share one storage."""

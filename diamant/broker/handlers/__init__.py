@@ -1,1 +1,1 @@
-"""The handlers of Kafka's APIs, by family. A handler's docstring lists its deviations from Kafka; without one, none is known."""
+"""The handlers of Kafka's APIs, by family. A handler's docstring lists all known deviations from Kafka."""

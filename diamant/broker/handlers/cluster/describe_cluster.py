@@ -1,6 +1,6 @@
 """DescribeCluster (key 60), versions 0 to 2: the brokers of this process, one of which is also the controller.
 
-Versions: 1 adds the endpoint type (KIP-919), which must be that of brokers here; 2 the fenced flag (KIP-1073).
+Versions: 1 adds the endpoint type (KIP-919), of which only brokers is accepted here; 2 adds the fenced flag (KIP-1073).
 
 Source: KafkaApis.handleDescribeCluster.
 """
@@ -24,7 +24,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 
 def answer(node: Node, context: RequestContext, request: DescribeClusterRequest) -> ResponseFields:
-    """Describe the one broker."""
+    """Describe the brokers."""
     endpoint_type = getattr(request, "endpoint_type", BROKERS)
     if endpoint_type != BROKERS:
         is_known = endpoint_type == CONTROLLERS
@@ -67,6 +67,6 @@ def _brokers(node: Node, context: RequestContext, has_fenced: bool) -> list[dict
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the client's operations on the cluster; unknown to clients that may not describe it."""
+    """Return the operations on the cluster that the client may perform; 0 if the client may not describe the cluster."""
     may_describe = context.access.allows(permissions.DESCRIBE_CLUSTER)
     return context.access.operations(ResourceType.CLUSTER) if may_describe else 0

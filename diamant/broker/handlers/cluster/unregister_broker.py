@@ -1,7 +1,7 @@
-"""UnregisterBroker (key 64), version 0: there are no other brokers, and this one cannot unregister itself.
+"""UnregisterBroker (key 64), version 0: remove the registration of a broker that does not belong to this process.
 
-Deviations: a Kafka node that is asked to unregister itself does so and stays fenced until its next start; here the answer
-is INVALID_REQUEST.
+Deviations: a Kafka node unregisters itself if requested, and stays fenced until its next start; here the answer is
+INVALID_REQUEST.
 
 Source: QuorumController.unregisterBroker, ClusterControlManager.
 """
@@ -28,7 +28,7 @@ async def answer(node: Node, context: RequestContext, request: UnregisterBrokerR
         if registration is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
         if broker_id in node.config.broker_ids:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} is this broker, which is in use")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker ID {broker_id} belongs to this process and is in use")
         node.metadata.append([UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=registration.broker_epoch)])
         await node.topics.sync()
     except REQUEST_ERRORS as error:

@@ -34,7 +34,7 @@ _FIRST_WITH_TYPE = 1
 async def answer(
     node: Node, answers: dict[int, bytes], context: RequestContext, request: UpdateFeaturesRequest
 ) -> ResponseFields:
-    """Update features. `answers`: the cache of ApiVersions, cleared."""
+    """Update features. `answers`: the cache of ApiVersions, which is then cleared."""
     version = context.api_version
     try:
         wanted: dict[str, tuple[int, int]] = {}
@@ -129,7 +129,7 @@ def _check_dependency(name: str, level: int, metadata_version: int) -> None:
 
 
 def _cluster_wide_minimum(node: Node) -> list[MetadataRecord]:
-    """Return the records that make min.insync.replicas a setting of the cluster, as eligible leader replicas need it."""
+    """Return the records that make min.insync.replicas a setting of the cluster, as eligible leader replicas require."""
     configs = node.metadata.image.configs
     records: list[MetadataRecord] = []
     if features.MIN_INSYNC_REPLICAS not in configs.get((BROKER_RESOURCE, ""), {}):

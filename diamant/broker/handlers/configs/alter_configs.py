@@ -38,7 +38,7 @@ async def alter(node: Node, context: RequestContext, request: AlterConfigsReques
 
     Behaviour: configurations that the request omits return to their defaults. Changes are in effect before the answer. Only
     IncrementalAlterConfigs can change loggers.
-    Deviations: Diamant's own entries in DescribeConfigs, about topics and the clock, are ignored if they are as described.
+    Deviations: Diamant's own entries of DescribeConfigs, about topics and the clock, are ignored if their values are unchanged.
     Commands are refused, since this request would also reset all other configurations. Clients should use
     IncrementalAlterConfigs; AKHQ, kafkajs and aiokafka still send this request.
 
@@ -62,7 +62,7 @@ async def alter(node: Node, context: RequestContext, request: AlterConfigsReques
 
 
 async def _settled(node: Node, resources: Iterable[Any]) -> Counter[tuple[int, str]]:
-    """Wait until changes in progress of the resources are over; return how often each is named."""
+    """Wait until no topic of the resources is being created; return how often each resource is named."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     await node.topics.settled(name for _, name in counts)
     return counts
@@ -89,7 +89,7 @@ def _replace(node: Node, resource: Any, validate_only: bool, broker_id: int) -> 
     check_resource(node, resource.resource_type, resource.resource_name, broker_id)
     changes: dict[str, str | None] = dict.fromkeys(stored_configs(node, resource.resource_type, resource.resource_name))
     changes.update((config.name, config.value) for config in resource.configs)
-    # Clients that replace one value send back all described entries, so those are ignored.
+    # Clients that replace one value send back all described entries, so Diamant's own entries are ignored.
     if resource.resource_type == TOPIC_RESOURCE:
         refuse_command(changes.get(COMPACT))
         changes = {name: value for name, value in changes.items() if name not in ROWS}
@@ -183,7 +183,7 @@ def _takes_command(resource: Any, changes: dict[str, str | None]) -> bool:
         return False
     del changes[COMPACT]
     if given.config_operation == DELETE:
-        return False  # never stored, so there is nothing to delete
+        return False  # the command is never stored, so there is nothing to delete
     if given.config_operation != SET or given.value != NOW:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Invalid value {given.value} for {COMPACT}: only SET to {NOW} is possible"

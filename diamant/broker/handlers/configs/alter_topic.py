@@ -1,4 +1,4 @@
-"""Changes configurations of a topic for people: as the wire does, but with an error where a name can only be a mistake."""
+"""Changes of a topic's configurations by people: as over Kafka's protocol, but with an error if a name must be a mistake."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ async def alter_configs(
 
 
 def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
-    """Set configurations of a topic (null resets one), or only validate that. Return whether something was changed.
+    """Set configurations of a topic (null resets one), or only validate the changes. Return whether anything was changed.
 
-    The wire resets names that do not exist without an error, as Kafka does. Raises OperationError.
+    Raises OperationError, even for the reset of an unknown name, which is no error over Kafka's protocol, as in Kafka.
     """
     before = {**stored_configs(node, TOPIC_RESOURCE, topic)}
     for name, value in changes.items():

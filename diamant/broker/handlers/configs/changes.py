@@ -8,8 +8,8 @@
 | client metrics | any | `client_metrics_table.py` |
 | group | any | `group_table.py` |
 
-All except those of loggers are stored in the metadata log. In Kafka, broker and controller both check, with slightly different
-messages; here the two checks follow one another.
+All configurations except those of loggers are stored in the metadata log. In Kafka, broker and controller both check a change,
+with slightly different messages; here both checks are made, one after the other.
 
 Source: ConfigAdminManager, ConfigurationControlManager, ControllerConfigurationValidator, ConfigHelper; for checks of a
 broker's configuration as a whole DynamicBrokerConfig, SocketServer and LogCleaner.validateReconfiguration.
@@ -115,9 +115,9 @@ def describe_configs(
 
 
 def _http_address(node: Node) -> DescribedConfig:
-    """Return the address of the HTTP port, which serves operations beyond Kafka's protocol: read-only, empty if HTTP is off.
+    """Return the entry with the address of the HTTP port, which serves operations beyond Kafka's protocol; empty if HTTP is off.
 
-    A missing host means the one at which the client reached the broker.
+    If the address has no host, clients use the host at which they reached the broker.
     """
     bound = node.addresses.http_bound
     value = ""
@@ -144,7 +144,7 @@ def _check_described_broker(broker_id: int, resource_name: str, expectation: str
 
 
 def _advertised(node: Node, connection: ConnectionInfo) -> str:
-    """Return the addresses of its broker that this client is told."""
+    """Return the addresses of the client's broker, as the client is told."""
     host, number = connection.advertised_host, node.broker_id(connection) - node.config.node_id
     listeners = [one for one in node.config.advertised(node.addresses.kafka) if one.broker == number]
     return ",".join(str(listener if listener.host else listener._replace(host=host)) for listener in listeners)
@@ -154,7 +154,7 @@ def _advertised(node: Node, connection: ConnectionInfo) -> str:
 
 
 def check_resource(node: Node, resource_type: int, resource_name: str, broker_id: int) -> None:
-    """Check that the configurations of a resource can be changed at a broker. KafkaError if the resource does not exist."""
+    """Check that a resource's configurations can be changed at a broker. Raises KafkaError if the resource does not exist."""
     check_text("the name of the resource", resource_name)
     if resource_type == records.TOPIC_RESOURCE:
         check_name(resource_name)
@@ -194,7 +194,7 @@ def _integer(text: str) -> int | None:
 def change_configs(
     node: Node, resource_type: int, resource_name: str, changes: Mapping[str, str | None], *, validate_only: bool
 ) -> None:
-    """Validate the result of `changes` (None removes); unless `validate_only`, append and apply it.
+    """Validate the configurations after `changes` (None removes one); unless `validate_only`, append and apply the changes.
 
     The resource has passed `check_resource`. Changes take effect at once; call `broker.topics.sync()` before answering.
     Raises KafkaError.
@@ -251,7 +251,7 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """With eligible leader replicas (a directory of Kafka 4.1 or later), only the cluster's minimum may be set, and not removed.
+    """With eligible leader replicas (a directory of Kafka 4.1 or later), allow only to set, not to remove, the cluster's minimum.
 
     Raises KafkaError. Source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
     """
@@ -302,7 +302,7 @@ def _validate(
 
 
 def _check_place(resource_name: str, key: str) -> None:
-    """Refuse what is set for a listener or for one broker only. Raises KafkaError."""
+    """Refuse a configuration that can be set only for a listener, or only for a single broker. Raises KafkaError."""
     from diamant.broker.handlers.configs.dynamic_names import PER_LISTENER_CONFIGS, is_per_broker
 
     reason = ""
@@ -315,8 +315,8 @@ def _check_place(resource_name: str, key: str) -> None:
 
 
 def _check_outcome(present: BrokerConfig, outcome: BrokerConfig) -> None:
-    """Raise ConfigError if a broker with `present` must not get the configuration `outcome`, as in Kafka, or if it keeps every
-    client out: nothing could then take it back over Kafka's protocol.
+    """Raise ConfigError if a broker must not change from `present` to `outcome`, as in Kafka, or if `outcome` keeps every client
+    out, so that nobody could undo the change over Kafka's protocol.
     """
     if any(present[name] != outcome[name] for name in _CLEANER):
         _check_cleaner(present.log_cleaner_threads, outcome)
@@ -345,7 +345,7 @@ def _check_interval(outcome: BrokerConfig) -> None:
 
 
 def _check_this_machine(outcome: BrokerConfig) -> None:
-    """Check that clients of this machine may connect to a broker that only they reach."""
+    """Check that clients on this machine may connect to a broker that only they can reach. Raises ConfigError."""
     if all(listener.is_loopback for listener in outcome.listeners):
         for host, count in ip_overrides_of(str(outcome[_OVERRIDES])).items():
             if not count and host in _LOOPBACK:

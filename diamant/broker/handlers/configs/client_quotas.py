@@ -44,7 +44,7 @@ class _Part(NamedTuple):
 def describe(metadata: MetadataLog, context: RequestContext, request: DescribeClientQuotasRequest) -> ResponseFields:
     """DescribeClientQuotas (key 48), versions 0 to 1: the limits of the entities that match a filter (KIP-546).
 
-    Behaviour: an entity matches if it has every part that the filter names and, with `strict`, no other.
+    Behaviour: an entity matches if it has every part that the filter names and, with `strict`, no other part.
 
     Source: ClientQuotasImage.describe.
     """
@@ -160,7 +160,7 @@ async def alter(
 
 
 def _entity(parts: Any) -> Entity:
-    """Return an entity of a request. Of each type the last name counts, as in AlterClientQuotasRequest.entries."""
+    """Return an entity of a request. If a type is repeated, its last name counts, as in AlterClientQuotasRequest.entries."""
     names = {part.entity_type: part.entity_name for part in parts}
     return in_parts_order([QuotaEntity(*part) for part in names.items()])
 
@@ -181,7 +181,7 @@ def _records(node: Node, entity: Entity, ops: Any) -> list[ClientQuotaRecord]:
 
 
 async def _unknown_hosts(entities: list[Entity]) -> set[Entity]:
-    """Return the addresses given by an unknown host name. A thread resolves the names."""
+    """Return the entities whose host name cannot be resolved. A thread resolves the names."""
     unknown = set()
     for entity in entities:
         if is_host_name(entity):

@@ -1,14 +1,14 @@
-"""`diamant.clock.advance.ms` by IncrementalAlterConfigs on the broker: move the manual clock, wait, answer with an error code.
+"""`diamant.clock.advance.ms` in IncrementalAlterConfigs of the broker: move the manual clock, wait, answer with an error code.
 
-For clients with nothing but Kafka's admin client, as `diamant.compact` is for topics (`compact_by_config.py`): it is a
+It serves applications that have only Kafka's admin client. Like `diamant.compact` of topics (`compact_by_config.py`), it is a
 command and is never stored. The value is in milliseconds, or a duration such as `8d`. The wait ends after
-`diamant.compact.wait.max.ms`, before clients time out. DescribeConfigs of a broker with such a clock shows its time as
+`diamant.compact.wait.max.ms`, before clients time out. DescribeConfigs of a broker with a manual clock shows the clock's time as
 `diamant.clock.now.ms`.
 
 | error | when |
 |---|---|
 | INVALID_CONFIG | the clock is the system's; the value is not a duration, or leads beyond the year 9999; APPEND and SUBTRACT |
-| REQUEST_TIMED_OUT | due work is not done yet: set it to 0 to continue waiting |
+| REQUEST_TIMED_OUT | due work is not done yet; set the value 0 to continue waiting |
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def checked_ms(clock: Clock, text: str | None) -> int:
 
 
 def refuse_command(clock: Clock, changes: Mapping[str, str | None]) -> None:
-    """Refuse entries of the clock in AlterConfigs, unless they repeat the present values. Raises KafkaError(INVALID_CONFIG)."""
+    """Refuse the clock's entries in AlterConfigs unless they repeat the present values. Raises KafkaError(INVALID_CONFIG)."""
     shown = {config.name: config.value for config in described(clock)}
     for name in NAMES & changes.keys():
         if changes[name] is not None and changes[name] != shown.get(name):
@@ -78,7 +78,7 @@ def described(clock: Clock) -> list[DescribedConfig]:
         (
             ADVANCE,
             0,
-            "Set by IncrementalAlterConfigs, moves the clock forward and answers when all due work is done.",
+            "Set by IncrementalAlterConfigs, it moves the clock forward. The answer follows when all due work is done.",
         ),
         (NOW, clock.now_ms(), "The clock's time, in milliseconds since 1970."),
     )

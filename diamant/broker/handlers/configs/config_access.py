@@ -36,9 +36,7 @@ _DENIALS = {
 
 
 def check_resource_access(access: Access, by_type: Mapping[int, Permission], resource_type: int, name: str) -> None:
-    """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types pass: they fail
-    later.
-    """
+    """Raise KafkaError unless the client may read or change a resource's configurations. Unknown types pass and fail later."""
     permission = by_type.get(resource_type)
     if permission is not None:
         is_clusters = permission.resource == ResourceType.CLUSTER

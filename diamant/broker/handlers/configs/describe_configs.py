@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 KEY = 32
 MAX_AT_ONCE = 8
-"""The resources that are described in one turn of the loop: one takes up to three milliseconds."""
+"""The most resources that are described in one turn of the loop. Each takes up to three milliseconds."""
 MAX_JOINED_BYTES = 1 << 20
-"""The size of an answer up to which it is sent as one, and metrics count its error codes. To join 100 MB takes 200 ms."""
+"""The largest answer that is joined, so that metrics count its error codes. Joining 100 MB would take 200 ms."""
 
 
 def handle(
     node: Node, compactions: Lazy[Compactions], context: RequestContext, request: DescribeConfigsRequest
 ) -> Answer:
-    """Describe every resource separately; many of them in slices of the loop's time, one encoded after the other."""
+    """Describe every resource separately. Many resources are described and encoded one by one, in slices of the loop's time."""
     if len(request.resources) > MAX_AT_ONCE or any(
         _shows_figures(node, context.access, resource) for resource in request.resources
     ):

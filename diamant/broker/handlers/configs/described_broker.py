@@ -19,10 +19,10 @@ ADVERTISED, NODE_ID = "advertised.listeners", "node.id"
 def describe_broker(
     config: BrokerConfig, stored: Mapping[ConfigSource, Mapping[str, str]], advertised: str
 ) -> list[DescribedConfig]:
-    """Return all entries, by name. Kafka's order is that of a hash map; kafkajs relies on `default.replication.factor` before
-    `num.partitions`.
+    """Return all entries, in order of name. Kafka has the order of a hash map, but kafkajs expects `default.replication.factor`
+    before `num.partitions`.
 
-    `stored`: what was set dynamically, by source, the winner first. `advertised`: the addresses that the client is told.
+    `stored`: the values set dynamically, by source, in order of precedence. `advertised`: the addresses that the client is told.
     """
     layers = {**stored, ConfigSource.STATIC_BROKER_CONFIG: config.static_others}
     others = dict.fromkeys(name for layer in layers.values() for name in layer if name not in BROKER_CONFIGS)
@@ -32,7 +32,7 @@ def describe_broker(
 
 
 def described_in(source: ConfigSource, name: str, text: str) -> DescribedConfig:
-    """Return the entry of the resource "all brokers", which shows only what is set for it."""
+    """Return an entry of the resource "all brokers", which shows only configurations that are set for it."""
     return _entry(name, _key(name), [ConfigSynonym(name, text, source)])
 
 
@@ -44,7 +44,7 @@ def _rows(config: BrokerConfig, advertised: str) -> Iterator[DescribedConfig]:
             continue
         value = key.shown(config[key.name])
         if key.name == NODE_ID:
-            synonyms = synonyms[:1]  # in Kafka it has no default
+            synonyms = synonyms[:1]  # in Kafka, node.id has no default
         if key.name == ADVERTISED and value is None:
             value, synonyms = advertised, [ConfigSynonym(ADVERTISED, advertised, source)]
         yield _described(key.name, value, source, key, synonyms, is_read_only=not key.is_dynamic)
@@ -55,7 +55,7 @@ def _other(config: BrokerConfig, layers: Mapping[ConfigSource, Mapping[str, str]
     key = _key(name)
     synonyms = [ConfigSynonym(name, layer[name], source) for source, layer in layers.items() if name in layer]
     if key is not None and not key.is_dynamic and name in KAFKA_ONLY:
-        synonyms = []  # set in a Kafka that has left the directory
+        synonyms = []  # set by a Kafka that used the directory before
     if key is not None and key.name in BROKER_CONFIGS:
         return _entry(name, key, synonyms, config.sources(key.name))
     if key is not None and key.default is not None:
@@ -68,7 +68,7 @@ def _other(config: BrokerConfig, layers: Mapping[ConfigSource, Mapping[str, str]
 def _entry(
     name: str, key: ConfigKey | None, own: Sequence[ConfigSynonym], further: Sequence[ConfigSynonym] = ()
 ) -> DescribedConfig:
-    """Describe a configuration whose values are texts. Without a key it may be a password, as in Kafka, so it shows none."""
+    """Describe a configuration whose values are texts. Without a key, it may be a password, so values are hidden, as in Kafka."""
     if key is None or key.is_sensitive:
         own = [synonym._replace(value=None) for synonym in own]
     synonyms = [*own, *further]

@@ -19,7 +19,7 @@ sasl.enabled.mechanisms sasl.jaas.config ssl.cipher.suites ssl.client.auth ssl.e
 """
 
 PER_LISTENER_CONFIGS = frozenset(_PER_LISTENER.split())
-"""Configurations that are changed only with a listener's prefix (`listener.name.NAME.`)."""
+"""Configurations that can be changed only with a listener's prefix (`listener.name.NAME.`)."""
 
 _KEPT = (key.name for key in KAFKA_ONLY.values() if key.is_dynamic and not key.is_internal)
 _PER_BROKER_CONFIGS = frozenset((*_PER_BROKER.split(), *_KEPT))
@@ -27,20 +27,18 @@ _OF_A_LISTENER = re.compile(r"listener\.name\.[^.]*\..*")
 
 
 _OF_ALL_BROKERS = (".max.connections", ".max.connection.creation.rate", ".num.network.threads")
-"""The ends of names of a listener's limits, which may be set for all brokers."""
+"""The suffixes of a listener's configurations that may be set for all brokers: its limits and threads."""
 
 
 def is_per_broker(name: str) -> bool:
-    """Return whether a configuration is changed per broker, such as listeners and the HTTP port, not for all brokers."""
+    """Return whether a configuration, such as one of a listener or of the HTTP port, can be changed only for a single broker."""
     if _OF_A_LISTENER.match(name) is not None:
         return not name.endswith(_OF_ALL_BROKERS)
     return name in _PER_BROKER_CONFIGS or is_store_of_http(name)
 
 
 def is_for_next_start(setting: str) -> bool:
-    """Return whether this is a setting of TLS or SASL, without a listener's prefix, that Kafka accepts but applies only at its
-    next start.
-    """
+    """Return whether Kafka accepts a setting of TLS or SASL (without a listener's prefix), but applies it at its next start."""
     is_of_security = setting.startswith(("ssl.", "sasl.")) or setting == "connections.max.reauth.ms"
     return is_of_security and setting not in PER_LISTENER_CONFIGS
 

@@ -1,7 +1,7 @@
 """ListConfigResources (key 74), versions 0 to 1: the resources with configurations, by type.
 
-Versions: 0 (ListClientMetricsResources) has client metrics subscriptions only; 1 all types, with an empty list for all
-(KIP-1142).
+Versions: 0 (ListClientMetricsResources) has only client metrics subscriptions; 1 has all types, and an empty list means all of
+them (KIP-1142).
 
 Source: KafkaApis.handleListConfigResources.
 """

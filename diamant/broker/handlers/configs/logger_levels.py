@@ -17,7 +17,7 @@ ROOT = "root"
 PACKAGE = "diamant"
 
 _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
-"""log4j's names with Python's numbers; a level between two counts as the lower one."""
+"""log4j's names of levels, with Python's numbers. A level between two of these counts as the lower one."""
 
 
 def describe_loggers() -> list[DescribedConfig]:

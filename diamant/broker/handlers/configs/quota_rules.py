@@ -30,7 +30,7 @@ from diamant.protocol.kraft.records import QuotaEntity
 from diamant.storage.kraft.metadata_text import check_text
 
 Entity: TypeAlias = tuple[QuotaEntity, ...]
-"""An entity as in its record. The order of its parts is irrelevant, see `same_entity`."""
+"""An entity, as in its record. The order of its parts is irrelevant; see `same_entity`."""
 
 _USER_LIMITS: Mapping[str, str] = {
     PRODUCER_BYTE_RATE: "LONG",
@@ -55,7 +55,7 @@ def in_parts_order(parts: Collection[QuotaEntity]) -> Entity:
 
 
 def in_entities_order(entities: Iterable[Entity], capacity: int) -> list[Entity]:
-    """Return entities in the order of a map with `capacity` buckets."""
+    """Return entities in the order of a Java hash map with `capacity` buckets."""
     return in_java_order(entities, _entity_hash, capacity)
 
 
@@ -65,7 +65,7 @@ def in_limits_order(limits: Collection[str]) -> list[str]:
 
 
 def _entity_hash(entity: Entity) -> int:
-    """`ClientQuotaEntity.hashCode`."""
+    """Return the hash code of an entity (`ClientQuotaEntity.hashCode`)."""
     return 31 + sum(_hash_bits(part.entity_type) ^ _hash_bits(part.entity_name) for part in entity)
 
 
@@ -82,7 +82,7 @@ def shown_entity(entity: Entity) -> str:
 def check_entity(entity: Entity) -> None:
     """Check that an entity is valid. Raises KafkaError(INVALID_REQUEST).
 
-    Host names of addresses are not resolved here, see `is_host_name`.
+    Host names of addresses are not resolved here; see `is_host_name`.
     """
     if not entity:
         raise _refusal("Invalid empty client quota entity")

@@ -1,10 +1,10 @@
 """Changes of key stores and trust stores while the broker runs: read and checked before the change, in use after it.
 
-Setting a listener's store reads its files again, even if the setting does not change: this renews a certificate. The stores
-of the HTTP port are changed in the same way.
+Setting a listener's store reads its files again, even if the setting does not change, which is how to renew a certificate. The
+stores of the HTTP port are changed in the same way.
 
-Other settings of TLS and SASL take effect at the next start. Values with which that start would fail to open a listener are
-refused here; Kafka fails only then.
+Other settings of TLS and SASL take effect at the next start. Values with which the next start could not open a listener are
+refused here; Kafka accepts them and fails at that start.
 
 Source: DynamicListenerConfig, SslFactory.validateReconfiguration.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 async def read_stores(
     node: Node, resource_type: int, resource_name: str, names: Collection[str], outcome: Mapping[str, str]
 ) -> list[NewStores]:
-    """Return the stores of listeners and HTTP affected by a change of `names` with the result `outcome`. A thread reads them.
+    """Read, in a thread, the stores of listeners and HTTP that are affected by a change of `names` to the values in `outcome`.
 
     Raises KafkaError if a store is unusable, if its certificate is not this broker's, or if the next start would fail.
     """
@@ -56,7 +56,7 @@ async def read_stores(
 
 
 def has_http_tls(node: Node) -> bool:
-    """Return whether the HTTP port is open with TLS; otherwise its stores are for the next start."""
+    """Return whether the HTTP port is open with TLS; if not, changed stores of HTTP take effect at the next start."""
     return node.tls is not None and node.tls.http is not None
 
 

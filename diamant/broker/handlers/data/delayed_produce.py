@@ -1,16 +1,16 @@
-"""Produce requests with acks=all whose records enough in-sync replicas have to get first (Kafka's DelayedProduce).
+"""Produce requests with acks=all, which wait until enough in-sync replicas have their records (Kafka's DelayedProduce).
 
-Replicas have a record when readers see it: at once, or after the flush that `flush.messages` requires. So only requests that wait
-for a flush meet a change of the in-sync replicas, and only with several brokers:
+Replicas have a record as soon as readers see it: at once, or after the flush that `flush.messages` requires. So the in-sync
+replicas can change only during a wait for a flush, and only with several brokers:
 
-| in-sync replicas by then | high watermark | answer |
+| in-sync replicas after the flush | high watermark | answer |
 |---|---|---|
 | as many as `min.insync.replicas` | | the offsets |
 | fewer | beyond the records | NOT_ENOUGH_REPLICAS_AFTER_APPEND |
 | fewer | before the records | the request waits: REQUEST_TIMED_OUT after its timeout, the offsets if replicas come back |
 | another leader | | NOT_LEADER_OR_FOLLOWER |
 
-Each of them leaves the records in the log, and the answer has their offsets.
+In all cases, the records stay in the log, and the answer has their offsets.
 
 Source: DelayedProduce.tryComplete, Partition.checkEnoughReplicasReachOffset, Partition.maybeIncrementLeaderHW.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AppendedPart(NamedTuple):
-    """Records of one partition that were appended, and the place of their result."""
+    """Appended records of one partition, and the place of their result."""
 
     log: Log
     results: list[ProducePartitionResult]
@@ -38,7 +38,7 @@ class AppendedPart(NamedTuple):
 
 
 class DelayedProduce:
-    """The appended parts of one request. `refuse` puts an error into a result, `encode_results` makes the answer."""
+    """The appended parts of one request. `refuse` puts an error into a result; `encode_results` makes the answer."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class DelayedProduce:
         self._encode_results = encode_results
 
     def refresh(self, _logs: Iterable[Log] = ()) -> bool:
-        """Return whether each part has its result, without waiting."""
+        """Return whether no part has to wait any longer."""
         return all(self._error(part) is not ErrorCode.REQUEST_TIMED_OUT for part in self._parts)
 
     def encode(self) -> bytes:
-        """Return the answer as things are."""
+        """Return the answer with the present result of each part."""
         for part in self._parts:
             error = self._error(part)
             if error is not None:
@@ -68,7 +68,7 @@ class DelayedProduce:
         return self._encode_results()
 
     def _error(self, part: AppendedPart) -> KafkaError | ErrorCode | None:
-        """Return the result of a part: REQUEST_TIMED_OUT while it may wait."""
+        """Return the error of a part, or None; REQUEST_TIMED_OUT while the part may still wait."""
         log, brokers = part.log, self._brokers
         if log.is_deleted:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), versions 0 to 2: move the log start of partitions up (KIP-107).
+"""DeleteRecords (key 21), versions 0 to 2: advance the log start of partitions (KIP-107).
 
 Behaviour: offset -1 means the high watermark. The log start moves at once and is written with the next checkpoints. The
 next retention pass deletes files, whole segments only.

@@ -1,7 +1,7 @@
 """DescribeProducers (key 61), version 0: the idempotent and transactional producers of a partition (KIP-664).
 
-Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none). Of several brokers,
-followers answer, too.
+Behaviour: lists every producer in the partition's state, with the start of its open transaction (-1: none). With several
+brokers, followers answer, too.
 
 Source: KafkaApis.handleDescribeProducersRequest, Partition.activeProducerState, UnifiedLog.activeProducers.
 """

@@ -1,4 +1,4 @@
-"""Fetches of clients that request a session (KIP-227); imported with the first of them.
+"""Fetches of clients that request a session (KIP-227). The first such fetch imports this module.
 
 A request with epoch 0 gets a full answer and opens a session. A request with a session's id and epoch names only its changes,
 and the answer holds only changed partitions. Epoch -1 ends the session. An unknown session or a wrong epoch is a top-level error
@@ -98,7 +98,7 @@ class _FullFetch(PendingFetch):
                 partition = session.partitions[name, topic_id, wanted.index]
                 session.track(partition, self._log_or_none(name, topic_id, wanted.index))
                 partition.is_news(result)
-                # All partitions stay due: changes between the read and the watch were not seen.
+                # All partitions stay due, since changes between the read and the watch were not seen.
         return session
 
     def _log_or_none(self, name: str | None, topic_id: UUID | None, index: int) -> Log | None:
@@ -109,7 +109,7 @@ class _FullFetch(PendingFetch):
 
 
 class _IncrementalFetch(PendingFetch):
-    """A fetch of the partitions of a session that may have changed."""
+    """A fetch of a session's partitions that may have changed."""
 
     __slots__ = ("_partitions", "_session")
 
@@ -123,7 +123,7 @@ class _IncrementalFetch(PendingFetch):
     ) -> None:
         super().__init__(node.topics, node.topic_metrics, context, request, [], node.config.fetch_max_bytes, throttle)
         session.seen_by(context.access.key)
-        self._is_urgent = False  # no partition to read now is not a reason to answer at once
+        self._is_urgent = False  # having no partition to read is no reason to answer at once
         self._session = session
         self._partitions: list[SessionPartition] = []
         for partition in session.take_due():
@@ -145,7 +145,7 @@ class _IncrementalFetch(PendingFetch):
         return position
 
     def _read(self, position: int) -> FetchPartitionResult:
-        """Read as for any fetch. As in Kafka, a session with topic ids still knows the names of deleted topics."""
+        """Read a partition. As in Kafka, a session with topic ids still knows the names of deleted topics."""
         result = super()._read(position)
         name = self._partitions[position].topic_name
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID and name is not None:
@@ -174,7 +174,7 @@ class _IncrementalFetch(PendingFetch):
         return self._session.watch.wait(self, self._request.max_wait_ms)
 
     def encode(self) -> list[Any]:
-        """Return the response body with the changes. A throttled client gets none, and all partitions stay due."""
+        """Return the response body with the changes. A throttled client gets no changes, and all partitions stay due."""
         throttled = self._throttled(self._session.session_id)
         if throttled is not None:
             return throttled

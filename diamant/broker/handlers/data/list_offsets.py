@@ -50,7 +50,7 @@ FIRST_VERSION = {
 
 
 def handle(topics: Topics, context: RequestContext, request: ListOffsetsRequest) -> Answer:
-    """Handle every partition separately, at once unless there are many or a large batch has to be searched."""
+    """Handle every partition separately; at once, unless there are many or a large batch has to be searched."""
     listing = _Listing(topics, context, request)
     if len(listing.asked) > MAX_AT_ONCE:
         return listing.answer_in_slices()
@@ -76,21 +76,21 @@ class _Listing:
         self._large: list[LargeSearch] = []
 
     async def answer_in_slices(self) -> bytes:
-        """Find all offsets, and let others have their turn in between."""
+        """Find all offsets, in slices of the loop's time, and return the answer."""
         async for part in in_slices(self.asked):
             self.add(*part)
         answer = self.answer()
         return answer if isinstance(answer, bytes) else await answer
 
     def answer(self) -> bytes | Coroutine[Any, Any, bytes]:
-        """Return the answer; later if a large batch has to be searched."""
+        """Return the answer, or a coroutine of it if a large batch has to be searched."""
         version = self._context.api_version
         if self._large:
             return _answer_later(version, self._answered, self._large)
         return encode_list_offsets_response(version, self._answered)
 
     def add(self, answered: ListOffsetsTopicResult, partition: Any) -> None:
-        """Find the offset of a partition."""
+        """Find the offset of a partition and add its result."""
         index = int(partition.partition_index)
         try:
             answered.partitions.append(self._found(answered, index, partition))
@@ -101,7 +101,7 @@ class _Listing:
         name, results = answered
         context, version = self._context, self._context.api_version
         if self._times[name, index] > 1 and context.access.allows(permissions.DESCRIBE_TOPIC, name):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is asked for twice")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}-{index} is requested twice")
         check(context.access, permissions.DESCRIBE_TOPIC, name)
         log = self._topics.log(name, index)
         epoch = getattr(partition, "current_leader_epoch", -1)

@@ -1,4 +1,4 @@
-"""The one log directory: described, and as a target of replicas."""
+"""The log directory, of which a broker has only one: described, and as a target of replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def describe(node: Node, context: RequestContext, request: DescribeLogDirsRequest) -> ResponseFields:
     """DescribeLogDirs (key 35), versions 1 to 5: sizes of partitions and of the disk (KIP-113, KIP-827).
 
-    Deviations: none known; there is one log directory. Of several brokers, each lists its replicas.
+    Deviations: none known; there is one log directory. With several brokers, each lists its own replicas.
 
     Source: ReplicaManager.describeLogDirs.
     """

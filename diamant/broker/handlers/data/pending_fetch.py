@@ -36,7 +36,7 @@ FIRST_WITH_TOPIC_ID = 13
 
 
 PARTITION_BYTES = 48
-"""Size of an answer without records, per partition, as charged to clients with a quota."""
+"""The size that a client with a quota is charged for each partition of an answer, besides its records."""
 
 _OF_THE_TOPIC = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -91,7 +91,7 @@ class PendingFetch:
             self._budget = throttle.max_bytes(self._budget)
         self._min_bytes = min(request.min_bytes, self._budget)
         self._size = 0
-        # An error or a divergence to report now, or nothing to wait for.
+        # True to answer at once: there is an error or a divergence to report, or nothing to wait for.
         self._is_urgent = not wanted
         self._wanted = wanted
         self._results: list[FetchPartitionResult] = []
@@ -149,7 +149,7 @@ class PendingFetch:
         return self._response(topics, session_id)
 
     def _response(self, topics: list[FetchTopicResult], session_id: int) -> list[Any]:
-        """Return the response; it names the addresses of leaders that its errors name."""
+        """Return the response, with the addresses of the leaders that its errors name."""
         brokers = self._topics.brokers
         if brokers is None or self._version < FIRST_WITH_LEADER:
             return encode_fetch_response(self._version, topics, session_id=session_id)
@@ -158,8 +158,8 @@ class PendingFetch:
         return encode_fetch_response(self._version, topics, session_id=session_id, node_endpoints=endpoints)
 
     def _check_several(self, brokers: BrokerTable, log: Log, wanted: FetchPartition) -> FetchPartitionResult | None:
-        """Check that the broker that was asked serves the partition. Return the answer to a client with a rack that should read
-        another replica (KIP-392); None if it may read here.
+        """Check that the client's broker serves the partition. Return the answer that refers a client with a rack to another
+        replica (KIP-392); None if the client may read here.
         """
         broker_id = self._connection.broker_id
         may_follow = self._version >= FIRST_FROM_FOLLOWERS
@@ -174,7 +174,7 @@ class PendingFetch:
         return FetchPartitionResult(wanted.index, 0, *self._ends(log), preferred_read_replica=nearer)
 
     def _ends(self, log: Log) -> tuple[int, int, int]:
-        """Return the high watermark, the last stable offset and the log start, as the broker that was asked knows them."""
+        """Return the high watermark, the last stable offset and the log start, as the client's broker knows them."""
         brokers, stable = self._topics.brokers, log.last_stable_offset
         end = None if brokers is None else brokers.end_at(self._connection.broker_id, log)
         if end is None:
@@ -233,7 +233,7 @@ class PendingFetch:
             self._is_urgent = True
             code, _ = error_of(error)
             self._metrics.count_error(FETCH, code)
-            # Errors found before the partition is read have an empty list, others have null.
+            # Errors of the topic have an empty list of aborted transactions, other errors have null.
             is_of_topic = code in _OF_THE_TOPIC or (name is not None and name not in self._topics.by_name)
             refused = FetchPartitionResult(wanted.index, code, aborted_transactions=[] if is_of_topic else None)
             if isinstance(error, NotLeader) and self._version >= FIRST_WITH_LEADER:
@@ -257,9 +257,9 @@ def _result(index: int, read: ReadResult) -> FetchPartitionResult:
 
 
 def _diverging_epoch(log: Log, wanted: FetchPartition) -> tuple[int, int] | None:
-    """Return where the client's log diverges from ours: its last epoch ended earlier here, or is unknown. None if nowhere.
+    """Return the epoch and its end offset after which the client's log diverges from ours; None if it does not diverge.
 
-    Source: Partition.readRecords.
+    The logs diverge if the client's last epoch is unknown here or ended earlier. Source: Partition.readRecords.
     """
     epoch_end = log.end_offset_for_epoch(wanted.last_fetched_epoch)
     if epoch_end.end_offset < 0 or epoch_end.leader_epoch < 0:

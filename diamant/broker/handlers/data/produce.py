@@ -7,9 +7,9 @@ creates no topics. Transactional batches are accepted if their partition belongs
 TRANSACTION_ABORTABLE, 12 adds partitions to the transaction (TV2, KIP-890), 13 has topic ids (KIP-516). 10 names the leader if it
 is another broker (KIP-951).
 
-Records that cannot be synced stay in the log, and nothing may deny that. Producers with an id are answered by the end of their
-connection, others by NOT_ENOUGH_REPLICAS_AFTER_APPEND. After any error, a gap in the sequence makes librdkafka send all that is
-not acknowledged in a new epoch, where it is no duplicate.
+Records that cannot be synced stay in the log, and no answer may deny it. So a producer with an id gets no answer, and its
+connection is closed; others get NOT_ENOUGH_REPLICAS_AFTER_APPEND. After any error code, a gap in the sequence makes librdkafka
+resend all unacknowledged records in a new epoch, where they are no duplicates.
 
 Source: KafkaApis.handleProduceRequest, ReplicaManager.handleProduceAppend.
 """
@@ -123,7 +123,7 @@ class Appending:
         self.heavy: list[HeavyPart] = []
 
     def append_light(self) -> None:
-        """Append batches up to the first heavy one; `heavy` gets that one and all after it."""
+        """Append the batches before the first heavy batch; put this and all later batches into `heavy`."""
         version = self._version
         self._verify_transaction()
         for name, topic_id, partitions in self._request.topics:
@@ -257,7 +257,7 @@ class Appending:
                 log = self._find(name, topic_id, index)
                 self._check_allowed(log)
             except KafkaError:
-                continue  # its append reports the error
+                continue  # appending the batch reports the error
             writes.append((log, base_sequence))
         if len(producers) > 1:
             self._refused = KafkaError(
@@ -299,7 +299,7 @@ class Appending:
     def _note_flush(
         self, log: Log, checked: CheckedBatch, results: list[ProducePartitionResult], position: int
     ) -> None:
-        """Make the answer wait for `flush.messages`. Also for a duplicate: the original batch may not be on disk yet."""
+        """Make the answer wait if `flush.messages` requires a flush, even of a duplicate: the original may not be on disk yet."""
         if log.is_flush_wanted:
             self._to_flush.append(AppendedPart(log, results, position))
             self._has_sequences |= checked.header.producer_id != NO_PRODUCER_ID
@@ -347,7 +347,7 @@ class Appending:
         return await answer if isinstance(answer, PendingAnswer) else delayed.encode()
 
     def _refuse_appended(self, result: ProducePartitionResult, error: KafkaError) -> ProducePartitionResult:
-        """As `_refuse`, for records that are in the log: the answer has their offsets."""
+        """Refuse records that are already in the log, so the result keeps their offsets."""
         refused = self._refuse(result.index, None, error)
         return result._replace(error_code=refused.error_code, current_leader=refused.current_leader)
 

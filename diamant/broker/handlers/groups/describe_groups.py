@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), versions 0 to 6: state and members of classic groups.
 
-Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; before, a missing group
-is in state Dead. Groups of other protocols count as missing: ConsumerGroupDescribe shows those of consumers.
+Versions: 3 adds authorized operations, 4 instance ids, 6 the error GROUP_ID_NOT_FOUND with a message; in earlier versions, a
+missing group is in state Dead. Groups of other protocols count as missing; ConsumerGroupDescribe describes consumer groups.
 
 Source: KafkaApis.handleDescribeGroupsRequest, GroupMetadataManager.describeGroups, ClassicGroup.describe.
 """

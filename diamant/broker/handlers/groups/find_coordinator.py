@@ -1,8 +1,8 @@
-"""FindCoordinator (key 10), versions 0 to 6: this broker, for every group, transaction and share partition.
+"""FindCoordinator (key 10), versions 0 to 6: the coordinators of groups, transactions and share partitions.
 
 Versions: 0 has groups only, 1 adds the key type, 4 several keys in one request (KIP-699), 6 share groups (KIP-932).
-Behaviour: the first request for a coordinator creates the topic with its state, and is answered at once with
-COORDINATOR_NOT_AVAILABLE; the client retries.
+Behaviour: the coordinator is this broker or, with several, the leader of the partition with its state. The first request creates
+the topic with the state, and is answered at once with COORDINATOR_NOT_AVAILABLE; the client retries.
 Deviations: the next request waits for the creation, and with `diamant.auto.create.topics.answer=ready` the first one, too.
 
 Source: KafkaApis.handleFindCoordinatorRequest.
@@ -48,7 +48,7 @@ DENIALS = {
 
 
 def answer(creation: AutoCreation, node: Node, context: RequestContext, request: FindCoordinatorRequest) -> Response:
-    """Return this broker for every key, once the topic of the coordinators exists."""
+    """Return the coordinator of every key, once the coordinators' topic exists."""
     key_type = getattr(request, "key_type", GROUP)
     permission = NEEDS.get(key_type)
     name = TOPICS.get(key_type)
@@ -130,7 +130,7 @@ def _keys(version: int, request: FindCoordinatorRequest) -> Sequence[str]:
 
 
 def _is_share_key(key: str) -> bool:
-    """Tell whether a key names a share partition: a group, a topic's id and a partition (`SharePartitionKey.validate`)."""
+    """Return whether a key names a share partition: a group, a topic's id and a partition (`SharePartitionKey.validate`)."""
     try:
         group_id, topic_id, partition = key.rsplit(":", 2)
         uuid_from_text(topic_id)
@@ -145,7 +145,7 @@ def _may_ask(context: RequestContext, permission: Permission, key: str) -> bool:
 
 
 def need_name(permission: Permission, key: str) -> str:
-    """Return the resource to authorize for a key: for a share group's partition, the cluster."""
+    """Return the resource to authorize for a key: the group or transactional id itself, or the cluster for a share partition."""
     return CLUSTER_NAME if permission is permissions.CLUSTER_ACTION else key
 
 

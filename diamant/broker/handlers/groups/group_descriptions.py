@@ -66,7 +66,7 @@ def _described(
     *,
     in_order: bool = True,
 ) -> ResponseFields:
-    """Describe each group separately. `describe` returns the fields of a group, and the topics that its members have."""
+    """Describe each group separately. `describe` returns the fields of a group, and the topics of its members."""
     access, described = context.access, []
     group_ids = [str(group_id) for group_id in request.group_ids]
     if in_order:

@@ -29,7 +29,7 @@ def handle(groups: GroupCoordinator, context: RequestContext, request: Heartbeat
 
 @cache
 def _encode(version: int, error: ErrorCode) -> bytes:
-    """Encode an answer. Cached: there are only a few different ones."""
+    """Encode an answer. Answers are cached, since there are only a few different ones."""
     return encode_response_fields(KEY, version, {"error_code": int(error)})
 
 

@@ -1,7 +1,7 @@
 """LeaveGroup (key 13), versions 0 to 5: members leave a classic group, or an administrator removes them.
 
-Versions: up to 2 one member id, from 3 on a list of member id and instance id with a result each (KIP-345), 5 adds a reason
-(KIP-800).
+Versions: up to 2, one member id; from 3 on, a list of member ids and instance ids, with a result for each (KIP-345); 5 adds a
+reason (KIP-800).
 Behaviour: an empty member id with an instance id removes a static member.
 
 Source: KafkaApis.handleLeaveGroupRequest, GroupCoordinatorService.leaveGroup, LeaveGroupResponse.
@@ -23,7 +23,7 @@ FIRST_BATCHED = 3
 
 
 def answer(groups: GroupCoordinator, context: RequestContext, request: LeaveGroupRequest) -> ResponseFields:
-    """Remove the members, with a result for each."""
+    """Remove the members; return a result for each."""
     version = context.api_version
     members = request.members if version >= FIRST_BATCHED else (cast("MemberIdentity", request),)
     leavers = [Leaver(str(member.member_id), getattr(member, "group_instance_id", None)) for member in members]

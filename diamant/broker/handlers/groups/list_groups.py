@@ -1,7 +1,7 @@
 """ListGroups (key 16), versions 0 to 5: the groups of this broker.
 
 Versions: 4 adds the state and a filter by it (KIP-518), 5 the type and a filter by it (KIP-848). Filters ignore case; an empty
-one matches all.
+filter matches all groups.
 
 Source: KafkaApis.handleListGroupsRequest, GroupMetadataManager.listGroups.
 """

@@ -102,7 +102,7 @@ def _fetch_group(
             answered = [_topic(group, topic, is_stable) for topic in wanted if topic.name in visible]
             answered += [_topic(group, topic, is_stable) for topic in wanted if topic.name is None]
             hidden = (topic for topic in wanted if topic.name is not None and topic.name not in visible)
-            # The same whether or not the topic exists.
+            # The answer is the same whether or not the topic exists.
             answered += [_topic(None, topic, is_stable, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in hidden]
     except REQUEST_ERRORS as error:
         return {"group_id": group_id, "error_code": error_of(error)[0], "topics": []}
@@ -131,7 +131,7 @@ def _all(topics: Topics, access: Access, version: int, group: Group, is_stable: 
         if version >= FIRST_WITH_TOPIC_ID:
             topic = topics.by_name.get(name)
             if topic is None:
-                continue  # the answer needs an id, which a missing topic has not
+                continue  # the answer needs an id, which a missing topic does not have
             topic_id = topic.topic_id
         answered.append(_topic(group, _Wanted(name, topic_id, in_timeline_order(committed[name], int)), is_stable))
     return answered

@@ -1,4 +1,4 @@
-"""ACLs: described, created and deleted. SECURITY_DISABLED without an authorizer; version 3 knows the type USER (KIP-373)."""
+"""ACLs: described, created and deleted. The answer is SECURITY_DISABLED without an authorizer. Version 3 has USER (KIP-373)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 AT_ONCE = 200
-"""ACLs to create in one turn of the loop, about 8 ms. As in Kafka, the ACLs of a request are not created atomically."""
+"""The ACLs created in one turn of the loop, in about 8 ms. As in Kafka, the ACLs of a request are not created atomically."""
 
 _DISABLED = {"error_code": int(ErrorCode.SECURITY_DISABLED), "error_message": "No Authorizer is configured."}
 _Number = TypeVar("_Number", bound=IntEnum)
@@ -111,7 +111,7 @@ async def _delete(acls: AclStore, topics: Topics, filters: list[AclFilter]) -> R
 
 
 def _requested_acl(creation: Any) -> Acl:
-    """Return an ACL to create. Raises CloseConnection for numbers unknown to Kafka, which cannot read such a request either."""
+    """Return an ACL to create. Raises CloseConnection for unknown numbers, since Kafka cannot read such a request, either."""
     return Acl(
         _known(ResourceType, creation.resource_type),
         str(creation.resource_name),
@@ -124,7 +124,7 @@ def _requested_acl(creation: Any) -> Acl:
 
 
 def _requested_filter(fields: Any) -> AclFilter:
-    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). Raises CloseConnection as `_requested_acl`."""
+    """Return a filter of DeleteAcls (an element) or DescribeAcls (the request). Raises CloseConnection like `_requested_acl`."""
     return AclFilter(
         _known(ResourceType, fields.resource_type_filter),
         _text(fields.resource_name_filter),

@@ -1,6 +1,7 @@
 """CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken (keys 38 to 41).
 
-Behaviour: all are refused, as delegation tokens are not supported. Versions 1 to 3, of Renew and Expire 1 and 2.
+Versions: 1 to 3 of Create and Describe, 1 and 2 of Renew and Expire.
+Behaviour: all requests are refused, since delegation tokens are not supported.
 
 Deviations: none known; Kafka answers the same on a listener without security.
 
@@ -23,7 +24,7 @@ _REFUSED = {
     "max_timestamp_ms": -1,
     "tokens": [],
 }
-"""The fields of all four responses; each has those that it knows."""
+"""The fields of all four responses; each response gets the fields of its schema."""
 
 
 def answer(_context: RequestContext, _request: object) -> ResponseFields:

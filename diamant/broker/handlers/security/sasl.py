@@ -1,4 +1,4 @@
-"""The two requests by which a client authenticates."""
+"""The two requests with which a client authenticates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def handshake(context: RequestContext, request: SaslHandshakeRequest) -> ResponseFields:
     """SaslHandshake (key 17), versions 0 and 1: select a mechanism.
 
-    Behaviour: the answer lists the mechanisms of the listener, also when it refuses one (UNSUPPORTED_SASL_MECHANISM; the
-    connection is then closed). After version 0 tokens have no header, after version 1 they are in SaslAuthenticate.
-    ILLEGAL_SASL_STATE without a list on listeners without SASL, and after authentication unless the session expires (then it
-    begins re-authentication).
+    Behaviour: the answer lists the mechanisms of the listener, even if it refuses the requested one (UNSUPPORTED_SASL_MECHANISM;
+    the connection is then closed). After version 0, tokens have no header; after version 1, they are in SaslAuthenticate. The
+    answer is ILLEGAL_SASL_STATE without a list on listeners without SASL, and after authentication unless the session can expire;
+    the request then begins re-authentication.
 
     Source: SaslServerAuthenticator.handleHandshakeRequest, KafkaApis.handleSaslHandshakeRequest.
     """

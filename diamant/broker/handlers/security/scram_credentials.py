@@ -67,10 +67,9 @@ MAX_ITERATIONS = 16_384
 async def alter(node: Node, context: RequestContext, request: AlterUserScramCredentialsRequest) -> ResponseFields:
     """AlterUserScramCredentials (key 51), version 0: set and remove the SCRAM credentials of users.
 
-    Behaviour: passwords are never sent: clients send salt and salted password. From them the broker computes the data to check a
-    login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may appear once in a request.
-    Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails
-    on it with UNKNOWN_SERVER_ERROR.
+    Behaviour: clients never send a password, but a salt and the salted password. From these, the broker computes the data that
+    checks a login, and stores it in the metadata log (RFC 5802). Each user is handled separately, and may be named only once.
+    Deviations: an empty password is UNACCEPTABLE_CREDENTIAL; Kafka fails on it with UNKNOWN_SERVER_ERROR.
 
     Source: ScramControlManager (KIP-554).
     """

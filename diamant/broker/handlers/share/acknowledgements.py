@@ -1,4 +1,4 @@
-"""The part that ShareFetch and ShareAcknowledge share: acknowledgements of partitions.
+"""Acknowledgements, which ShareFetch and ShareAcknowledge have in common.
 
 Source: KafkaApis.handleAcknowledgements, getAcknowledgeBatchesFromShareFetchRequest; SharePartitionManager.
 """
@@ -42,12 +42,12 @@ def requested_session(context: RequestContext, request: ShareRequest) -> Request
 
 
 def is_renewing(request: ShareRequest) -> bool:
-    """Return whether a request may renew locks: those of version 1 cannot say so."""
+    """Return whether a request may renew locks, which is not possible in version 1."""
     return bool(getattr(request, "is_renew_ack", False))
 
 
 def places_of(topics: Iterable[Any]) -> Iterator[tuple[Place, Any]]:
-    """Yield (topic id, partition) of a request's topics, with the partition's fields or, in a list of numbers, the number."""
+    """Yield (topic id, partition) of each partition of a request, with its fields or, in a list of numbers, its number."""
     for topic in topics:
         topic_id: UUID = topic.topic_id or ZERO_ID
         for partition in topic.partitions:
@@ -69,7 +69,7 @@ def acknowledged(
     asked: RequestedSession,
     request: ShareRequest,
 ) -> dict[Place, ShareOutcome]:
-    """Acknowledge what a request says; return the outcome of each partition."""
+    """Apply the acknowledgements of a request; return the outcome of each partition."""
     outcome: dict[Place, ShareOutcome] = {}
     for place, partition in places_of(request.topics):
         batches = [
@@ -91,7 +91,7 @@ def acknowledged(
 
 
 def failed(error: BaseException) -> ShareOutcome:
-    """Return the outcome for an error. Kafka has messages for refused acknowledgements alone."""
+    """Return the outcome for an error. As in Kafka, only refused acknowledgements have a message."""
     code, message = error_of(error)
     has_message = code in (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST) or message == NOT_HOSTED
     leader = error.current_leader if isinstance(error, NotLeader) else None

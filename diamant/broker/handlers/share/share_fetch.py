@@ -1,8 +1,8 @@
-"""ShareFetch (key 78), versions 1 to 2: a member of a share group gets records, and acknowledges earlier ones (KIP-932).
+"""ShareFetch (key 78), versions 1 to 2: a member of a share group acquires records, and acknowledges earlier ones (KIP-932).
 
 Versions: 2 has the acquire mode (KIP-1206) and renewed locks (KIP-1222).
-Behaviour: the partitions of the session are looked at in turn, beginning behind the last that had records, until there are
-max_records. The answer waits for records, an error or the end of max_wait. Records are whole batches, as with Fetch.
+Behaviour: the partitions of the session are read in turn, beginning after the last one that had records, until there are
+max_records. The answer waits for records, an error or the end of max_wait. Records are sent as whole batches, as with Fetch.
 
 Source: KafkaApis.handleShareFetchRequest, DelayedShareFetch.
 """
@@ -52,7 +52,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def handle(groups: GroupCoordinator, node: Node, context: RequestContext, request: ShareFetchRequest) -> Answer:
-    """Acknowledge, then give records: now, or once there are some."""
+    """Acknowledge records, then answer with new records, at once or when there are some."""
     delivery = groups.share.delivery
     asked = requested_session(context, request)
     try:
@@ -120,7 +120,7 @@ class PendingShareFetch:
         self.acknowledged = outcome
         self._found: dict[Place, Given | ShareOutcome] = {}
         self._further: list[Log] = []
-        """Logs to look at again in the next turn of the loop: there is more to skip than one turn may take."""
+        """Logs to read again in the next turn of the loop, since they have more to skip than one turn allows."""
 
     def logs(self) -> list[Log]:
         """Return the logs of the session's partitions that exist."""
@@ -133,13 +133,13 @@ class PendingShareFetch:
         return is_over
 
     def look_further(self) -> None:
-        """Have the logs looked at again that took too long for one turn."""
+        """Schedule another read, in the next turn of the loop, of the logs that have more to skip."""
         for log in self._further:
             self._node.purgatory.wake(log)
         self._further = []
 
     def try_all(self) -> bool:
-        """Get records of each partition in turn; return whether there is anything to answer now."""
+        """Acquire records of each partition in turn; return whether the fetch can be answered now."""
         session, request = self._session, self._request
         if session is None or self._delivery.sessions.by_key.get(self._asked.key) is not session:
             return True
@@ -173,7 +173,7 @@ class PendingShareFetch:
             elif given is not NOTHING:
                 self._found[place] = given
                 room -= given.record_count
-                session.places[place] = session.places.pop(place)  # the others are first next time
+                session.places[place] = session.places.pop(place)  # the other partitions come first next time
         return bool(self._found) or int(request.max_records) <= 0
 
     def _live(self) -> list[LivePartition | StartSearched | ShareOutcome]:

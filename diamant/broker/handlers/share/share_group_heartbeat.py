@@ -1,7 +1,8 @@
 """ShareGroupHeartbeat (key 76), version 1: a member of a share group joins, stays, or leaves (KIP-932).
 
-Behaviour: `groups/membership/share_service.py`. The first heartbeat of all creates `__share_group_state`, and waits for it.
-Deviations: a member's first heartbeat already assigns its partitions; with Kafka the second does.
+Behaviour: see `groups/membership/share_service.py`. The first heartbeat of any share group creates `__share_group_state`, and
+waits for it.
+Deviations: a member's first heartbeat already assigns its partitions; in Kafka, the second does.
 
 Source: KafkaApis.handleShareGroupHeartbeat, GroupCoordinatorService.shareGroupHeartbeat.
 """

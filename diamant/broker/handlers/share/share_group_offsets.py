@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def describe(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> ResponseFields:
-    """DescribeShareGroupOffsets (key 90), versions 0 to 1: where share groups are, and what they have not done (KIP-932).
+    """DescribeShareGroupOffsets (key 90), versions 0 to 1: the start offsets and lags of share groups (KIP-932).
 
-    Versions: 1 has the lag (KIP-1226).
-    Behaviour: an offset of -1 for a partition that no member has fetched, or that does not exist.
+    Versions: 1 adds the lag (KIP-1226).
+    Behaviour: the offset is -1 for a partition that no member has fetched, or that does not exist.
 
     Source: KafkaApis.handleDescribeShareGroupOffsetsRequest.
     """
@@ -75,9 +75,9 @@ def _described(
 def alter(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> Response:
-    """AlterShareGroupOffsets (key 91), version 0: a share group without members begins elsewhere (KIP-932).
+    """AlterShareGroupOffsets (key 91), version 0: move the start offsets of a share group without members (KIP-932).
 
-    Behaviour: a group that does not exist is created. NON_EMPTY_GROUP refuses the request as a whole.
+    Behaviour: a group that does not exist is created. If the group has members, the whole request is refused (NON_EMPTY_GROUP).
 
     Source: KafkaApis.handleAlterShareGroupOffsetsRequest.
     """
@@ -121,7 +121,7 @@ def _altered(
             ]
             topic_id = None if topic is None else topic.topic_id
             entry: dict[str, object] = {"topic_name": name, "topic_id": topic_id, "partitions": partitions}
-            responses.insert(0 if topic is None else len(responses), entry)  # as Kafka: what it refuses at first
+            responses.insert(0 if topic is None else len(responses), entry)  # as in Kafka, refused topics come first
     except REQUEST_ERRORS as error:
         return error_fields(error)
     return {"responses": responses}
@@ -130,7 +130,7 @@ def _altered(
 def delete(
     groups: GroupCoordinator, topics: Topics, context: RequestContext, request: DeleteShareGroupOffsetsRequest
 ) -> ResponseFields:
-    """DeleteShareGroupOffsets (key 92), version 0: a share group without members forgets topics (KIP-932).
+    """DeleteShareGroupOffsets (key 92), version 0: delete the offsets of topics in a share group without members (KIP-932).
 
     Source: KafkaApis.handleDeleteShareGroupOffsetsRequest.
     """

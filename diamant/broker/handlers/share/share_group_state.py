@@ -1,6 +1,6 @@
-"""The states of share partitions (KIP-932), as a broker that leads them reads and changes them.
+"""The states of share partitions (KIP-932), which the partitions' leaders read and change with these requests.
 
-Each partition succeeds or fails by itself; none in a group without an id gets an answer. The requests need CLUSTER_ACTION.
+Each partition succeeds or fails on its own; without a group id, the answer has no partitions. The requests need CLUSTER_ACTION.
 
 Source: ShareCoordinatorService, KafkaApis.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def initialize(
     groups: GroupCoordinator, _context: RequestContext, request: InitializeShareGroupStateRequest
 ) -> ResponseFields:
-    """InitializeShareGroupState (key 83), version 0: begin the states."""
+    """InitializeShareGroupState (key 83), version 0: create the states."""
     requests = groups.share.state_requests
     return _each(
         request.group_id,
@@ -39,7 +39,7 @@ def initialize(
 
 
 def read(groups: GroupCoordinator, _context: RequestContext, request: ReadShareGroupStateRequest) -> ResponseFields:
-    """ReadShareGroupState (key 84), version 0."""
+    """ReadShareGroupState (key 84), version 0: return the states."""
 
     def state(key: SharePartitionKey, one: Any) -> dict[str, object]:
         stored = groups.share.state_requests.read(key, int(one.leader_epoch))
@@ -97,7 +97,7 @@ def read_summary(
 def _each(
     group_id: str, topics: Iterable[Any], work: Callable[[SharePartitionKey, Any], Mapping[str, object] | None]
 ) -> ResponseFields:
-    """Do the work for each share partition of a request; it takes the request's fields of it, and returns those of the result."""
+    """Call `work` for each share partition of a request, with the partition's fields; it returns the fields of the result."""
     results: list[dict[str, object]] = []
     for topic in topics if group_id else ():
         partitions = []

@@ -1,4 +1,4 @@
-"""Topics and partitions: created, as far as the quota of mutations allows."""
+"""The creation of topics and partitions, within the quota of mutations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 FIRST_STRICT, FIRST_STRICT_OF_PARTITIONS = 6, 3
-"""The versions that refuse what exceeds a quota (KIP-599)."""
+"""The first versions of CreateTopics and CreatePartitions that refuse requests beyond a quota (KIP-599)."""
 
 
 async def create(
@@ -36,7 +36,7 @@ async def create(
 ) -> ResponseFields:
     """CreateTopics (key 19), versions 2 to 7.
 
-    Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once that is on
+    Behaviour: all valid topics of a request are written to the metadata log in one batch; the answer is sent once this is on
     disk and the partitions take records. -1 partitions and -1 replicas mean the broker's defaults (KIP-464).
     Versions: 5 answers with counts and configurations (KIP-525), 6 is refused if a quota is exceeded (KIP-599), 7 answers with
     the topic id (KIP-516).
@@ -95,7 +95,7 @@ def _check(node: Node, topic: Any) -> NewTopic:
 
 
 def _refuse_collisions(accepted: dict[str, NewTopic], errors: dict[str, tuple[int, str | None]]) -> None:
-    """Refuse names of one request that differ only in '.' and '_'. The first one wins."""
+    """Refuse names that differ from an earlier name of the request only in '.' and '_'."""
     forms: dict[str, str] = {}
     for name in list(accepted):
         first = forms.setdefault(name.replace(".", "_"), name)

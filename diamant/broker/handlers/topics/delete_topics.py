@@ -109,7 +109,7 @@ def _find(node: Node, names: _Names, version: int, wanted: _Wanted) -> tuple[str
 
 
 class _Names:
-    """Checks of names that a client may use and see. `told`: entries by id that the client may describe, with their names."""
+    """Checks of the names that a client may use and see. `told`: requested ids that the client may describe, with their names."""
 
     def __init__(self, access: Access) -> None:
         self._access = access

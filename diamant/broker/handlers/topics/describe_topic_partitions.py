@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: topics in the order of their names, page by page (KIP-966).
 
 Behaviour: an empty list of topics means all. A page has at most `max.request.partition.size.limit` partitions, or the
-request's lower limit, and at least one. The answer's cursor is the beginning of the next page. A cursor skips topics before
-its own, which must be among the named ones; if all are requested and its topic was deleted, the page begins at partition
-0 of the next topic.
+request's lower limit, and at least one. The answer's cursor is the beginning of the next page. A cursor skips the topics
+before its topic, which must be among the named topics; if all are requested and the cursor's topic was deleted, the page begins
+at partition 0 of the next topic.
 
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse.
 """
@@ -79,7 +79,7 @@ def handle(node: Node, context: RequestContext, request: DescribeTopicPartitions
 
 
 def _refusal(version: int, request: DescribeTopicPartitionsRequest) -> bytes:
-    """Return Kafka's answer to a request that it cannot serve: the error for each topic."""
+    """Return Kafka's answer to a request that cannot be served: INVALID_REQUEST for each topic."""
     topics = [
         {"error_code": int(ErrorCode.INVALID_REQUEST), "name": str(topic.name), "topic_id": None}
         for topic in request.topics
@@ -113,7 +113,7 @@ def _topic(node: Node, access: Access, topic: Topic, indexes: list[int]) -> dict
         offline = state.replicas if log is None else () if brokers is None else brokers.offline(state)
         partitions.append(
             {
-                "error_code": 0,  # also without a leader
+                "error_code": 0,  # even without a leader
                 "partition_index": index,
                 "leader_id": leader,
                 "leader_epoch": log.leader_epoch if log is not None else -1,

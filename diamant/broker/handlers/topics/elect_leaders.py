@@ -53,7 +53,7 @@ async def answer(topics: Topics, context: RequestContext, request: ElectLeadersR
 def _hold_election(
     brokers: BrokerTable, kind: int, topic: TopicImage, partition: PartitionImage
 ) -> tuple[ErrorCode, str | None]:
-    """As ReplicationControlManager.electLeader."""
+    """Elect a leader if necessary; return the error code and message (ReplicationControlManager.electLeader)."""
     first = partition.replicas[0]
     if partition.leader == first if kind == PREFERRED else partition.leader != NO_LEADER:
         return ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED

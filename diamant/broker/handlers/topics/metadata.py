@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 KEY = 3
 FIRST_WITH_NULL_FOR_ALL = 1
 FIRST_WITH_REPLICAS_DOWN = 1
-"""Before, replicas that are down are left out, and are an error of the partition."""
+"""In earlier versions, replicas that are down are left out and make an error of the partition."""
 FIRST_BY_TOPIC_ID = 12
 ALL_TOPICS_SIZE = {9: 5, 10: 5, 11: 4, 12: 4, 13: 4}
-"""Size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
+"""The size of a request for all topics, by flexible version: null array, flags, no tagged fields."""
 
 MAX_CACHED_BYTES = 8 * 1024 * 1024
-"""Bound of the cache of answers. A full cache is cleared."""
+"""The bound of the cache of answers. A full cache is cleared."""
 
 
 _Key: TypeAlias = tuple[int, str, int, bytes, tuple[object, ...]]
@@ -196,9 +196,9 @@ def _error_of_name(name: str) -> ErrorCode | None:
 
 
 class _Asked:
-    """The topics that a request asks for, and the answer.
+    """The topics of a request, and the answer.
 
-    `new`: topics of which this request was the first, unknown to its answer even if they exist by now.
+    `new`: topics that this request was the first to name; they are unknown in the answer even if they exist by now.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class _Asked:
             self.topics = [*dict.fromkeys(asked)]
 
     def answer(self, take: Callable[[bytes], None] = lambda _: None) -> bytes | Coroutine[Any, Any, bytes]:
-        """Return the answer, which `take` gets, too; one with many topics later."""
+        """Return the answer, and pass it to `take`. With many topics, return a coroutine that does so."""
         if len(self.topics) > MAX_AT_ONCE:
             return self.answer_in_slices(take)
         answer = self._encode([self._topic(topic) for topic in self.topics])
@@ -228,7 +228,7 @@ class _Asked:
         return answer
 
     async def answer_in_slices(self, take: Callable[[bytes], None] = lambda _: None) -> bytes:
-        """Return the answer. Topics that are deleted in between are left out."""
+        """Return the answer, made in slices of the loop's time. Topics that are deleted in between are left out."""
         by_name = self._node.topics.by_name
         encoded = [
             self._topic(topic)
@@ -260,7 +260,7 @@ class _Asked:
 
 
 def _cluster_operations(access: Access) -> int:
-    """Return the client's operations on the cluster; unknown to clients that may not describe it."""
+    """Return the operations on the cluster that the client may perform; 0 if the client may not describe the cluster."""
     return access.operations(ResourceType.CLUSTER) if access.allows(permissions.DESCRIBE_CLUSTER) else 0
 
 
@@ -288,7 +288,7 @@ class _View:
                 return MetadataTopic(None, topic_id, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return self.describe(known)
         if not self._access.allows(permissions.DESCRIBE_TOPIC, name):
-            # The same whether or not the topic exists.
+            # The answer is the same whether or not the topic exists.
             return MetadataTopic(name, None, (), error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = topics.by_name.get(name)
         if topic is not None and name not in self._new:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FIRST_WITH_PRODUCER_FENCED = 2
 FIRST_INIT_WITH_PRODUCER_FENCED = 4
-"""The same of InitProducerId."""
+"""The first version of InitProducerId that knows PRODUCER_FENCED."""
 FIRST_BATCHED = 4
 FIRST_END_TV2 = 5
 TV2 = 2
@@ -42,10 +42,10 @@ def init_producer_id(
 ) -> Response:
     """InitProducerId (key 22), versions 0 to 5: a producer id for an idempotent or transactional producer.
 
-    Behaviour: without a transactional id, the answer is a new id with epoch 0. With one, it is the id's producer with an epoch
-    that fences all earlier ones; an open transaction is aborted first, and the client retries. Versions: in 3 a producer may
-    send its old id and epoch (KIP-360); as in Kafka, an idempotent one gets a new id all the same. 4 knows PRODUCER_FENCED, 5
-    TRANSACTION_ABORTABLE, which is never answered here.
+    Behaviour: without a transactional id, the answer is a new producer id with epoch 0. With one, it is the producer id of the
+    transactional id, with an epoch that fences all earlier epochs; an open transaction is aborted first, and the client retries.
+    Versions: in 3 a producer may send its old id and epoch (KIP-360); as in Kafka, an idempotent producer gets a new id anyway.
+    4 knows PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE, which is never answered here.
 
     Source: KafkaApis.handleInitProducerIdRequest, TransactionCoordinator.handleInitProducerId.
     """
@@ -256,6 +256,6 @@ def _with_producer(code: int, producer_id: int = -1, producer_epoch: int = -1) -
 
 
 def _code(error: BaseException, version: int, first: int = FIRST_WITH_PRODUCER_FENCED) -> int:
-    """Return the error code, in a version that may not know PRODUCER_FENCED yet. `first`: the first that does."""
+    """Return the error code in a version. `first`: the first version that knows PRODUCER_FENCED."""
     code = error_of(error)[0]
     return ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED and version < first else code

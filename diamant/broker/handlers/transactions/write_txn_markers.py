@@ -2,7 +2,7 @@
 
 Behaviour: used between brokers in Kafka; here for `kafka-transactions --abort`, which ends transactions that no coordinator
 knows. Versions: 2 adds the transaction version: with TV2, the marker's epoch must be above that of the open
-transaction. A broker without a replica does not know the partition.
+transaction. A broker without a replica answers UNKNOWN_TOPIC_OR_PARTITION.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, ProducerAppendInfo.checkProducerEpoch.
 """
@@ -84,5 +84,5 @@ def _check_raised_epoch(log: Log, marker: Any) -> None:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"the marker's epoch {marker.producer_epoch} must be above {state.producer_epoch}, "
-            f"that of the open transaction of producer {marker.producer_id} in {log.topic}-{log.partition}",
+            f"the epoch of the open transaction of producer {marker.producer_id} in {log.topic}-{log.partition}",
         )
