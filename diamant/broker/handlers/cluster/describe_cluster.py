@@ -1,6 +1,6 @@
 """DescribeCluster (key 60), versions 0 to 2: the brokers of this process, one of which is also the controller.
 
-Versions: 1 adds the endpoint type (KIP-919), of which only brokers is accepted here; 2 adds the fenced flag (KIP-1073).
+Versions: 1 adds the endpoint type (KIP-919), which must be 1 (brokers) here; 2 adds the fenced flag (KIP-1073).
 
 Source: KafkaApis.handleDescribeCluster.
 """

@@ -1,4 +1,4 @@
-"""Changes of configurations: all of a resource, or some of them."""
+"""Changes of all configurations of a resource, or of some."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def alter_configs(
 def change_topic_configs(node: Node, topic: str, changes: Mapping[str, Any], *, validate_only: bool) -> bool:
     """Set configurations of a topic (null resets one), or only validate the changes. Return whether anything was changed.
 
-    Raises OperationError, even for the reset of an unknown name, which is no error over Kafka's protocol, as in Kafka.
+    Raises OperationError. Resetting an unknown name is an error here, but not over Kafka's protocol, as in Kafka.
     """
     before = {**stored_configs(node, TOPIC_RESOURCE, topic)}
     for name, value in changes.items():

@@ -1,4 +1,4 @@
-"""The configurations of a broker in DescribeConfigs: Kafka's, Diamant's own, those of listeners, and unknown ones that are set.
+"""The configurations of a broker in DescribeConfigs: Kafka's, Diamant's, the listeners', and unknown ones that are set.
 
 Source: ConfigHelper.createBrokerConfigEntry, DynamicBrokerConfig.brokerConfigSynonyms.
 """

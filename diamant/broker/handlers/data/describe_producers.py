@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def answer(topics: Topics, context: RequestContext, request: DescribeProducersRequest) -> ResponseFields:
-    """Describe each partition named."""
+    """Describe each named partition."""
     answered = [
         {
             "name": topic.name,

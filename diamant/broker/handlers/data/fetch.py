@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4 to 18: whole batches as stored, or a wait for them.
+"""Fetch (key 1), versions 4 to 18: read whole batches as stored, and wait for them if necessary.
 
 Behaviour: partitions are read in the order of the request within the budget of max_bytes; the first batch of the
 first non-empty partition is always sent whole (KIP-74). The answer waits until min_bytes are available, an error

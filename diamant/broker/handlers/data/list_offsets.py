@@ -2,10 +2,10 @@
 
 Behaviour: timestamps below 0 have special meanings: -1 latest, -2 earliest, -3 the record with the largest
 timestamp, -4 earliest local, -5 latest tiered, -6 earliest pending upload; without tiers -4 equals -2, and -5 and -6 find
-nothing. Other timestamps find exactly the first record at or after that time: its batch is decompressed. Versions: 2
+nothing. Other timestamps find the exact first record at or after that time, since its batch is decompressed. Versions: 2
 isolation level, 4 leader epochs, 7 timestamp -3 (KIP-734), 8 -4 (KIP-405), 9 -5 (KIP-1005), 10 a timeout for tiered
 storage, 11 -6.
-Deviations: if the segment that Kafka searches has no such record, the others are searched, too (`time_search.py`).
+Deviations: if the segment that Kafka searches has no such record, other segments are searched, too (`time_search.py`).
 
 Source: KafkaApis.handleListOffsetRequest, Partition.fetchOffsetForTimestamp, UnifiedLog.fetchOffsetByTimestamp.
 """

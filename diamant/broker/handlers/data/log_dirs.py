@@ -1,4 +1,4 @@
-"""The log directory, of which a broker has only one: described, and as a target of replicas."""
+"""The only log directory: its description, and requests to move replicas to it."""
 
 from __future__ import annotations
 

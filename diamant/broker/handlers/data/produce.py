@@ -101,7 +101,7 @@ class HeavyPart(NamedTuple):
 
 
 class Appending:
-    """One Produce request: appends batches with a quick check at once, the others after a thread has checked them."""
+    """One Produce request. It appends batches with a quick check at once, other batches after a thread has checked them."""
 
     def __init__(
         self, transactions: Lazy[TransactionCoordinator], node: Node, context: RequestContext, request: ProduceRequest

@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), versions 0 to 6: the coordinators of groups, transactions and share partitions.
 
 Versions: 0 has groups only, 1 adds the key type, 4 several keys in one request (KIP-699), 6 share groups (KIP-932).
-Behaviour: the coordinator is this broker or, with several, the leader of the partition with its state. The first request creates
-the topic with the state, and is answered at once with COORDINATOR_NOT_AVAILABLE; the client retries.
+Behaviour: the coordinator is this broker or, with several, the leader of the partition that has its state. The first request
+creates the topic with the state, and is answered at once with COORDINATOR_NOT_AVAILABLE; the client retries.
 Deviations: the next request waits for the creation, and with `diamant.auto.create.topics.answer=ready` the first one, too.
 
 Source: KafkaApis.handleFindCoordinatorRequest.

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0 to 4: a sign of life of a classic group's member; the answer tells it to rejoin if needed.
+"""Heartbeat (key 12), versions 0 to 4: a classic group's member is alive; the answer tells it to rejoin if needed.
 
 Versions: 3 adds static members (KIP-345).
 

@@ -1,4 +1,4 @@
-"""ACLs: described, created and deleted. The answer is SECURITY_DISABLED without an authorizer. Version 3 has USER (KIP-373)."""
+"""ACLs: described, created, deleted; SECURITY_DISABLED without an authorizer. Version 3 adds the resource type USER (KIP-373)."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ def handshake(context: RequestContext, request: SaslHandshakeRequest) -> Respons
 def authenticate(context: RequestContext, request: SaslAuthenticateRequest) -> ResponseFields:
     """SaslAuthenticate (key 36), versions 0 to 2: a token of the mechanism selected by SaslHandshake, and the broker's token.
 
-    Behaviour: a failure is answered SASL_AUTHENTICATION_FAILED after a delay, with a text that reveals nothing about users; then
-    the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
+    Behaviour: a failure is answered with SASL_AUTHENTICATION_FAILED after a delay, and a text that reveals nothing about users;
+    then the connection is closed. Versions: 1 adds the time after which the client must re-authenticate (KIP-368).
 
     Source: SaslServerAuthenticator.handleSaslToken, KafkaApis.handleSaslAuthenticateRequest.
     """

@@ -1,7 +1,7 @@
 """ElectLeaders (key 43), versions 0 to 2: elections of preferred leaders, or of replicas that are not in sync.
 
-Behaviour: on one broker, ELECTION_NOT_NEEDED for each named partition. A request for all (null) lists the topics, each with the
-partitions that needed an election.
+Behaviour: on one broker, the answer is ELECTION_NOT_NEEDED for each named partition. For a request for all (null), it lists the
+topics, each with the partitions that needed an election.
 Versions: 1 adds the type of election and a top-level error (KIP-460).
 
 Source: ReplicationControlManager.electLeaders.

@@ -29,7 +29,7 @@ def list_all(
 ) -> Response:
     """ListTransactions (key 66), versions 0 to 2: the known transactional ids (KIP-664).
 
-    Behaviour: ids must match all filters. The answer names states that are unknown. Versions: 1 filters by the duration of an
+    Behaviour: ids must match all filters. The answer names unknown states. Versions: 1 filters by the duration of an
     open transaction (KIP-994), 2 by a regular expression that the whole id must match (KIP-1152).
     Deviations: characters beyond ASCII match nothing if they are in a pattern; in an id, they are matched by `.` and the like.
 
