@@ -1,4 +1,4 @@
-"""The listening sockets of the brokers of a process: each broker's can be closed and reopened on the same ports."""
+"""The listening sockets of several brokers. Each broker's sockets can be closed, and reopened on the same ports."""
 
 from __future__ import annotations
 

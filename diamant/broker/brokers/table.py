@@ -111,7 +111,7 @@ class BrokerTable:
 
     @property
     def controller_id(self) -> int:
-        """The broker that clients are told is the controller: the first that is up."""
+        """The broker that is reported to clients as the controller: the first that is up."""
         return next(iter(self.live), self.broker_ids[0])
 
     def rack(self, broker_id: int) -> str | None:
@@ -297,7 +297,7 @@ class BrokerTable:
         gone: int = NO_LEADER,
         is_unclean: bool = False,
     ) -> tuple[str, PartitionChangeRecord | None]:
-        """Return the record that gives a partition an eligible leader, as if `gone` were down; None if nothing changes."""
+        """Return the topic, and the change that gives a partition an eligible leader, as if `gone` were down; None: no change."""
         image = self.image
         min_isr, has_elr = isr_rules(image, topic)
         return topic, partition_change(

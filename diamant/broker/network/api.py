@@ -116,7 +116,7 @@ Answer: TypeAlias = Buffer | Sequence[Part] | Awaitable["Buffer | Sequence[Part]
 
 
 class CloseConnection(Exception):
-    """Closes the connection instead of answering, for example after a failed Produce with acks=0 or for an unknown API.
+    """Raised to close the connection instead of answering, for example after a failed Produce with acks=0 or for an unknown API.
     `last_bytes` are sent first: an error response, or the start of a response that a fault cuts off.
     """
 

@@ -19,7 +19,7 @@ REQUEST_OVERHEAD_BYTES = 128
 
 
 class RequestMemory:
-    """Counts the bytes of requests, from the first byte read of a frame until its response is being sent."""
+    """Counts the bytes of requests, from the first byte of a frame until its response is being sent."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._available = limit_bytes
@@ -39,7 +39,7 @@ class RequestMemory:
         return False
 
     def take(self, size: int) -> None:
-        """Count a request that is already received."""
+        """Count a request that has already been received."""
         self._available -= size
 
     def release(self, size: int) -> None:
@@ -50,7 +50,7 @@ class RequestMemory:
             self._waiting.pop(owner)()
 
     def forget(self, owner: object) -> None:
-        """Remove a closed connection from those waiting for memory."""
+        """Remove a closed connection from the queue for memory."""
         self._waiting.pop(owner, None)
 
     def _admit_later(self, size: int, admitted: Callable[[], None]) -> None:

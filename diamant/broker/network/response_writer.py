@@ -12,7 +12,7 @@ With 16 connections that commit offsets, this gives a fifth more requests per se
 other work, a response is written at once.
 
 Bounds: one response of `MAX_BYTES` per connection (a connection with further requests writes at once), held for `MAX_DELAY_S`
-and the request in progress at its end.
+plus the time of the request then in progress.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Part: TypeAlias = Buffer | FileSlice
 
 SENDFILE_MIN_BYTES = 64 * 1024
-"""Slices below this size are read into memory: a copy is cheaper than another system call and wake-up."""
+"""Slices below this size are read into memory, since a copy is cheaper than another system call and wake-up."""
 
 LARGE_BYTES = 256 * 1024
 """A response of this size is not passed to the transport, which would copy the bytes that the socket does not take at once."""
@@ -212,7 +212,7 @@ MAX_BYTES = 4096
 """The largest response that is held back; longer ones are written at once."""
 
 MIN_CALLBACKS = 3
-"""The fewest callbacks left in a turn of the loop with which a response is held back."""
+"""The fewest callbacks left in a turn of the loop that make holding back a response worthwhile."""
 
 MAX_DELAY_S = 0.001
 """The longest time that a response is held back."""

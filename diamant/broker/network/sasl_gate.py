@@ -110,7 +110,7 @@ class SaslGate:
         return self._end_later(header + body)
 
     def _end_later(self, last_bytes: bytes) -> asyncio.Future[bytes]:
-        """Return a future that, after the delay for failures, closes the connection behind these bytes."""
+        """Return a future that sends these bytes and closes the connection, after the delay for failures."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()
         error = CloseConnection(self.session.failure, last_bytes)
@@ -160,7 +160,7 @@ def _end(future: asyncio.Future[bytes], error: CloseConnection) -> None:
 def illegal_sasl_state(shapes: Mapping[int, ErrorShape], request: Request) -> bytes | None:
     """Return the answer to a request sent in place of a SASL token; None for a request that Kafka does not answer, either.
 
-    `shapes`: of the APIs that have handlers, by key.
+    `shapes`: the error shapes of the APIs that have handlers, by API key.
     """
     from diamant.protocol.wire.error_response import refusal
 

@@ -64,7 +64,7 @@ class NodeCleaner:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the cleaner runs."""
+        """True if the cleaner runs."""
         return self._service is not None
 
     async def start(self) -> None:

@@ -32,7 +32,7 @@ class FutureHold:
 
 
 def future_holds(node: Node) -> list[FutureHold]:
-    """Return the held partitions in order of name. To be called on the loop thread."""
+    """Return the held partitions in order of name. To be called on the loop thread; reads no file with timestamps."""
     now_ms = node.env.clock.now_ms()
     holds = []
     for log in node.directory.logs.values():

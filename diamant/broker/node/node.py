@@ -118,7 +118,7 @@ class Node:
 
     @property
     def controller_id(self) -> int:
-        """The broker that is the controller, as clients are told."""
+        """The broker that is reported to clients as the controller."""
         brokers = self.topics.brokers
         return self.config.node_id if brokers is None else brokers.controller_id
 

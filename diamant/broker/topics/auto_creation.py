@@ -44,7 +44,7 @@ class AutoCreation:
     def begin(
         self, names: Iterable[str], created: Callable[[tuple[str, ...]], Awaitable[object]] | None = None
     ) -> None:
-        """Start to create the topics that are not pending. `created` is called with the names of those that then exist."""
+        """Start to create the topics that are not pending. `created` is called with the names of those created."""
         new = [name for name in names if not self.is_pending(name)][: MAX_PENDING - len(self._pending)]
         if not new:
             return

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NotLeader(KafkaError):
-    """A client is wrong about a partition's leader or leader epoch; the answer may name the right leader (KIP-951)."""
+    """The error of a client that is wrong about a leader or leader epoch; the answer may name the right leader (KIP-951)."""
 
     def __init__(self, code: ErrorCode, detail: str, current_leader: tuple[int, int] | None) -> None:
         """`current_leader`: (broker, leader epoch); None if the answer does not name it."""

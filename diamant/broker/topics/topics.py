@@ -53,7 +53,7 @@ class Topics:
         self.in_creation: dict[str, asyncio.Future[None]] = {}
         """Topics in the metadata log whose partitions are not all created yet; each future is done when they are."""
         self.making: set[asyncio.Future[None]] = set()
-        """Tasks that create partitions."""
+        """The creations of partitions in progress."""
         self.makes_no_logs = False
         """True once the directory is about to be reset to a snapshot."""
         self.timed_logs: set[Log] = set()  # logs with flush.ms

@@ -251,7 +251,7 @@ def _warn_of_security(node: Node, effective: Mapping[str, str | None]) -> None:
 
 
 def _check_min_insync_replicas(node: Node, resource_name: str, effective: Mapping[str, str | None]) -> None:
-    """Refuse to set a broker's minimum or to remove the cluster's with eligible leader replicas (directories of Kafka 4.1 or later).
+    """With eligible leader replicas (a directory of Kafka 4.1 or later), refuse a broker's minimum and removing the cluster's.
 
     Raises KafkaError. Source: ConfigurationControlManager.validateAlterConfig, texts and codes of 4.3.1.
     """
