@@ -6,13 +6,13 @@ Only a manual clock can be moved: `--clock manual` (`diamant.clock=manual`), or 
 moves forward only.
 
 These follow the clock: segment rolls by age, retention, compaction lags and horizons, LogAppendTime, transaction timeouts,
-expiry of producers, transactional ids and offsets, file.delete.delay.ms. Jobs with an interval in Kafka run at once, ahead of
-their interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time; with `sessions`, the
-timers of groups advance, too.
+expiry of producers, transactional ids and offsets, file.delete.delay.ms. Jobs that Kafka runs at intervals run at once, without
+waiting for the interval. Sessions of group members, rebalances, waiting fetches and connections stay on real time; with
+`sessions`, the timers of groups advance, too.
 
-An advance does not skip the cleaner's work on the way: it stops at each known deadline (mode prompt), waits for all work
-due there, and continues. So after eight days, a tombstone with a horizon of one day whose round falls into the first day
-is gone. Bound: `MAX_STOPS` on the way; then the clock moves straight to the end.
+An advance does not skip the cleaner's work on the way: in mode prompt, it stops at each known deadline, waits for all work
+due by then, and continues. So an advance of eight days removes a tombstone that a round on the first day gives a horizon of
+one more day. Bound: `MAX_STOPS` stops; then the clock moves straight to the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_STOPS = 1_000
 """The most deadlines at which one call stops."""
 
 MAX_PASSES = 100
-"""The most passes at one moment: a job may make another one due."""
+"""The most passes at one moment. A pass is repeated if a job has made another job due."""
 
 _real_clock = SystemClock()
 
@@ -79,7 +79,7 @@ class MoveReport:
     stops: int
     """Moments at which the due work was done, including the last one."""
     duration_ms: int
-    """Of real time."""
+    """In real time."""
     problems: tuple[str, ...]
     """Names of jobs that failed on the way. The reasons are in the broker's log."""
     clock: ClockReport
@@ -109,7 +109,7 @@ class _Journey:
         self._progress = progress
 
     def note(self, failed: list[str], reached_ms: int | None = None) -> None:
-        """Record that the work due at one moment is done. `reached_ms` None: the moment at which the move began."""
+        """Record that the work due at `reached_ms` is done; None stands for the moment at which the move began."""
         self.problems.update(dict.fromkeys(failed))
         if reached_ms is not None:
             self.stops += 1
@@ -117,7 +117,7 @@ class _Journey:
 
 
 class BrokerClock:
-    """Coroutines may be awaited from any event loop; moves wait for each other."""
+    """The clock of a broker. Its coroutines may be awaited from any event loop; moves wait for each other."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class BrokerClock:
         transactions: Lazy[TransactionCoordinator],
         jobs: Callable[[], Iterable[HasSettled]],
     ) -> None:
-        """`jobs()` returns the other parts that follow the clock, if they were used."""
+        """`jobs()` returns the other parts that follow the clock and have been used."""
         self._node = node
         self._cleaning = cleaning
         self._groups = groups
@@ -161,8 +161,8 @@ class BrokerClock:
     ) -> MoveReport:
         """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        OperationError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut after `timeout` of real
-        time: the clock has moved, but due work is not done; `advance(0)` continues to wait.
+        OperationError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut if due work
+        is not done after `timeout` of real time. The clock keeps the time that it has reached, and `advance(0)` waits again.
         """
         try:
             delta_ms = parse_duration_ms(by)
@@ -180,11 +180,11 @@ class BrokerClock:
         timeout: Duration = DEFAULT_DUE_TIMEOUT_S,
         progress: Progress | None = None,
     ) -> MoveReport:
-        """Move forward to a time in milliseconds since the epoch; otherwise as `advance`, also what it returns."""
+        """Move forward to a time in milliseconds since the epoch. Returns and raises the same as `advance`."""
         return await on_loop(self._loop, self._move(None, to_ms, sessions, seconds_of(timeout), progress))
 
     async def settled(self, *, timeout: Duration = DEFAULT_DUE_TIMEOUT_S) -> list[str]:
-        """Wait until all work due now is done, with any clock; return the names of failed jobs. Raises TimedOut."""
+        """Wait until all work due now is done; return the names of failed jobs. Works with any clock. Raises TimedOut."""
 
         async def settle() -> list[str]:
             async with _deadline(seconds_of(timeout)):
@@ -207,7 +207,7 @@ class BrokerClock:
         if not isinstance(clock, ManualClock):
             raise NotAllowed("this clock moves only on request, and cannot be made to run")
         async with self._turn:
-            # The clock runs a little between the two steps: the file holds the earlier time, and the new state.
+            # The clock may run on between saving and freezing, so the file first holds the earlier time with the new state.
             await self._keep(clock, clock.now_ms(), is_frozen=is_frozen)
             if is_frozen:
                 now_ms = clock.freeze()
@@ -250,14 +250,14 @@ class BrokerClock:
 
     async def _travel(self, clock: SettableClock, journey: _Journey) -> None:
         target_ms, sessions = journey.target_ms, journey.with_sessions
-        # Overdue work comes first: later deadlines count from it, and are known only after it.
+        # Do overdue work first: later deadlines count from it and are not known before.
         journey.note(await self._settle())
         while journey.stops < MAX_STOPS and (stop_ms := self._next_stop_ms(clock, target_ms, sessions)) is not None:
             journey.note(await self._go(clock, stop_ms, sessions), clock.now_ms())
         journey.note(await self._go(clock, target_ms, sessions), target_ms)
 
     def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
-        """Return the next moment on the way with due work that later deadlines count from."""
+        """Return the next stop before the target: the next due time of work from which later deadlines count. None: no stop."""
         times = [self._cleaning.next_deadline_ms]
         if self._transactions.made is not None:
             times.append(self._transactions.made.store.next_timeout_ms)
@@ -268,7 +268,7 @@ class BrokerClock:
         return min((due_ms for due_ms in times if due_ms is not None and now_ms < due_ms < target_ms), default=None)
 
     async def _go(self, clock: SettableClock, to_ms: int, sessions: bool) -> list[str]:
-        """Move to one moment and do the work due there. A running clock may reach it by itself."""
+        """Move to one moment and do the work due by then. A running clock may reach that moment by itself."""
         before_ms = clock.now_ms()
         delta_ms = max(to_ms - before_ms, 0)
         if sessions:
@@ -323,7 +323,7 @@ class BrokerClock:
         return clock
 
     async def _keep(self, clock: SettableClock, now_ms: int, *, is_frozen: bool) -> None:
-        """Store the time to which the clock is about to move, before any record can have that time."""
+        """Store the time to which the clock is about to move, before any record can be written with it."""
         if self._node.config.clock != "manual":
             return
         state = ClockState(now_ms, now_ms - _real_clock.now_ms(), is_frozen)

@@ -35,14 +35,14 @@ MAX_PARTITIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """The answer."""
+    """The status of a broker."""
 
     version: str
     has_kernels: bool
     cluster_id: str
     node_id: int
     brokers: tuple[BrokerState, ...]
-    """Those of this process, if there are several."""
+    """The brokers of this process; empty if there is only one broker."""
     is_stopping: bool
     listeners: tuple[str, ...]
     http_address: str | None
@@ -54,9 +54,9 @@ class BrokerStatus:
     future_holds: tuple[FutureHold, ...]
     """Partitions held by timestamps in the future, at most `MAX_PARTITIONS`."""
     transaction_holds: tuple[TransactionHold, ...]
-    """Of the `MAX_PARTITIONS` most overdue partitions, those that an open transaction holds."""
+    """Partitions held by an open transaction, among the `MAX_PARTITIONS` most overdue ones."""
     share_partitions: tuple[SharePartitionFigures, ...]
-    """Those that members have fetched from, at most `MAX_PARTITIONS`."""
+    """Partitions from which members of share groups have fetched, at most `MAX_PARTITIONS`."""
     clock: ClockReport
     cleaner_mode: str
     cleaner_kafka_version: str | None
@@ -110,7 +110,7 @@ def broker_status(
     transactions: Lazy[TransactionCoordinator],
     groups: Lazy[GroupCoordinator],
 ) -> BrokerStatus:
-    """Return the status of a broker. On its loop thread."""
+    """Return the status of a broker. Call this on its loop thread."""
     addresses, started_s = node.addresses, node.started_s
     logs = node.directory.logs
     offline = [f"{failure.topic}-{failure.partition}" for failure in node.directory.failures]

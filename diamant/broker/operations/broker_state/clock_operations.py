@@ -1,4 +1,4 @@
-"""The operations on the clock. In Python `broker.clock` has them: it also reads the clock from any thread, without waiting."""
+"""The operations on the clock. In Python they are methods of `broker.clock`, whose readings work on any thread at once."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Figures of the broker and its largest topics over the last 24 hours, in memory. Sampling begins with the first use.
 
-A sample is taken every `INTERVAL_S` in real time: counters become rates, latencies the 99th percentile of the interval. The
-history is lost with the process, and with a reset to a snapshot.
+A sample is taken every `INTERVAL_S` in real time. It turns counters into rates and latencies into the 99th percentile of the
+interval. The history is lost when the process ends or the broker is reset to a snapshot.
 
 Memory: 8 bytes for each sample of a series, so after a day 350 kB for the broker and 138 kB for each of `MAX_TOPICS` topics. The
-cleaner remembers the finished rounds (`metrics.MAX_FINISHED`).
+finished rounds are kept by the cleaner (`metrics.MAX_FINISHED`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Rings:
     def __init__(self, names: Sequence[str]) -> None:
         self._values = {name: array("d") for name in names}
         self._first = -1
-        """The first sample; -1 before it."""
+        """The number of the first sample; -1 before there is one."""
 
     def __len__(self) -> int:
         """Return how many samples are kept."""
@@ -87,19 +87,19 @@ class Rings:
 
 
 class FigureHistory:
-    """Belongs to the loop thread."""
+    """The history of one broker. Belongs to the loop thread."""
 
     def __init__(
         self, node: Node, server: Server, cleaning: NodeCleaner, superseded: Callable[[str | None], float | None]
     ) -> None:
-        """`superseded` returns the share of superseded records in a topic, or in all topics; None if not known."""
+        """`superseded` returns the share of superseded records in a topic, or in all topics for None; None if it is not known."""
         self._superseded = superseded
         self._node = node
         self._server = server
         self._cleaning = cleaning
         self._times_ms = array("q", [0]) * KEPT
         self._count = 0
-        """Samples taken."""
+        """The number of samples taken."""
         self._broker = Rings(BROKER_SERIES)
         self._topics: dict[str, Rings] = {}
         self._before: _Counters | None = None
@@ -149,7 +149,7 @@ class FigureHistory:
         return math.nan if found is None else found
 
     def means(self, samples: int) -> dict[str, float]:
-        """Return the means of the broker's last samples, over known values."""
+        """Return the mean of each series over the broker's last samples, without unknown values."""
         taken = self._broker.take(range(max(0, self._count - min(samples, KEPT)), self._count))
         known = {name: [value for value in values if value is not None] for name, values in taken.items()}
         return {name: sum(values) / len(values) for name, values in known.items() if values}
@@ -175,7 +175,7 @@ class FigureHistory:
         }
 
     def rounds(self, topic: str | None) -> list[FinishedRound]:
-        """Return the last finished rounds of the broker or of one topic, the latest last."""
+        """Return the last finished rounds of the broker or of one topic, oldest first."""
         found = [one for one in self._cleaning.status().finished if topic in (None, one.topic)]
         return found[-MAX_ROUNDS:]
 
@@ -232,7 +232,7 @@ class _Counters:
         return found
 
     def of_topic(self, name: str, before: _Counters | None) -> dict[str, float]:
-        """Return the same for one topic."""
+        """Return the values and rates of one topic, as `of_broker` does."""
         found = {"dirty_ratio": self.dirty.get(name, math.nan)}
         if before is None:
             return found
@@ -246,7 +246,7 @@ class _Counters:
 
 
 def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
-    """Return the upper bound of the bucket with the 99th percentile of the requests since `before`; NaN without any."""
+    """Return the upper bound of the bucket with the 99th percentile since `before`; NaN if there were no requests."""
     counts = [after - earlier for earlier, after in zip(before, now, strict=True)]
     total = sum(counts)
     seen = 0
@@ -258,7 +258,7 @@ def _p99_ms(before: Sequence[int], now: Sequence[int]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the resident memory of the process; on systems without that figure (macOS), its peak."""
+    """Return the resident memory of the process, or its peak on systems without that figure (macOS)."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Requests of the operations on a running broker. Their modules import much, so commands read the requests here."""
+"""Requests of the operations on a running broker. Commands import them from here, since the operations' modules import much."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DEFAULT_DUE_TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class NoArguments:
-    """Of an operation on the whole broker."""
+    """The request of an operation without arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """Figures of the last 24 hours. Errors: NotFound."""
+    """Asks for figures of the last 24 hours. Errors: NotFound."""
 
     topic: Annotated[str | None, Argument("One topic. Default: the whole broker.")] = None
     _: KW_ONLY
@@ -40,7 +40,7 @@ class ResetRequest:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """One snapshot. Errors: NotFound."""
+    """Names a snapshot. Errors: NotFound."""
 
     id: Annotated[str, Argument("The snapshot's ID.")]
 

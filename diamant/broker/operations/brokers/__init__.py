@@ -1,1 +1,1 @@
-"""The brokers of one process on command: taken down and up, made to lag, given the lead of partitions."""
+"""Control of the brokers of one process: down and up, lag, and leadership of partitions."""

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from diamant.broker.brokers.table import Changes, LeaderMove
 
 BrokerState: TypeAlias = Literal["up", "fenced", "down", "silent"]
-"""`fenced`: it answers, and is in no ISR. `silent`: its port is open, and it does not answer."""
+"""`fenced`: the broker answers, but is in no ISR. `silent`: its port is open, but it does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class LeaderReport:
     """The effect of an operation on leaders, in-sync replicas and clients."""
 
     moved: tuple[LeaderMove, ...] = ()
-    """Each partition with another leader or leader epoch. A leader of -1: none of its replicas is up and in sync."""
+    """Each partition whose leader or leader epoch has changed. Leader -1: no replica is up and in sync."""
     changed_isr_count: int = 0
-    """Partitions whose in-sync replicas have changed."""
+    """The number of partitions whose in-sync replicas have changed."""
     cut_connection_count: int = 0
 
     def to_fields(self) -> dict[str, object]:
@@ -32,7 +32,7 @@ class LeaderReport:
 
     @classmethod
     def of(cls, *changes: Changes, cut_connection_count: int = 0) -> LeaderReport:
-        """Return the report of one or several changes."""
+        """Return the report on one or several changes."""
         return cls(
             tuple(move for change in changes for move in change.moves),
             len(frozenset().union(*(change.changed_isr for change in changes))),
@@ -42,12 +42,12 @@ class LeaderReport:
 
 @dataclass(frozen=True, slots=True)
 class UncleanReport(LeaderReport):
-    """The effect of an unclean leader: also what its log lacks."""
+    """The effect of an unclean leader election, including the records that were lost."""
 
     end_offset: int = 0
     """The end of the partition's log now: the base offset of the first removed batch."""
     lost_record_count: int = 0
-    """The removed records, with the markers of transactions."""
+    """The number of removed records, including transaction markers."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the JSON object."""
@@ -64,17 +64,17 @@ class OneBroker:
     rack: str | None
     addresses: tuple[str, ...]
     leader_count: int
-    """The partitions that it leads."""
+    """The number of partitions that it leads."""
     in_sync_count: int
-    """The partitions with it in their ISR."""
+    """The number of partitions that have it in their ISR."""
     replica_count: int
     is_controller: bool
     until_in_sync_ms: int
-    """How long it still catches up after `up --lag`, on the broker's clock; 0: it does not."""
+    """The time until it is in sync after `up --lag`, on the broker's clock; 0 if it is not catching up."""
     lag: str | None
-    """How far it is behind where it follows; None: not at all."""
+    """How far it lags behind the leaders that it follows; None if it does not lag."""
     delay_ms: int
-    """How long each request to it waits."""
+    """The time by which each request to it is delayed."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of the JSON object."""

@@ -1,4 +1,4 @@
-"""Requests of the operations on the brokers of one process. Commands read them here."""
+"""Requests of the operations on the brokers of one process. Commands import them from here."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ OnePartition: TypeAlias = Annotated[int, Argument("The partition.", most=MAX_PAR
 
 @dataclass(frozen=True, slots=True)
 class DownRequest:
-    """A broker to take down. Errors: NotFound, NotPossible if it is down."""
+    """Takes a broker down. Errors: NotFound, NotPossible if it is down."""
 
     broker: BrokerId
     _: KW_ONLY
-    hard: Annotated[bool, Argument("Answer nothing more, with the port open, as a host that hangs.")] = False
+    hard: Annotated[bool, Argument("Keep the port open but answer nothing, like a host that hangs.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """A broker to bring back, on its ports. Errors: NotFound, NotPossible if it is up."""
+    """Brings a broker back on its ports. Errors: NotFound, NotPossible if it is up."""
 
     broker: BrokerId
     _: KW_ONLY
@@ -31,14 +31,14 @@ class UpRequest:
 
 @dataclass(frozen=True, slots=True)
 class FenceRequest:
-    """A broker to fence: it is in no ISR and leads nothing, and answers. Errors: NotFound, NotPossible if it is not up."""
+    """Fences a broker: it answers, but leaves every ISR and leads nothing. Errors: NotFound, NotPossible if it is not up."""
 
     broker: BrokerId
 
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """The leader of a partition. Errors: NotFound, NotPossible if the broker is not an in-sync replica, or leads already."""
+    """Moves a partition's leader. Errors: NotFound, NotPossible if the broker is no in-sync replica, or leads already."""
 
     topic: Topic
     partition: OnePartition
@@ -47,39 +47,43 @@ class MoveRequest:
 
 @dataclass(frozen=True, slots=True)
 class LagRequest:
-    """The lag of a broker, where it follows. Errors: NotFound, BadArgument."""
+    """Makes a broker lag as a follower. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
-    by: Annotated[Any, Argument("How far it is behind: a text such as 500ms or 100 records; 0 ends it.")]
+    by: Annotated[Any, Argument("How far the broker lags: a text such as 500ms or 100 records; 0 ends the lag.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRequest:
-    """The delay of a broker's answers. Errors: NotFound, BadArgument."""
+    """Delays a broker's answers. Errors: NotFound, BadArgument."""
 
     broker: BrokerId
     by: Annotated[
         float,
-        Argument("How long each request waits, in real time: seconds, or a text such as 300ms; 0 ends it.", most=300),
+        Argument("The delay of each request, in real time: seconds, or a text such as 300ms; 0 ends it.", most=300),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRequest:
-    """New leaders for partitions, each another in-sync replica at random. Errors: NotFound."""
+    """Moves each partition's leader to another in-sync replica, chosen at random. Errors: NotFound."""
 
-    topic: Annotated[str | None, Argument("One topic. Default: all, with those of the coordinators.")] = None
+    topic: Annotated[str | None, Argument("One topic. Default: all topics, including those of the coordinators.")] = (
+        None
+    )
     _: KW_ONLY
-    seed: Annotated[int | None, Argument("Repeats the choice.", most=MAX_INTEGER)] = None
+    seed: Annotated[
+        int | None, Argument("The seed of the random choice; an equal seed repeats it.", most=MAX_INTEGER)
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class UncleanRequest:
-    """A leader that lacks the end of a partition, which is lost. Errors: NotFound, NotPossible, BadArgument."""
+    """Elects a leader that lacks the end of a partition, which is lost. Errors: NotFound, NotPossible, BadArgument."""
 
     topic: Topic
     partition: OnePartition
     broker: BrokerId
     offset: Annotated[
-        int, Argument("The batch of this offset and those after it are removed, each whole: so Kafka truncates.")
+        int, Argument("The batch with this offset and all later batches are removed whole, as Kafka truncates.")
     ]

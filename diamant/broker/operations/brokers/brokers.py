@@ -50,20 +50,20 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 MAX_LAG_MS = 24 * 3_600_000
-"""The longest lag of a follower."""
+"""The longest lag that a follower may be given."""
 
 
 class Delay(Protocol):
-    """A delay of requests in effect."""
+    """A delay of requests that is in effect."""
 
     is_installed: bool
 
     def remove(self) -> None:
-        """End it. Does nothing the second time."""
+        """End the delay. Does nothing the second time."""
 
 
 class Delays(Protocol):
-    """Adds delays of the requests to a broker."""
+    """The delays of requests to brokers, to which another can be added."""
 
     def add(self, *, broker: int, delay_ms: int) -> Delay: ...
 
@@ -86,9 +86,9 @@ class Brokers:
         self._is_erasing = is_erasing
         self._slow: dict[int, tuple[int, Delay]] = {}
         self._turn = asyncio.Lock()
-        """Held by one change of many partitions at a time."""
+        """Held by a change of many partitions: one at a time."""
         self._in_sync_ms: dict[int, int] = {}
-        """The brokers that are up and catch up, and the time on the clock at which they are in sync."""
+        """The brokers that are up and catching up, with the time on the clock at which each is in sync."""
         add = node.scheduler.add
         add(
             ScheduledTask("brokers that catch up", lambda: min(self._in_sync_ms.values(), default=None), self._catch_up)
@@ -102,7 +102,7 @@ class Brokers:
         return BrokersReport(tuple(self._one(broker_id, counts) for broker_id in self._table.broker_ids))
 
     async def down(self, request: DownRequest, _: Progress) -> LeaderReport:
-        """Take a broker down: its leaders move, its clients are cut off. Returns what moved. Raises NotFound, NotPossible."""
+        """Take a broker down: its leaders move, its clients are cut off. Return what moved. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             state = self._state(broker_id)
@@ -114,7 +114,7 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def up(self, request: UpRequest, _: Progress) -> LeaderReport:
-        """Bring a broker back; return what moved. With `lag` it is in sync later. Raises NotFound, NotPossible."""
+        """Bring a broker back; return what moved. With `lag` it is in sync only after that time. Raises NotFound, NotPossible."""
         table, broker_id = self._table, request.broker
         async with self._turn:
             changes = await in_turns(set_up(table, broker_id))
@@ -127,18 +127,18 @@ class Brokers:
         return await self._report(*changes, cut_connection_count=cut)
 
     async def fence(self, request: FenceRequest, _: Progress) -> LeaderReport:
-        """Take a broker out of the cluster; return what moved. It still answers: that it leads nothing. NotFound, NotPossible."""
+        """Fence a broker; return what moved. The broker still answers, but leads nothing. Raises NotFound, NotPossible."""
         async with self._turn:
             self._in_sync_ms.pop(request.broker, None)
             changes = await in_turns(set_down(self._table, request.broker))
         return await self._report(*changes)
 
     async def move(self, request: MoveRequest, _: Progress) -> LeaderReport:
-        """Let an in-sync replica lead a partition; return what moved. Raises NotFound, NotPossible."""
+        """Make an in-sync replica the leader of a partition; return what moved. Raises NotFound, NotPossible."""
         return await self._report(self._table.move_leader(request.topic, request.partition, request.broker))
 
     async def shuffle(self, request: ShuffleRequest, _: Progress) -> LeaderReport:
-        """Let another in-sync replica lead, in each partition that has one; return what moved. Raises NotFound."""
+        """Move the leader of each partition to another in-sync replica, if it has one; return what moved. Raises NotFound."""
         table, choice, name = self._table, random.Random(request.seed), request.topic
         if name is not None:
             table.partition(name, 0)
@@ -146,7 +146,7 @@ class Brokers:
             return await self._report(*await in_turns(_shuffled(table, choice, name)))
 
     async def lag(self, request: LagRequest, _: Progress) -> OneBroker:
-        """Let a broker lag where it follows: who fetches there sees an earlier high watermark. Raises NotFound, BadArgument."""
+        """Make a broker lag as a follower: a fetch from it sees an earlier high watermark. Raises NotFound, BadArgument."""
         self._table.check_known(request.broker)
         lag = _lag(request.by)
         self._table.lags.set(request.broker, lag, self._logs())
@@ -157,7 +157,7 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def slow(self, request: SlowRequest, _: Progress) -> OneBroker:
-        """Delay each request to a broker, by a fault, and return the broker. NotFound, NotPossible with too many faults."""
+        """Delay each request to a broker by a fault; return the broker. Raises NotFound; NotPossible for too many faults."""
         self._table.check_known(request.broker)
         if (known := self._slow.pop(request.broker, None)) is not None:
             known[1].remove()
@@ -166,7 +166,7 @@ class Brokers:
         return self._one(request.broker, self._table.counts())
 
     async def unclean(self, request: UncleanRequest, _: Progress) -> UncleanReport:
-        """Make a replica the leader although it lacks the batches from an offset on; those are lost.
+        """Make a replica the leader although it lacks the batches from an offset on, which are lost.
 
         Raises NotFound, NotPossible, BadArgument.
         """
@@ -254,7 +254,7 @@ class Brokers:
 
 
 def _shuffled(table: BrokerTable, choice: random.Random, name: str | None) -> Iterator[Changes]:
-    """Move the leaders of one topic, or of all."""
+    """Move the leaders of one topic or, if `name` is None, of all topics."""
     for step in steps(table, lambda one: len(one.isr) > 1, topic=name):
         others = (
             (topic, now, [one for one in now.isr if one != now.leader and table.is_up(one)]) for topic, now in step

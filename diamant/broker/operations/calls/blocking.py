@@ -1,4 +1,4 @@
-"""Blocking work of a coroutine: work that completes although the coroutine is cancelled, and work that stops with it."""
+"""Blocking work for coroutines: some completes even if its coroutine is cancelled, some stops with it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Stops the work of a thread whose caller has left."""
+    """An error that stops the work of a thread whose caller has left."""
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Complete the work and return its result, even if the caller is cancelled.
+    """Complete the work even if the caller is cancelled; return its result.
 
-    So memory stays consistent with the disk, and no other job touches the same files.
+    This keeps memory consistent with the disk, and other jobs away from the same files.
     """
     task = asyncio.get_running_loop().create_task(work)
     try:
@@ -30,7 +30,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_thread(work: Callable[[Callable[[], object]], T]) -> T:
-    """Run `work` in a thread. It is passed a function to call now and then, which raises Stopped once no caller waits."""
+    """Run `work(check)` in a thread. `work` calls `check()` now and then, which raises Stopped once the caller has left."""
     is_over = threading.Event()
 
     def check() -> None:

@@ -6,7 +6,7 @@ State belongs to the broker's loop thread. `on_loop` runs a coroutine there and 
     report = await broker.compact("t")              # from any event loop
     report = call(loop, broker.compact("t"))        # from a thread
 
-`waiting` turns an awaited method into a blocking one, for a class that wraps another.
+`waiting` turns an awaited method into a blocking one, for a class that wraps another class.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Awaited_co = TypeVar("Awaited_co", covariant=True)
 
 
 async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on `loop`, and return its result. Cancelling the wait cancels the coroutine."""
+    """Run a coroutine on `loop`, and return its result. Cancelling this call cancels the coroutine."""
     if asyncio.get_running_loop() is loop:
         return await coroutine
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
@@ -33,7 +33,7 @@ async def on_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any
 def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
     """Run a coroutine on `loop` from another thread and return its result.
 
-    TimeoutError after `timeout_s`; the coroutine is cancelled. RuntimeError on the loop's own thread, which would deadlock.
+    Raises TimeoutError after `timeout_s` and cancels the coroutine; RuntimeError on the loop's own thread, which would deadlock.
     """
     if asyncio._get_running_loop() is loop:
         coroutine.close()
@@ -47,7 +47,7 @@ def call(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], tim
 
 
 class Wraps(Protocol[Awaited_co]):
-    """A blocking wrapper, for threads without an event loop, around a class with awaited methods."""
+    """A blocking wrapper around a class with awaited methods, for threads without an event loop."""
 
     @property
     def awaited(self) -> Awaited_co: ...

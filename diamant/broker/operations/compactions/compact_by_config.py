@@ -1,11 +1,11 @@
-"""`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, answer with one of Kafka's error codes.
+"""`diamant.compact=now` by IncrementalAlterConfigs: compact, wait for a bounded time, and answer with a Kafka error code.
 
 The wait ends after `diamant.compact.wait.max.ms` with REQUEST_TIMED_OUT, while the compaction continues. A further
-request on the same connection joins it and waits for its end, which covers everything written before the first request:
-otherwise a topic with constant writes would never be done. Any other request begins a new compaction, and covers
-everything written before it.
+request on the same connection joins that compaction, which covers everything written before the first request. Otherwise,
+a topic with constant writes would never be done. Any other request begins a new compaction, which covers everything written
+before that request.
 
-Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once. Further ones wait for their turn within their time
+Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once. Further requests wait for their turn within their time
 limit. Compactions without a waiting caller count towards `compact.MAX_CALLS`.
 
 | error | when |
@@ -13,7 +13,7 @@ limit. Compactions without a waiting caller count towards `compact.MAX_CALLS`.
 | INVALID_CONFIG | the topic is not compacted; a value other than `now` |
 | UNKNOWN_TOPIC_OR_PARTITION | there is no such topic, or it was deleted during the wait |
 | REQUEST_TIMED_OUT | the time is over, or the broker stops: try again |
-| THROTTLING_QUOTA_EXCEEDED | too many such requests: try again later |
+| THROTTLING_QUOTA_EXCEEDED | there are too many such requests: try again later |
 | KAFKA_STORAGE_ERROR | a partition could not be cleaned |
 """
 
@@ -61,7 +61,7 @@ class Allowance:
         self._at_s = 0.0
 
     def take(self, now_s: float, longest_s: float) -> float | None:
-        """Take a token; return the seconds until it is available. None, and nothing is taken, if longer than `longest_s`."""
+        """Take a token and return the seconds until it is available; take none and return None if these exceed `longest_s`."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
         wait_s = max(0.0, (1 - self._tokens) / self._rate_per_s)
@@ -73,15 +73,15 @@ class Allowance:
 
 @dataclass(slots=True)
 class _Running:
-    """A compaction that a request began."""
+    """A compaction that a request has begun."""
 
     task: asyncio.Task[CompactionReport]
     timed_out: set[str] = field(default_factory=set)
-    """Connections whose request timed out. Their next request joins this compaction."""
+    """Connections whose requests timed out. The next request of each joins this compaction."""
 
 
 class CompactByConfig:
-    """The compactions begun by such requests. Belongs to the loop thread."""
+    """The compactions begun by `diamant.compact=now`. Belongs to the loop thread."""
 
     def __init__(self, node: Node, compactions: Lazy[Compactions], allowance: Allowance | None = None) -> None:
         """`allowance`: the rate limit of new compactions; None: `RATE_PER_S`."""
@@ -149,7 +149,7 @@ class CompactByConfig:
 
     def _end(self, topic: str, running: _Running) -> None:
         if not running.task.cancelled():
-            running.task.exception()  # mark it as seen: its caller may have left
+            running.task.exception()  # mark the error as retrieved: the caller may have left
         left = self._running[topic]
         left.remove(running)
         if not left:

@@ -1,9 +1,9 @@
 """Compact and wait: the operation behind `Broker.compact`.
 
 Partitions are compacted in parallel, each up to its end when the call reached it. Concurrent calls share
-their rounds. Rounds continue when their caller stops waiting (timeout, cancelled): a later call joins them.
+their rounds. A round continues when its caller stops waiting (timeout, cancellation), and a later call joins it.
 
-Bound: `MAX_CALLS` at once; each holds a few hundred bytes per partition.
+Bound: `MAX_CALLS` calls at once; each holds a few hundred bytes per partition.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_CALLS = 256
-"""Calls that may wait at the same time."""
+"""The most calls that may wait at the same time."""
 
 PARTITIONS_PER_TURN = 2
-"""Active segments to close in one turn of the loop: each takes a millisecond or two."""
+"""Partitions to begin in one turn of the loop: closing the active segment of each takes a millisecond or two."""
 
 
 class CompactedBytes:
-    """Uses the sizes at the beginning. Finished partitions count in full, the others by the progress of their rounds."""
+    """The progress of a call in bytes, by the sizes at its start. Finished partitions count in full, others by their rounds."""
 
     def __init__(self, service: CleanerService, logs: Iterable[Log], progress: Progress) -> None:
         self._service = service
@@ -71,7 +71,7 @@ class CompactedBytes:
         self._progress.begin(stage, self._total, "bytes", measure=self._measure)
 
     def is_over(self, topic: str, partition: int, *, rounds: int = 1) -> None:
-        """Count a finished partition. One without a round is excluded: it took no time and would inflate the rate."""
+        """Count a finished partition. A partition without a round is excluded: it took no time and would inflate the rate."""
         size = self._waiting.pop((topic, partition))
         if rounds:
             self._done += size
@@ -88,7 +88,7 @@ class CompactedBytes:
 
 
 class CompactionFailed(OperationError):
-    """Partitions could not be compacted. `report` names them with the reasons, and the results of the others."""
+    """Some partitions could not be compacted. `report` has the reason for each, and the results of the other partitions."""
 
     def __init__(self, report: CompactionReport) -> None:
         first, *others = report.failed
@@ -104,7 +104,7 @@ def _is_ended_by_a_stop(error: BaseException | None) -> bool:
 
 
 class Compactions:
-    """All compaction calls of one broker. Created with the first one. Belongs to the loop thread."""
+    """All compaction calls of one broker. Created with the first call. Belongs to the loop thread."""
 
     def __init__(self, node: Node, cleaning: NodeCleaner, transactions: Lazy[TransactionCoordinator]) -> None:
         self._node = node
@@ -124,7 +124,7 @@ class Compactions:
     ) -> CompactionReport:
         """Compact the partitions of a request and return a report; see `Broker.compact`.
 
-        The records of larger partitions are not counted.
+        The records of partitions above `max_counted_bytes` are not counted.
         """
         check_engine(request.engine)
         if self._is_stopping:
@@ -226,7 +226,7 @@ class Compactions:
         return report
 
     def _with_transaction(self, log: Log, found: PartitionCompaction) -> PartitionCompaction:
-        """Return a result with the facts about the transaction that holds records back, if one does."""
+        """Return a result with the facts about the transaction that holds records back, if there is one."""
         held = found.held_back
         if held is None or held.reason != OPEN_TRANSACTION:
             return found
@@ -238,7 +238,7 @@ class Compactions:
         return replace(found, held_back=held)
 
     def _logs(self, name: str, partition: int | None) -> Sequence[Log]:
-        """Return the requested logs, ascending. Raises OperationError if they do not exist or are not compacted."""
+        """Return the requested logs by ascending partition. Raises OperationError if one is missing or not compacted."""
         topic = self._node.topics.by_name.get(name)
         if topic is None:
             raise NotFound(no_topic(name))
@@ -257,7 +257,7 @@ class Compactions:
 
 
 def check_engine(engine: str | None) -> None:
-    """Raise KernelsMissing for an engine that needs kernels where they are missing."""
+    """Raise KernelsMissing for an engine that needs kernels if there are none."""
     if engine == SPARK:
         require_kernels("Spark")
 

@@ -1,8 +1,8 @@
 """Figures of a compacted topic that DescribeConfigs shows beside its configurations, such as its dirty ratio.
 
-The rows are in `config/virtual_topic_table.py`. Figures are current unless they take long to compute: one request reads
-at most `BUDGET_BYTES` not counted before, and with more than `MAX_SEGMENTS` segments it shows the result of the
-cleaner's last scan. Otherwise a figure is `unknown`.
+The rows are in `config/virtual_topic_table.py`. A request reads at most `BUDGET_BYTES` that were not counted before; a figure
+that takes more is `unknown`. For a topic with more than `MAX_SEGMENTS` segments, the dirty ratio is that of the cleaner's last
+scan, and the time of the oldest superseded record is `unknown`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.service.service import CleanerService
 
 BUDGET_BYTES = 16 * 1024 * 1024
-"""Per request, over all its topics."""
+"""The most bytes that one request reads, over all its topics."""
 MAX_SEGMENTS = 2_000
 MAX_NAMED = 5
 """The most partitions that a figure names."""
@@ -48,8 +48,8 @@ class TopicFigures:
         }
 
     async def describe(self, topic: str) -> list[DescribedConfig]:
-        """Return the entries of one topic; none if it does not exist or is not compacted."""
-        await asyncio.sleep(0)  # a request may name thousands
+        """Return the entries of one topic, or no entries if it does not exist or is not compacted."""
+        await asyncio.sleep(0)  # a request may name thousands of topics
         found = self._node.topics.by_name.get(topic)
         logs = [] if found is None else [log for _, log in sorted(found.logs.items()) if log.config.is_compacted]
         if not logs:
@@ -90,7 +90,7 @@ class TopicFigures:
     async def _count(
         self, logs: Sequence[Log], starts: Sequence[int]
     ) -> tuple[SegmentCounts | None, SegmentCounts | None]:
-        """Return the counts of the clean and of the dirty parts; None where counting would take too long."""
+        """Return the counts of the clean and the dirty parts, or None for both if counting would take too long."""
         clean, dirty = SegmentCounts(), SegmentCounts()
         for log, start in zip(logs, starts, strict=True):
             counted = self._counts.of(log)
@@ -121,7 +121,7 @@ class TopicFigures:
 
 
 def _uncleanable(logs: Sequence[Log], statuses: Mapping[tuple[str, int], PartitionStatus]) -> str:
-    """Return the number of uncleanable partitions with the first reasons. Paths are reduced to file names."""
+    """Return the number of uncleanable partitions and the first reasons, in which paths are reduced to file names."""
     named = []
     for log in logs:
         one = statuses.get((log.topic, log.partition))

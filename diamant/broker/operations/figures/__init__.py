@@ -1,1 +1,1 @@
-"""Figures of the records in partitions for the page: counts by `cleaner/queries`, scheduled and cached."""
+"""Record counts of partitions for the web page: made by `cleaner/queries`, scheduled and cached here."""

@@ -1,9 +1,9 @@
 """Background counts of the partitions that a page shows, one at a time, while the page is open.
 
-Counting takes 1 % of a core in total: 10 % while a partition is read, then a pause. The smallest partition without a count
-comes first, then the one with the oldest count.
+Counting takes 1 % of a core on average: 10 % while a partition is read, then a pause. The smallest partition without a count
+comes first, then the partition with the oldest count.
 
-Bounds: one count, of partitions up to `MAX_BYTES`; larger ones are counted on request only.
+Bounds: one count at a time, of a partition up to `MAX_BYTES`; larger partitions are counted on request only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BYTES = 4 * 1024**3
 SHARE = 0.1
-"""Share of a core while a partition is read."""
+"""The share of a core that is used while a partition is read."""
 SLICE_S = 0.005
 """The time that the thread works between rests."""
 WANTED_S = 30.0
@@ -42,15 +42,15 @@ class BackgroundCounts:
         """No count begins before this time."""
         self._wanted_until_s = 0.0
         self._failed: dict[Log, float] = {}
-        """The time of the failure, for logs of the last `look`."""
+        """The time of the last failure of each log that the last `look` named."""
 
     @property
     def is_counting(self) -> bool:
-        """Whether a partition is being read."""
+        """True while a partition is being read."""
         return self._task is not None and not self._task.done()
 
     def look(self, logs: Iterable[Log]) -> None:
-        """Remember these logs, which a page shows, and begin to count one if that is due. Called repeatedly."""
+        """Note that a page shows these logs, and begin to count one of them if a count is due. Call this repeatedly."""
         now_s = time.monotonic()
         self._wanted_until_s = now_s + WANTED_S
         if self.is_counting or now_s < self._from_s:
@@ -102,13 +102,13 @@ class BackgroundCounts:
             self._from_s = max(time.monotonic(), began_s + PAUSE * worked_s)
 
     def check_wanted(self) -> None:
-        """Raise Stopped once no page shows anything. Any thread."""
+        """Raise Stopped once no page shows anything. Callable from any thread."""
         if time.monotonic() > self._wanted_until_s:
             raise Stopped("no page shows it")
 
 
 class _Pace:
-    """Makes a thread rest most of the time."""
+    """A brake on the counting thread: it makes the thread rest most of the time."""
 
     def __init__(self, counts: BackgroundCounts) -> None:
         self._counts = counts

@@ -1,4 +1,4 @@
-"""The records of a partition by kind, counted at one moment, and the sums that are kept for longer."""
+"""The records of a partition by kind, counted at one moment, and their sums, which are kept longer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from diamant.storage.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class CountedPartition:
-    """The counts of one moment."""
+    """The counts of a partition at one moment."""
 
     log: Log
     log_start_offset: int
     sizes: tuple[tuple[int, int], ...]
-    """Base offset and size of each segment."""
+    """Base offset and size of each segment that is not empty."""
     census: SegmentCensus
     counted_s: float
-    """On the monotonic clock."""
+    """The time of the count, on the monotonic clock."""
     took_s: float
     """CPU time of the counting thread."""
 
@@ -31,7 +31,7 @@ class CountedPartition:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing was written or removed since."""
+        """True if nothing was written or removed since the count."""
         return self.log_start_offset == self.log.log_start_offset and self.sizes == sizes_of(self.log)
 
 
@@ -49,7 +49,7 @@ class CountedSums(NamedTuple):
     records: int
     superseded: int
     counted_s: float
-    """On the monotonic clock."""
+    """The time of the count, on the monotonic clock."""
     took_s: float
 
     @classmethod
@@ -67,7 +67,7 @@ class CountedSums(NamedTuple):
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing was written or removed since, judged by end offset and size."""
+        """True if nothing was written or removed since the count, judged by end offset and size."""
         return (self.bytes, self.end_offset) == (self.log.size, self.log.log_end_offset)
 
 
@@ -77,18 +77,18 @@ class SupersededShare(NamedTuple):
     partitions: int
     """The number of partitions that are not empty."""
     counted: int
-    """The number of those that were counted."""
+    """The number of these partitions that were counted."""
     records: int
     superseded: int
 
     @property
     def ratio(self) -> float | None:
-        """From 0 to 1; None until all are counted, or if there are no records."""
+        """The share, from 0 to 1; None until all partitions are counted, or if there are no records."""
         return self.superseded / self.records if self.records and self.counted == self.partitions else None
 
 
 def share_of(sums: Iterable[CountedSums | None]) -> SupersededShare:
-    """Return the share of partitions that are not empty. A None stands for a partition that was not counted."""
+    """Return the share over partitions that are not empty. None stands for a partition that was not counted."""
     partitions = counted = records = superseded = 0
     for one in sums:
         partitions += 1

@@ -1,10 +1,10 @@
-"""The records of partitions by kind and segment, counted occasionally for the page.
+"""Record counts of partitions by kind and segment, made now and then for the web page.
 
-A thread reads the files of one moment, as for `explain`, while writing and cleaning continue. Counts are kept until one of
-their segments is replaced; counts of segments that have grown are marked as outdated.
+A thread reads the files of one moment, as for `explain`, while writing and cleaning continue. Counts are kept, but are
+not shown for a segment whose size has changed.
 
-Bounds: two counts at a time, one of them of a partition above `UNASKED_BYTES`, each with the memory of `segment_census`; the
-counts of `MAX_KEPT` partitions, 200 bytes for each segment; the sums of `MAX_SUMS` partitions, 200 bytes each.
+Bounds: two counts at a time, one of them of a partition above `UNASKED_BYTES`, each with the memory of `segment_census`; kept
+counts of `MAX_KEPT` partitions, 200 bytes for each segment; kept sums of `MAX_SUMS` partitions, 200 bytes each.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 MAX_KEPT = 256
 MAX_SUMS = 20_000
 UNASKED_BYTES = 64 * 1024 * 1024
-"""Larger partitions are counted in the background, or on request."""
+"""Partitions above this size are counted only in the background or on request."""
 PAUSE = 100
-"""A count is repeated automatically only after this multiple of its duration: at most 1 % of a core."""
+"""A count is repeated automatically only after this multiple of its duration, so it takes at most 1 % of a core."""
 
 
 async def segments(
     explaining: ExplainOperation, figures: SegmentFigures, request: SegmentsRequest, progress: Progress
 ) -> Mapping[str, Any]:
-    """Count partitions of up to `UNASKED_BYTES` in total, or all. Raises NotFound, NotPossible."""
+    """Return counts, made anew for partitions up to `UNASKED_BYTES` in total, or for all. Raises NotFound, NotPossible."""
     left = UNASKED_BYTES
     logs = explaining.logs(request.topic, request.partition)
     counted = []
@@ -57,7 +57,7 @@ async def segments(
 
 
 async def _partition(figures: SegmentFigures, log: Log, progress: Progress | None) -> Mapping[str, Any]:
-    """Count one partition; without `progress` return its last counts."""
+    """Return the counts of one partition: the current ones, or without `progress` the last ones."""
     counted = figures.known(log)
     if progress is not None and (counted is None or not counted.is_current):
         before = progress.done
@@ -82,7 +82,7 @@ class SegmentFigures:
         self._lock = asyncio.Lock()
         self._large_lock = asyncio.Lock()
         self._counting: dict[Log, asyncio.Future[CountedPartition | None]] = {}
-        """Counts in progress that `soon` has begun."""
+        """The counts in progress that `soon` has begun."""
         self._progress: dict[Log, Progress] = {}
 
     def known(self, log: Log) -> CountedPartition | None:
@@ -96,19 +96,19 @@ class SegmentFigures:
         return found if found is not None and found.log is log else None
 
     def share(self, logs: Iterable[Log]) -> SupersededShare:
-        """Return the superseded share of partitions, by their last counts."""
+        """Return the share of superseded records in partitions, by their last counts."""
         return share_of(self.sums(log) for log in logs if log.log_start_offset < log.log_end_offset)
 
     def share_known(self) -> SupersededShare:
-        """Return the share over all compacted partitions that were counted and still exist."""
+        """Return the share of superseded records in all compacted partitions that were counted and still exist."""
         return share_of(one for one in self._sums.values() if one.log.config.is_compacted and not one.log.is_deleted)
 
     def progress(self, log: Log) -> Progress | None:
-        """Return the progress of a partition's count; None if it is not being counted."""
+        """Return the progress of a partition's count; None if the partition is not being counted."""
         return self._progress.get(log)
 
     async def refreshed(self, log: Log) -> CountedPartition | None:
-        """Return current counts if they are cheap, otherwise the last ones. Raises OperationError."""
+        """Return current counts if they are cheap to make, otherwise the last counts. Raises OperationError."""
         found = self.known(log)
         if log.size > self.unasked_bytes:
             return found
@@ -119,7 +119,7 @@ class SegmentFigures:
         return await self.count(log)
 
     async def soon(self, log: Log, wait_s: float) -> CountedPartition | None:
-        """Return as `refreshed` does; after `wait_s` return the last counts. The count continues, and later calls join it."""
+        """Do as `refreshed`, but return the last counts after `wait_s`. The count then continues, and later calls join it."""
         counting = self._counting.get(log)
         if counting is None:
             counting = self._counting[log] = asyncio.ensure_future(self.refreshed(log))
@@ -132,7 +132,7 @@ class SegmentFigures:
     async def count(
         self, log: Log, progress: Progress | None = None, pace: Callable[[], None] = lambda: None
     ) -> CountedPartition:
-        """Count now. The reading thread calls `pace` between pieces; it may block. Raises OperationError, Stopped."""
+        """Count now. The reading thread calls `pace` between pieces, which may block. Raises OperationError, Stopped."""
         async with self._large_lock if log.size > self.unasked_bytes else self._lock:
             progress = self._progress[log] = progress or Progress()
             progress.begin("counting", log.size, "bytes")
@@ -154,7 +154,7 @@ class SegmentFigures:
     async def _counted(self, log: Log, progress: Progress, pace: Callable[[], None]) -> tuple[CountedPartition, int]:
         explaining = self._explaining
         taken, files = await explaining.open(log)
-        # While this call waited for other counts, the log may have been replaced.
+        # Use the start of the opened state: the log may have changed while this call waited for other counts.
         start = taken.state.log_start_offset
         is_begun = False
 

@@ -1,4 +1,4 @@
-"""Strips, as the page and commands draw them: segments side by side, widths by size, divided by the kinds of their records."""
+"""Strips for the page and commands: segments side by side, as wide as they are large, divided by the kinds of their records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EXPIRED = "expired"
 UNKNOWN = "unknown"
 KINDS = (LIVE, TOMBSTONES, EXPIRED, SUPERSEDED, *(one for one in RARE if one in SHOWN), UNKNOWN)
-"""From bottom to top. A segment's tombstones all count as expired once the last one has."""
+"""The kinds from bottom to top. All tombstones of a segment count as expired once the last of them has expired."""
 LABELS = {**{kind: shown(kind) for kind in KINDS}, EXPIRED: "expired tombstones", UNKNOWN: "not counted"}
 
 
@@ -32,7 +32,7 @@ class Drawn(Protocol):
 
 
 class DrawnSegment(NamedTuple):
-    """A segment with nothing else to show."""
+    """A segment with its size and counts only."""
 
     size: int
     counts: Mapping[str, int] | None
@@ -42,7 +42,7 @@ Segment = TypeVar("Segment", bound=Drawn)
 
 
 def drawn_counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
-    """Return the counts of a segment with its expired tombstones."""
+    """Return the counts of a segment, with its expired tombstones counted as such."""
     found = {**one.kinds.to_fields(), EXPIRED: 0}
     if one.last_horizon_ms is not None and one.last_horizon_ms <= now_ms:
         found[EXPIRED], found[TOMBSTONES] = found[TOMBSTONES], 0
@@ -50,20 +50,20 @@ def drawn_counts(one: SegmentRecords, now_ms: int) -> Mapping[str, int]:
 
 
 def sums(segments: Sequence[Drawn]) -> dict[str, int]:
-    """Return the number of records of each kind that occurs, in the order of `KINDS`. Those not counted are left out."""
+    """Return the number of records of each kind that occurs, in the order of `KINDS`, in the segments that were counted."""
     counted = [one.counts for one in segments if one.counts is not None]
     totals = ((kind, sum(one.get(kind, 0) for one in counted)) for kind in KINDS)
     return {kind: total for kind, total in totals if total}
 
 
 def shares(segments: Sequence[Drawn]) -> dict[str, int]:
-    """Return the sums; only `UNKNOWN` if a segment was not counted, or no record was."""
+    """Return the sums, or only `UNKNOWN` if a segment was not counted or no record was."""
     found = sums(segments)
     return found if found and all(one.counts is not None for one in segments if one.size) else {UNKNOWN: 1}
 
 
 def pieces(segments: Sequence[Segment], places: int) -> Iterator[tuple[int, list[Segment]]]:
-    """Divide places among segments by their size; neighbours that are too small for one share it."""
+    """Divide places among segments by size. Neighbours that are too small for a place of their own share one."""
     total = max(1, sum(one.size for one in segments))
     done = begun = 0
     group: list[Segment] = []
@@ -71,7 +71,7 @@ def pieces(segments: Sequence[Segment], places: int) -> Iterator[tuple[int, list
         done += one.size
         group.append(one)
         end = round(places * done / total)
-        # The last one also takes those behind it that have no place of their own.
+        # The last place is also for the segments after it, which are too small for one.
         if end > begun and (end < places or number == len(segments)):
             yield end - begun, group
             begun, group = end, []

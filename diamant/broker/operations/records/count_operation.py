@@ -1,12 +1,12 @@
 """`broker.count`: counts the records of a topic, by kind (`cleaner/queries/partition_count.py`).
 
 The exact count runs in a thread, over the files of one moment, as for `explain`, while writing and cleaning continue. By default
-it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. Other partitions get bounds, at once, from
+it covers up to `UNASKED_BYTES` of a topic, for up to `UNASKED_S` of processor time. Other partitions get bounds at once, from
 batch headers alone.
 
-Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. For
-bounds, headers are read in at most `MAX_COUNTED_BYTES` per partition that were not counted before; a larger partition gets the
-number of its offsets.
+Bounds: `MAX_AT_ONCE` counts, each with the descriptors of `log_files.LogFiles` and the memory of `partition_count.py`. Bounds
+read the headers of at most `MAX_COUNTED_BYTES` per partition that were not counted before; the bound of a larger partition is
+the number of its offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 2
 UNASKED_BYTES = 1024 * 1024 * 1024
 UNASKED_S = 1.0
-"""Processor time. 1 GiB takes less, unless it is compressed well or has more than five million keys."""
+"""In processor time. Counting 1 GiB takes less, unless it is compressed well or has more than five million keys."""
 _TAKES_LONG = f"counting that takes more than {UNASKED_S:g} s of processor time is done only on request"
 
 
@@ -58,11 +58,11 @@ class TopicRecords:
     is_exact: bool
     partitions: tuple[PartitionRecords, ...]
     why_not_exact: str | None = None
-    """None if the counts are exact, or bounds were asked for."""
+    """The reason for bounds; None if the counts are exact or the caller requested bounds."""
 
     @property
     def total(self) -> KindBounds:
-        """The sum over all partitions. A key counts once in each partition that holds it."""
+        """The sum over all partitions. A key counts once for each partition that holds it."""
         return reduce(KindBounds.plus, (one.count for one in self.partitions), KindBounds())
 
     def to_fields(self) -> dict[str, object]:
@@ -80,12 +80,12 @@ class TopicRecords:
 
 
 class _Spent(Exception):
-    """The processor time of a count is over."""
+    """The processor time for counting is used up."""
 
 
 @dataclass(slots=True)
 class _Allowance:
-    """What is left of the budget for counts that no caller requested."""
+    """The rest of the budget for exact counts that the caller did not request."""
 
     left_bytes: int
     left_s: float
@@ -118,7 +118,7 @@ class CountOperation:
             return await self._as_far_as_allowed(topic, logs, progress)
 
     async def _as_far_as_allowed(self, topic: str, logs: Sequence[Log], progress: Progress) -> TopicRecords:
-        """Count exactly what may be counted without being asked for; give bounds for the rest."""
+        """Count partitions exactly as far as the budget allows; return bounds for the rest."""
         allowance, found, why_not_exact = _Allowance(self.unasked_bytes, self.unasked_s), [], None
         for log in logs:
             if log.size > allowance.left_bytes:
@@ -138,7 +138,7 @@ class CountOperation:
         return TopicRecords(topic, why_not_exact is None, tuple(found), why_not_exact)
 
     async def _exactly(self, log: Log, progress: Progress, allowance: _Allowance | None = None) -> PartitionRecords:
-        """Count by keys. Raises _Spent if `allowance` ends before."""
+        """Count a partition by keys. Raises _Spent if `allowance` does not suffice."""
         explaining = self._explaining
         taken, files = await explaining.open(log)
 
@@ -163,11 +163,11 @@ class CountOperation:
         return PartitionRecords(log.partition, KindBounds(counted, counted), tuple(str(one) for one in problems))
 
     async def _at_once(self, log: Log) -> PartitionRecords:
-        await asyncio.sleep(0)  # there may be thousands
+        await asyncio.sleep(0)  # there may be thousands of partitions
         counted = (await self._compactions.counts()).of(log)
         start = (await self._cleaning.service()).states.first_dirty(log) if log.config.is_compacted else 0
         segments = list(log.segments)
-        # Everything past the last compaction is dirty, including all of a segment that it ends in.
+        # All after the last compaction is dirty, including the whole segment in which that compaction ended.
         clean = [one for one, after in pairwise(segments) if after.base_offset <= start]
         dirty = segments[len(clean) :]
         if counted.unknown_bytes(segments) <= MAX_COUNTED_BYTES and not log.is_exchanging:

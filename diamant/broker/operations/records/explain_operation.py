@@ -1,12 +1,12 @@
 """`broker.explain`: why records are still on disk, when they will be removed, and what would remove them now.
 
-The loop takes the log's state in one turn. A thread opens the files of that moment and, if the cleaner has replaced none
+The log's state is taken in one turn of the loop. A thread opens the files of that moment and, if the cleaner has replaced none
 of them since, reads the segments that key filters do not rule out. So the answer is consistent, however long reading
 takes, and blocks neither writers nor the cleaner. Files that the log has released are read, too: they are still on disk
 (`log_files.py`).
 
-Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. A log with more files is read only if the cleaner
-replaces none during that time. Limits of records and tombstones: `cleaner/explain/scans.py`.
+Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. Reading a log with more files fails if the cleaner
+replaces one of the others meanwhile. Limits of records and tombstones: `cleaner/explain/scans.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE = 4
 MAX_ATTEMPTS = 5
-"""The most attempts to open the files of one moment: an attempt fails if the cleaner replaces a file first."""
+"""The most attempts to open the files of one moment. An attempt fails if the cleaner replaces a file first."""
 EXCHANGE_PAUSE_S = 0.002
 EXCHANGE_TIMEOUT_S = 60.0
 MAX_SHOWN_TOMBSTONES = 1_000
@@ -79,7 +79,7 @@ class Explanation:
 
     @property
     def records(self) -> int:
-        """The number of records found."""
+        """The number of records that were explained."""
         return sum(len(one.records) + one.records_left_out for one in self.partitions)
 
     def to_fields(self) -> dict[str, object]:
@@ -125,7 +125,7 @@ class ExplainOperation:
                 "expected one of key, offset and tombstones, or none of them for the partitions as a whole"
             )
         if offset is not None and partition is None:
-            raise BadArgument("an offset is in a partition: say which")
+            raise BadArgument("offset needs a partition: give that as well")
         logs = self.logs(topic, partition)
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} explanations are in progress, try again when one is over")
@@ -153,7 +153,7 @@ class ExplainOperation:
         return Explanation(topic, self._node.env.clock.now_ms(), key, tuple(found), offset)
 
     def _with_holders(self, one: PartitionExplanation) -> PartitionExplanation:
-        """Add the members of share groups that hold the records."""
+        """Add the members of share groups that hold these records."""
         held = held_of(self._groups.made, self._node.topics, one.topic, one.partition)
         records = [
             replace(
@@ -169,7 +169,7 @@ class ExplainOperation:
         return replace(one, records=tuple(records)) if held else one
 
     def logs(self, topic: str, partition: int | None) -> list[Log]:
-        """Return the requested logs, ascending. Raises NotFound."""
+        """Return the requested logs by ascending partition. Raises NotFound."""
         known = self._node.topics.by_name.get(topic)
         if known is None:
             raise NotFound(no_topic(topic))
@@ -247,7 +247,7 @@ class ExplainOperation:
             return await self.read(read)
 
     async def read(self, read: Callable[[], T]) -> T:
-        """Run `read`, which reads the files of one moment, in a thread."""
+        """Run `read` in a thread; it reads the files of one moment. Raises NotPossible if one was replaced."""
         try:
             return await asyncio.to_thread(read)
         except Changed:
@@ -256,7 +256,7 @@ class ExplainOperation:
             ) from None
 
     def check(self) -> None:
-        """Raise BrokerStopping. Any thread."""
+        """Raise BrokerStopping if the broker stops. Callable from any thread."""
         if self._node.is_stopping:
             raise BrokerStopping("the broker stops")
 
@@ -267,7 +267,7 @@ class ExplainOperation:
         for _ in range(MAX_ATTEMPTS):
             async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
                 while log.is_exchanging:  # noqa: ASYNC110  (some turns of the loop, and no event tells its end)
-                    # Until the exchange ends, files of new segments have other names.
+                    # Until the exchange ends, the files of new segments have temporary names.
                     await asyncio.sleep(EXCHANGE_PAUSE_S)
             taken = await self._take(log)
             try:
@@ -280,7 +280,7 @@ class ExplainOperation:
         raise NotPossible(f"{log.topic}-{log.partition} was cleaned {MAX_ATTEMPTS} times while it was read; try again")
 
     async def outcomes(self, log: Log) -> TransactionOutcomes:
-        """Return the outcomes of a log's transactions now."""
+        """Return the present outcomes of a log's transactions."""
         opened = {one.producer_id: one.current_txn_first_offset for one in log.producers.active_producers}
         segments = list(log.segments)
         aborted = await asyncio.to_thread(lambda: [one for segment in segments for one in segment.txn_index.all()])
@@ -315,6 +315,6 @@ class ExplainOperation:
 
 
 def _sorted(scan: KeyScan) -> KeyScan:
-    """Order records: those in the log first, then those in released files."""
+    """Sort the records: first records in the log, then records in released files."""
     scan.records.sort(key=lambda record: (record.is_removed, record.offset))
     return scan

@@ -1,7 +1,7 @@
-"""The detection of ghosts: reads the tombstones ahead of slow groups before a round, and records the removed ones after it.
+"""The detection of ghosts: it reads the tombstones ahead of slow groups before a round, and records which the round removed.
 
-A group with a committed offset below a tombstone has not read that deletion, and cannot once the tombstone is removed. If it has
-read a value of the key, it holds the value until the key is written again, or until it reads the topic from the start.
+A group whose committed offset is not past a tombstone has not read that deletion, and cannot once the tombstone is gone. If it
+has read a value of the key, it holds the value until the key is written again, or until it reads the topic from the start.
 
 Only offsets ahead of the slowest group are read, and only when a tombstone there may have reached its delete horizon: about once
 per `delete.retention.ms`. If no group is behind, nothing is read.
@@ -41,23 +41,23 @@ logger = logging.getLogger(__name__)
 LOADING_S = 5.0
 """The longest time that a round waits for groups to be loaded."""
 EARLY_MS = 60_000
-"""Horizons within this time count as passed, since the round starts a little after the reading."""
+"""A horizon less than this time away counts as passed, since the round starts a little after the reading."""
 
 
 MAX_GHOSTS = 10_000
 MAX_KEY_BYTES = 1024
-"""The longest key that is stored; longer keys are only counted. A ledger takes at most about 15 MB."""
+"""The longest key that is stored; longer keys are not recorded. A ledger takes at most about 15 MB."""
 
 
 class Ghost(NamedTuple):
-    """A key whose tombstone was removed before these groups passed it."""
+    """A key whose tombstone was removed before some groups had read it."""
 
     key: bytes
     offset: int
     """The offset of the tombstone."""
     removed_ms: int
     groups: Mapping[str, int]
-    """The groups, with their committed offsets at that time."""
+    """The groups, with their committed offsets when the tombstone was removed."""
 
 
 class GhostReport(NamedTuple):
@@ -86,9 +86,9 @@ class GhostReport(NamedTuple):
 
 
 class GhostLedger:
-    """The deletions that groups have missed: at most `MAX_GHOSTS`, further ones are counted by topic.
+    """The deletions that groups have missed: at most `MAX_GHOSTS`. Further deletions are counted by topic.
 
-    In memory only, since an erasure does not reach other files. Topics are keyed by id, so a recreated topic has none.
+    It is in memory only, since erasures would not reach a file of it. Topics are keyed by id, so a recreated topic has no ghosts.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class GhostLedger:
         keys[ghost.key] = ghost
 
     def of(self, topic_id: UUID) -> dict[int, dict[bytes, Ghost]]:
-        """Copies of the ghosts of a topic, by partition and key."""
+        """Return copies of the ghosts of a topic, by partition and key."""
         return {
             partition: dict(keys) for (one, partition), keys in self._by_partition.items() if keys and one == topic_id
         }
@@ -131,10 +131,10 @@ class _Looked(NamedTuple):
     """The first offset read."""
     now_ms: int
     next_ms: int | None
-    """The earliest horizon of a tombstone there that had not passed."""
+    """The earliest horizon of a tombstone read that had not passed."""
 
     def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
-        """True if no tombstone from `start` on can have reached its horizon since the reading."""
+        """Return whether no tombstone from `start` on can have reached its horizon since the reading."""
         stamped_ms = self.now_ms + log.config.delete_retention_ms
         due_ms = stamped_ms if self.next_ms is None else min(stamped_ms, self.next_ms)
         return self.topic_id == log.topic_id and start >= self.start and now_ms + EARLY_MS < due_ms
@@ -159,13 +159,13 @@ class Ghosts:
         """The last reading by partition, for partitions with a slow group."""
 
     def forget_key(self, key: bytes) -> None:
-        """Drop a key that is being erased, which nothing may name."""
+        """Drop a key that is being erased: from then on, nothing may name it."""
         self._ledger.forget_key(key)
 
     # -- rounds ----------------------------------------------------------------------------------------------------------
 
     async def watch(self, log: Log, now_ms: int) -> Callable[[CleanPlan, int], object] | None:
-        """Examine a log before a round. Returns a callback for after the round, or None. Logs its errors, raises none."""
+        """Examine a log before a round; return the function to call after the round, or None. Errors are only logged."""
         await groups_not_known(self._groups, self._topics, LOADING_S)
         behind = [(offset, name) for offset, name in await groups_of(self._groups, log) if offset < log.log_end_offset]
         if not behind:
@@ -234,7 +234,7 @@ class Ghosts:
     # -- the answer ------------------------------------------------------------------------------------------------------
 
     async def of(self, request: GhostsRequest, _progress: Progress | None = None) -> GhostReport:
-        """Return the ghosts of a topic, or of one group there. Reads the topic if there are any. Raises OperationError.
+        """Return the ghosts of a topic, or of one group in it; read the topic if there are any. Raises OperationError.
 
         Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """
@@ -255,7 +255,7 @@ class Ghosts:
         return GhostReport(topic, tuple(found), self._ledger.left_out.get(log.topic_id, 0))
 
     async def _discard_written(self, log: Log, partition: int, keys: dict[bytes, Ghost]) -> None:
-        """Drop keys that have a later record."""
+        """Drop keys that have a record after the removed tombstone."""
         pages: AsyncGenerator[RecordPage, None] = self._records.latest_pages(log.topic, partition, tombstones=True)
         async with aclosing(pages):
             async for page in pages:
@@ -267,5 +267,5 @@ class Ghosts:
 
 
 def _is_kept(erasures: PendingErasures | None, key: bytes) -> bool:
-    """True if a key may be named, since it is not being erased."""
+    """Return whether a key may be recorded: it is short enough and is not being erased."""
     return len(key) <= MAX_KEY_BYTES and (erasures is None or not erasures.has(key))

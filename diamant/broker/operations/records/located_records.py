@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from diamant.cleaner.redaction.locate import LocatedRecords, RecordCondition
 
 OFFSET_BYTES = 64 * 1024 * 1024
-"""Memory for the offsets in one partition."""
+"""The most memory for the offsets in one partition."""
 
 
 async def located_records(
     explaining: ExplainOperation, topic: str, where: RecordCondition, hits: HitsByPartition | None = None
 ) -> list[tuple[int, LocatedRecords]]:
-    """Return what `locate_records` finds, by partition, ascending. `hits`: of an earlier search. Raises NotFound, NotPossible."""
+    """Return what `locate_records` finds, by ascending partition. `hits`: from an earlier search. NotFound, NotPossible."""
     found = []
     for log in explaining.logs(topic, None):
         try:

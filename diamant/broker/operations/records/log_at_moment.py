@@ -98,7 +98,7 @@ class LogAtMoment:
 
 
 def _counted(files: Iterable[OpenSegment], progress: Progress) -> Iterator[OpenSegment]:
-    """Yield the files; add the sizes of released ones to the total, which covers only the log so far."""
+    """Yield the files; add the sizes of released files to the total, which so far covers only the log."""
     for one in files:
         if one.is_removed and progress.total is not None:
             progress.total += one.size

@@ -1,7 +1,7 @@
-"""The files of a log at one moment, preserved by open descriptors.
+"""The files of a log at one moment, kept by open descriptors.
 
-Segments beyond `MAX_OPEN_FILES` are opened when they are read; `Changed` is raised if one of them was replaced since.
-Files that the log has released come last, one at a time, if they still exist.
+Segments beyond `MAX_OPEN_FILES` are opened when they are read, which raises `Changed` if one of them was replaced.
+Files that the log has released are opened last, one at a time, if they still exist.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LogFiles(Iterable[OpenSegment]):
         self._aside = 0
 
     def add(self, segment: Segment, base_offset: int, size: int) -> None:
-        """Add a segment, in ascending order."""
+        """Add a segment. Call this in ascending order of base offset."""
         if len(self._open) < MAX_OPEN_FILES:
             opened = OpenSegment.of(self._env, segment.path, base_offset, size)
             self._stack.callback(opened.file.close)
@@ -45,7 +45,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Add a file that the log has released. Any other file that may hold records is only counted."""
+        """Add a file that is no segment: read it if the log has released it; only count it if it may hold records otherwise."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):
@@ -62,13 +62,13 @@ class LogFiles(Iterable[OpenSegment]):
         problems = []
         if self._unread:
             problems.append(
-                f"{self._unread} outputs of a round that is in progress, or was cut off, were not read (.cleaned, .swap, "
-                f"{names.STAGING_PREFIX}*): they may have copies of these and of older records; ask again when it has ended"
+                f"{self._unread} outputs of a round that is in progress or was interrupted were not read (.cleaned, .swap, "
+                f"{names.STAGING_PREFIX}*): they may hold copies of these and of older records; ask again after the round"
             )
         if self._aside:
             problems.append(
-                f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may have "
-                "older records; read them with `diamant log dump`, and remove them when you no longer need them"
+                f"{self._aside} files that a start has set aside from the log were not read ({names.ASIDE_SUFFIX}): they may "
+                "hold older records; read them with `diamant log dump`, and remove them when you no longer need them"
             )
         return replace(found, problems=(*found.problems, *problems)) if problems else found
 
@@ -88,7 +88,7 @@ class LogFiles(Iterable[OpenSegment]):
                 opened.file.close()
 
     def around(self, offset: int) -> list[OpenSegment]:
-        """Return the segment that may hold an offset: the last one that begins at or below it."""
+        """Return the segment that may hold an offset: the last segment that begins at or below that offset."""
         later = [one for one in self._later if one[1] <= offset]
         if not later:
             return [one for one in self._open if one.base_offset <= offset][-1:]
@@ -105,7 +105,7 @@ class LogFiles(Iterable[OpenSegment]):
     def __iter__(self) -> Iterator[OpenSegment]:
         yield from self.present()
         for path, base_offset in self._removed:
-            # Skip a file that was deleted since: its records are no longer on disk.
+            # Skip a file that has been deleted meanwhile: its records are no longer on disk.
             try:
                 opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
             except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Topics and records by hand: `broker.create_topic` and `broker.produce`, for tests and small programs in the same process.
 
-The checks and error codes are those of CreateTopics and Produce. `produce` writes one batch per record; a client sends many
-records in one.
+The checks and error codes are those of CreateTopics and Produce. `produce` writes one batch per record, while a client
+sends many records in a batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH_BYTES = 512 * 1024
 _MAX_OVERHEAD = 32
-"""The most bytes of a record or header beyond its data: lengths, deltas and attributes."""
+"""The most bytes that a record or header takes beyond its data: lengths, deltas and attributes."""
 
 Data: TypeAlias = "bytes | str | None"
 """A key or a value. Text is encoded as UTF-8."""
@@ -58,7 +58,7 @@ class ProduceOperation:
     async def create_topic(self, name: str, partitions: int | None, configs: Mapping[str, object]) -> None:
         """Create a topic, with the broker's number of partitions if `partitions` is None. Raises KafkaError.
 
-        `configs`: Kafka's names with underscores, and Python values.
+        `configs`: Python values by Kafka's names, with underscores.
         """
         topics = self._node.topics
         texts = {
@@ -74,7 +74,7 @@ class ProduceOperation:
         """Append one record; return once it is in the log. On a KafkaError nothing is stored.
 
         Without `partition`, the key decides as in Kafka's producer (BuiltInPartitioner); records without a key use the
-        partitions in turn. A missing topic is created if the broker does so for clients.
+        partitions in turn. A missing topic is created if the broker creates topics automatically.
         """
         node = self._node
         found = await self._topic(topic)
@@ -89,7 +89,7 @@ class ProduceOperation:
     async def produce_all(self, records: Sequence[RecordLine]) -> int:
         """Append records, keeping their order within each partition; return their number once they are in the log.
 
-        All are checked before any is stored. The text of a KafkaError begins with the record's number, counted from 1.
+        All records are checked before any is stored. The text of a KafkaError begins with the record's number, counted from 1.
         """
         placed: dict[Log, list[tuple[int, Record]]] = {}
         now_ms = self._node.env.clock.now_ms()
@@ -153,7 +153,7 @@ async def produce(
     topic, value = request.topic, request.value
     explaining.logs(topic, request.partition)
     if topic in INTERNAL_TOPICS:
-        raise NotPossible(f"{topic} is written by the broker alone")
+        raise NotPossible(f"{topic} is written by the broker only")
     if request.tombstone and value is not None:
         raise BadArgument("expected a value or tombstone, not both")
     headers = [
@@ -169,7 +169,7 @@ async def produce(
 
 
 def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[tuple[int, Record]]]:
-    """Yield the records in batches that fit the log's limit, or that hold one record."""
+    """Yield the records in batches that fit the log's limit, or that hold a single record."""
     most = min(MAX_BATCH_BYTES, log.config.max_message_bytes) - HEADER_SIZE
     batch: list[tuple[int, Record]] = []
     size = 0
@@ -186,7 +186,7 @@ def _batches(log: Log, numbered: Sequence[tuple[int, Record]]) -> Iterator[list[
 
 
 def _data(data: object) -> bytes | None:
-    """Return the bytes of a key or value (`Data`). Raises TypeError for anything else, which its caller has to encode."""
+    """Return the bytes of a key or value (`Data`). Raises TypeError for any other type."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -194,5 +194,5 @@ def _data(data: object) -> bytes | None:
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise TypeError(
-        f"a key or a value is bytes, text or None, not {type(data).__name__}: encode it, as with json.dumps(...)"
+        f"a key or a value must be bytes, str or None, not {type(data).__name__}: encode it, as with json.dumps(...)"
     )

@@ -2,10 +2,10 @@
 
     {"partition": 0, "offset": 42, "timestamp": 1700000000000, "key": {"text": "a"}, "value": {"text": "1"}, "headers": []}
 
-A key or value with a schema that is known is also there decoded, as `key_json` or `value_json`.
+A key or value with a known schema is added in decoded form, as `key_json` or `value_json`.
 
-A search has the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress; what is
-whole is decoded, too.
+A search yields the matching records, newest first, with the first `EXCERPT_BYTES` of key and value, and its progress. Keys and
+values that are whole are also decoded.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ async def latest(
     values = reading.values(request.topic, request.registry)
     async with aclosing(pages):
         async for page in pages:
-            # A value of any size may have to be decoded.
+            # Decode in a thread: a value may have any size.
             yield await asyncio.to_thread(_lines, page, values)
 
 
 def _lines(page: RecordPage, values: Values) -> list[Mapping[str, Any]]:
-    """Return the records of a page, also with what values with a schema say (`key_json`, `value_json`)."""
+    """Return the records of a page, with keys and values decoded if their schema is known (`key_json`, `value_json`)."""
     return [{**record_fields(page.partition, one), **decoded_fields(one, values)} for one in page.records]
 
 
 async def find(
     explaining: ExplainOperation, searching: SearchOperation, request: FindRequest, _: Progress
 ) -> AsyncGenerator[list[Mapping[str, Any]], None]:
-    """Yield the matching records and the progress. The last line is an error if the search ends early. BadArgument, TooMany."""
+    """Yield matching records and progress; if the search ends early, an error last. Raises BadArgument, NotFound, TooMany."""
     topic, most = request.topic, request.limit
     total = sum(log.size for log in explaining.logs(topic, request.partition))
     undecided: list[int] = []
@@ -90,7 +90,7 @@ async def find(
 
 
 def _wanted(request: FindRequest, values: Values, undecided: list[int]) -> Wanted:
-    """Return the test of a search. It adds the offsets of undecided records."""
+    """Return the test of a search, which adds the offsets of undecided records to `undecided`."""
     key, text, where = request.key, request.text, request.where
     if (key is not None) + (text is not None) + (where is not None) > 1:
         raise BadArgument("key, text and where exclude each other: give one of them, or none for all records")
@@ -117,13 +117,13 @@ def _wanted(request: FindRequest, values: Values, undecided: list[int]) -> Wante
 
 
 def _excerpts(records: Sequence[PlacedRecord], values: Values) -> list[Mapping[str, Any]]:
-    # Decoding is for a thread.
+    # Runs in a thread, since it decodes.
     return [_excerpt(one, values) for one in records]
 
 
 def _excerpt(one: PlacedRecord, values: Values) -> Mapping[str, Any]:
     record = one.record
-    # The first bytes alone cannot be decoded.
+    # A truncated key or value cannot be decoded.
     whole = record._replace(
         key=record.key if record.key is not None and len(record.key) == one.key_bytes else None,
         value=record.value if record.value is not None and len(record.value) == one.value_bytes else None,
@@ -141,7 +141,7 @@ def _excerpt(one: PlacedRecord, values: Values) -> Mapping[str, Any]:
 
 
 def _cut(data: bytes | None, size: int) -> Mapping[str, str] | None:
-    """As `data_fields`, for the first bytes of `size`, without a truncated character at the end."""
+    """Do as `data_fields` for the first of `size` bytes, leaving out a truncated character at the end."""
     if data is None or len(data) == size:
         return data_fields(data)
     for left in range(4):

@@ -1,4 +1,4 @@
-"""Requests of the operations on records. Their modules import much, so commands read the requests here."""
+"""Requests of the operations on records. Commands import them from here, since the operations' modules import much."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CountRequest:
     exact: Annotated[
         bool | None,
         Argument(
-            "Read every record, however long it takes; false: bounds at once, from headers. Default: read up to 1 GiB, for up to "
-            "a second of processor time; the rest gets bounds."
+            "Read every record, however long it takes; false: return bounds at once, from headers. Default: read up to 1 GiB, "
+            "for up to a second of processor time, and return bounds for the rest."
         ),
     ] = None
 
@@ -37,7 +37,7 @@ class CountRequest:
 class ExplainRequest:
     """Asks what keeps each record on disk, and when it will be removed.
 
-    Without `key`, `offset` and `tombstones` it concerns whole partitions. Errors: NotFound, BadArgument, NotPossible, TooMany.
+    Without `key`, `offset` and `tombstones`, it explains whole partitions. Errors: NotFound, BadArgument, NotPossible, TooMany.
     """
 
     topic: Topic
@@ -56,7 +56,7 @@ class GhostsRequest:
     """Asks for deleted keys that groups may still hold. Errors: NotFound."""
 
     topic: Topic
-    group: Annotated[str | None, Argument("One group. Default: all.", short="-g")] = None
+    group: Annotated[str | None, Argument("One group. Default: all groups.", short="-g")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SegmentsRequest:
     topic: Topic
     partition: Partition = None
     _: KW_ONLY
-    all: Annotated[bool, Argument("Include partitions beyond the first 64 MiB.")] = False
+    all: Annotated[bool, Argument("Count partitions beyond the first 64 MiB as well.")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class FindRequest:
     key: Annotated[bytes | None, Argument("Records of this key.")] = None
     text: Annotated[str | None, Argument("Records with this text in the key, the value or a header.")] = None
     where: Annotated[str | None, Argument("Records that match this condition, as in a redaction.")] = None
-    limit: Annotated[int, Argument("The search stops at this number.", least=1, most=10_000)] = 1000
+    limit: Annotated[int, Argument("The search stops at this number of records.", least=1, most=10_000)] = 1000
     registry: Registry = None
 
 
@@ -99,13 +99,15 @@ class RecordRequest:
     """Writes one record. Errors: BadArgument, NotFound, NotPossible."""
 
     topic: Topic
-    value: Annotated[bytes | None, Argument("The value, in the form of a key. Default: empty.")] = None
+    value: Annotated[bytes | None, Argument("The value, in the same form as a key. Default: empty.")] = None
     key: Annotated[bytes | None, Argument("The key. Default: null.")] = None
     _: KW_ONLY
     tombstone: Annotated[bool, Argument("Write null as the value.")] = False
-    headers: Annotated[Mapping[str, Any] | None, Argument("Values by name, in the form of a key, or null.")] = None
+    headers: Annotated[
+        Mapping[str, Any] | None, Argument("Values by name, each in the same form as a key, or null.")
+    ] = None
     partition: Annotated[
-        int | None, Argument("The partition. Default: by the key, as Kafka's producer.", most=MAX_PARTITION)
+        int | None, Argument("The partition. Default: chosen by the key, as Kafka's producer does.", most=MAX_PARTITION)
     ] = None
 
 
@@ -113,9 +115,9 @@ class RecordRequest:
 class ResetOffsetsRequest:
     """Resets the offsets that a group has committed in a topic. Errors: BadArgument, NotFound, NotPossible."""
 
-    group: Annotated[str, Argument("The group. It has no members.")]
+    group: Annotated[str, Argument("The group, which must have no members.")]
     topic: Topic
-    to: Annotated[str, Argument("start, end, an offset, -N (before the end), +N (after the old one) or @TIME.")]
+    to: Annotated[str, Argument("start, end, an offset, -N (before the end), +N (after the old offset) or @TIME.")]
     partition: Partition = None
     _: KW_ONLY
     validate_only: ValidateOnly = False
@@ -126,6 +128,6 @@ class AlterConfigsRequest:
     """Changes configurations of a topic, all or none. Errors: BadArgument, NotFound."""
 
     topic: Topic
-    set: Annotated[Mapping[str, Any], Argument("Values by name; null for the broker's default.")]
+    set: Annotated[Mapping[str, Any], Argument("Values by name; null restores the broker's default.")]
     _: KW_ONLY
     validate_only: ValidateOnly = False

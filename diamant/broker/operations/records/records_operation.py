@@ -1,4 +1,4 @@
-"""Records of a topic as a stream: committed ones (`broker.records`), the latest of each key (`broker.latest`).
+"""Records of a topic as a stream: all committed records (`broker.records`), or the latest of each key (`broker.latest`).
 
 A thread reads the files of one moment, a page at a time, and only when the caller asks for the next page. Writing and
 cleaning continue, and a slow reader delays only itself.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 2
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
-"""A page ends with the record that reaches this size."""
+"""A page ends with the record with which it reaches this size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class RecordPage:
 
 Check: TypeAlias = Callable[[], None]
 Query: TypeAlias = "Callable[[LogAtMoment, LogFiles, Check], Generator[Record]]"
-"""Yields the wanted records of a partition's files. Runs in a thread and calls the check now and then."""
+"""A function that yields the wanted records of a partition's files. It runs in a thread and calls the check now and then."""
 
 
 def _all(taken: LogAtMoment, files: LogFiles, check_done: Callable[[], None]) -> Generator[Record]:
@@ -67,7 +67,7 @@ def _latest(
 
 
 class RecordsOperation:
-    """The operation `records` of one broker. Created on first use. Request pages on the loop thread, `records` anywhere."""
+    """The operation `records` of one broker. Created on first use. Call `records` anywhere, the rest on the loop thread."""
 
     def __init__(self, explaining: ExplainOperation, loop: asyncio.AbstractEventLoop) -> None:
         self._explaining = explaining
@@ -117,7 +117,7 @@ class RecordsOperation:
             self._running -= 1
 
     async def records(self, pages: AsyncGenerator[RecordPage, None]) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield each record with its partition, in any event loop. The broker's loop reads the pages."""
+        """Yield each record with its partition, in any event loop. The pages are read on the broker's loop."""
 
         async def next_page() -> RecordPage | None:
             return await anext(pages, None)
@@ -133,7 +133,7 @@ class RecordsOperation:
             await on_loop(self._loop, close())
 
     async def _next(self, records: Iterator[Record], is_over: Event) -> tuple[Record, ...]:
-        """Return the next page, empty at the end. When this returns, the thread no longer uses the files."""
+        """Return the next page, empty at the end. On return, even if cancelled, the thread no longer uses the files."""
         reading = asyncio.ensure_future(self._explaining.read(lambda: _page(records)))
         try:
             return await asyncio.shield(reading)

@@ -1,4 +1,4 @@
-"""Closes the active segments of a topic, as `segment.ms` would."""
+"""The operation that closes the active segments of a topic, as `segment.ms` would."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from diamant.storage.errors import StorageError
 
 
 async def roll(explaining: ExplainOperation, request: RollRequest, _: Progress) -> Mapping[str, Any]:
-    """Close the active segment of each partition; return where the new ones begin. Raises NotFound, NotPossible."""
+    """Close the active segment of each partition; return the base offsets of the new segments. Raises NotFound, NotPossible."""
     rolled = []
     for log in explaining.logs(request.topic, request.partition):
         if log.active.size and not log.is_deleted:

@@ -1,11 +1,11 @@
 """Records of a topic, read past damage: newest first over all partitions (`newest_first`), or from an offset on (`from_offset`).
 
-Newest first, each partition is read from its end backwards, in blocks that double from `FIRST_BYTES` to `BLOCK_BYTES`; next comes
-the partition whose unread part is the newest. So records come by descending timestamp, as far as timestamps ascend within each
-partition. A thread reads one block at a time, while writing and cleaning continue.
+Newest first, each partition is read from its end backwards, in blocks that double from `FIRST_BYTES` to `BLOCK_BYTES`. Each
+block is of the partition whose unread part is the newest. So records come by descending timestamp, as far as timestamps ascend
+within each partition. A thread reads one block at a time, while writing and cleaning continue.
 
-Bounds: `MAX_AT_ONCE` readers, each with one block (or one larger batch), what it decompresses to, and twice the records that its
-caller wants, each cut to the bytes that the caller wants.
+Bounds: `MAX_AT_ONCE` readers, each with one block (or one larger batch), its decompressed data, and twice as many records as its
+caller wants, each cut to the size that the caller wants.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class PlacedRecord(NamedTuple):
-    """A record, its key and its value cut."""
+    """A record and its partition. Its key and value are cut."""
 
     partition: int
     record: Record
     key_bytes: int
     value_bytes: int
     header: BatchHeader
-    """Of its batch."""
+    """The header of its batch."""
 
 
 class PlacedDamage(NamedTuple):
-    """Offsets of a partition that cannot be read."""
+    """A range of offsets in a partition that cannot be read."""
 
     partition: int
     damage: Damage
@@ -61,7 +61,7 @@ class FoundPage(NamedTuple):
 
 
 class _Rank(NamedTuple):
-    """The place of a finding: the newest sorts first."""
+    """The order of a finding: the newest sorts first."""
 
     age: int
     partition: int
@@ -86,7 +86,7 @@ class _Tail:
         return self.before <= self.log.log_start_offset or self.log.is_deleted
 
     def next_part(self) -> Callable[[], SegmentPart] | None:
-        """Return the next part, to be determined in a thread; None if its segment is empty."""
+        """Return a function for a thread that determines the next part; None if the segment is empty."""
         index = max(0, self.log.floor_segment(self.before - 1))
         segment = self.log.segments[index]
         if not segment.size:
@@ -126,7 +126,7 @@ class SearchOperation:
     ) -> AsyncGenerator[FoundPage, None]:
         """Yield up to `most` wanted records and the damage between them, newest first. Raises NotFound, TooMany.
 
-        `wanted`: None for all, markers included. `before`: offsets by partition from which the records below are yielded.
+        `wanted`: None for all records, including markers. `before`: by partition, the offset below which records are yielded.
         """
         logs = self._explaining.logs(topic, partition)
         with self.place():
@@ -160,7 +160,7 @@ class SearchOperation:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Take one of the places for searches. Raises TooMany if `MAX_AT_ONCE` are in progress."""
+        """Occupy one of the `MAX_AT_ONCE` places for searches. Raises TooMany if all are taken."""
         if self._running >= MAX_AT_ONCE:
             raise TooMany(f"{MAX_AT_ONCE} searches are in progress, try again when one of them is done")
         self._running += 1
@@ -195,7 +195,7 @@ class SearchOperation:
         return await asyncio.to_thread(read)
 
     async def from_offset(self, log: Log, offset: int, *, most: int, cut_bytes: int) -> tuple[list[Found], int]:
-        """Return up to `most` records from an offset on, the damage between them, and the offset behind them."""
+        """Return up to `most` records from an offset on, with the damage between them, and the offset after them."""
         found: list[Found] = []
         end_offset = log.log_end_offset
         while most > 0 and offset < end_offset:
