@@ -1,1 +1,1 @@
-"""The broker: composition root and command line here, the rest in folders."""
+"""The broker: its composition root and command line are here, the rest is in folders."""

@@ -6,7 +6,7 @@
     User:ops ALTER cluster                          the cluster has no name
 
 The form: a principal, ALLOW (the default) or DENY, Kafka's operations, a resource type, a name; `*` matches all names. Words
-with blanks are quoted as in a shell.
+with whitespace are quoted as in a shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 WILDCARD = "*"
-"""As the name of a literal pattern: any resource. As a host: any. As a principal's name: any user."""
+"""Any resource as the name of a literal pattern; any host as a host; any user as a principal's name."""
 CLUSTER_NAME = "kafka-cluster"
 """The only resource of type CLUSTER."""
 
@@ -36,7 +36,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """The kinds of name patterns. MATCH, in filters: every pattern that covers the resource with this name (KIP-290)."""
+    """The kinds of name patterns. MATCH, for filters only, selects every pattern that covers the named resource (KIP-290)."""
 
     UNKNOWN = 0
     ANY = 1
@@ -76,7 +76,7 @@ class PermissionType(IntEnum):
 
 
 class Acl(NamedTuple):
-    """One ACL: it allows or denies a principal, from a host, an operation on the resources of a pattern."""
+    """One ACL: it allows or denies an operation on the resources of a pattern to a principal, from a host."""
 
     resource_type: ResourceType
     resource_name: str
@@ -87,7 +87,7 @@ class Acl(NamedTuple):
     permission: PermissionType
 
     def __str__(self) -> str:
-        """Return the short form: `User:alice ALLOW READ topic users`. `parse_acls` reads it."""
+        """Return the short form, such as `User:alice ALLOW READ topic users`, which `parse_acls` reads."""
         words = [self.principal, self.permission.name, self.operation.name, type_word(self.resource_type)]
         if self.resource_type != ResourceType.CLUSTER:
             words.append(f"{self.resource_name}*" if self.pattern_type == PatternType.PREFIXED else self.resource_name)
@@ -97,7 +97,7 @@ class Acl(NamedTuple):
 
 
 def type_word(resource_type: ResourceType) -> str:
-    """Return the word for a resource type: `topic`, `transactional-id`."""
+    """Return the word for a resource type, such as `topic` or `transactional-id`."""
     return resource_type.name.lower().replace("_", "-")
 
 
@@ -146,7 +146,7 @@ _FORM = "expected PRINCIPAL [ALLOW|DENY] OPERATION[,OPERATION] TYPE NAME [from H
 
 
 def parse_acls(text: str) -> list[Acl]:
-    """Parse one line into one ACL per operation. The ValueError says what is wrong and what was expected."""
+    """Parse one line into one ACL per operation. Raises ValueError, which says what is wrong and what was expected."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -172,7 +172,7 @@ def parse_acls(text: str) -> list[Acl]:
 
 
 def check_principal(principal: str) -> None:
-    """Raise ValueError unless it is TYPE:NAME."""
+    """Raise ValueError unless `principal` is TYPE:NAME."""
     kind, _, name = principal.partition(":")
     if not (kind and name):
         raise ValueError(f"{principal!r} is not a principal: expected TYPE:NAME, such as User:alice")
@@ -184,7 +184,7 @@ def parse_operations(text: str) -> list[Operation]:
 
 
 def parse_resource(kind: str, name: str) -> tuple[ResourceType, str, PatternType]:
-    """Parse a type and a name, which may end with an asterisk. Raises ValueError."""
+    """Parse a resource type and a name, which may end with an asterisk. Raises ValueError."""
     resource_type = _one_of(_TYPES, "type of resource", kind.lower().replace("_", "-"))
     if resource_type == ResourceType.CLUSTER:
         if name not in ("", CLUSTER_NAME):
@@ -205,5 +205,5 @@ def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
 
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
-    """Parse ACLs, each a text or already a value. Raises ValueError."""
+    """Return ACLs as values; those given as texts are parsed. Raises ValueError."""
     return [acl for text in texts for acl in ([text] if isinstance(text, Acl) else parse_acls(text))]

@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 SMALL = ("offsets_topic_num_partitions", "transaction_state_log_num_partitions")
-"""Settings of a broker on a temporary directory that are 1 there; of several brokers, their number."""
+"""Settings whose default on a temporary directory is the number of brokers."""
 
 
 def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -70,34 +70,34 @@ def _small(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class HasBroker(Protocol):
-    """A broker, or its blocking twin."""
+    """A `Broker` or a `BlockingBroker`."""
 
     @property
     def awaited(self) -> Broker: ...
 
 
 class BrokerFacts:
-    """What a broker shows of itself, alike to programs with and without an event loop."""
+    """Facts about a broker, the same for programs with and without an event loop."""
 
     @property
     def node(self: HasBroker) -> Node:
-        """The parts that know no API; for the broker's own thread. Raises RuntimeError unless the broker runs, as do others."""
+        """The parts that know no API, for the broker's own thread. Raises RuntimeError unless the broker runs, as do others."""
         return self.awaited.running.node
 
     @property
     def services(self: HasBroker) -> Services:
-        """The parts that answer requests; for the broker's own thread."""
+        """The parts that answer requests, for use on the broker's own thread."""
         return self.awaited.running.services
 
     @property
     def config(self: HasBroker) -> BrokerConfig:
-        """The configuration in effect; what was set over the wire is in it."""
+        """The configuration in effect, including values that clients have set."""
         broker = self.awaited
         return broker._static_config if broker._running is None else broker._running.node.config
 
     @property
     def bootstrap_servers(self: HasBroker) -> str:
-        """The value for a client's `bootstrap.servers`: every listener's address."""
+        """The value for a client's `bootstrap.servers`, which lists every listener's address."""
         return ",".join(listener.address for listener in self.awaited.addresses.kafka)
 
     def client_config(
@@ -108,10 +108,10 @@ class BrokerFacts:
         mechanism: str | None = None,
         certificate: str | None = None,
     ) -> ClientConfig:
-        """Return the configuration of a client: of one of `users`, of anyone with a password, or of one that does not log in.
+        """Return the configuration of a client that logs in as one of `users`, as another user with a password, or not at all.
 
-        `mechanism`: if not given, the strongest that the listener offers. `certificate`: with `tls=True`, the name in a
-        certificate that is made for the client. Raises ValueError if no listener suits, or the password is not known.
+        `mechanism`: by default the strongest that the listener offers. `certificate`: with `tls=True`, the name in a certificate
+        that is made for the client. Raises ValueError if no listener suits or the password is not known.
         """
         from diamant.broker.security.sasl.client_of_broker import client_of_broker
 
@@ -120,28 +120,28 @@ class BrokerFacts:
         if tls is not None:
             return tls.completed(config, certificate)
         if certificate is not None:
-            raise ValueError("certificates of clients are made with BrokerConfig(tls=True) only")
+            raise ValueError("client certificates are made with BrokerConfig(tls=True) only")
         return config
 
     @property
     def http_url(self: HasBroker) -> str | None:
-        """The URL of `/metrics`, `/health` and `/v1` for this machine, ``http://host:port``; None if HTTP is off."""
+        """The base URL of `/metrics`, `/health` and `/v1` on this machine, ``http://host:port``; None if HTTP is off."""
         return self.awaited.addresses.http_url
 
     @property
     def cluster_id(self: HasBroker) -> str:
-        """The id in meta.properties, the same for the directory's whole life."""
+        """The cluster id in meta.properties. It stays the same for the directory's whole life."""
         return self.awaited.node.cluster_id
 
     @property
     @as_operation_error()
     def faults(self: HasBroker) -> Faults:
-        """Faults on demand; may be used from any thread while the broker runs."""
+        """Faults on demand, usable from any thread while the broker runs."""
         return self.awaited.services.faults()
 
     @property
     def loop(self: HasBroker) -> asyncio.AbstractEventLoop:
-        """The event loop that owns the broker's state. A stopped broker still has one."""
+        """The event loop that owns the broker's state, even after the broker has stopped."""
         loop = self.awaited._loop
         return self.awaited.node.loop if loop is None else loop
 
@@ -149,22 +149,22 @@ class BrokerFacts:
 class Broker(BrokerFacts, Operations):
     """A Kafka broker with its controller, on one log directory.
 
-    All state belongs to the thread that runs the event loop: the caller's with `async with`, a thread of its own with `with`,
-    which gives a `BlockingBroker`. Its operations may be awaited in any event loop. They raise OperationError (`errors.py`).
-    `env` replaces the operating system in tests.
+    All state belongs to the thread that runs the event loop. That is the caller's thread with `async with`, and a new thread with
+    `with`, which returns a `BlockingBroker`. Operations may be awaited in any event loop. They raise OperationError
+    (`operation_errors.py`). `env` replaces the operating system in tests.
     """
 
     def __init__(self, config: BrokerConfig | None = None, *, env: Env | None = None, **settings: Any) -> None:
-        """`settings` are those of a `BrokerConfig`; without `listen` a free port, without `data_dir` a temporary directory.
+        """`settings` are those of a `BrokerConfig`. By default, `listen` is a free port and `data_dir` a temporary directory.
 
-        On a temporary directory internal topics have one partition for each broker, unless the settings say otherwise.
+        In a temporary directory, internal topics have one partition for each broker unless the settings say otherwise.
         """
         if config is not None and settings:
             raise TypeError(f"Broker got a BrokerConfig and {', '.join(settings)}: give these to the BrokerConfig")
         self._temporary_directory: str | None = None
         if config is None:
             if settings.get("data_dir") is None:
-                from tempfile import gettempdir  # with what it imports, it would delay each start that needs none
+                from tempfile import gettempdir  # its imports would delay each start that does not need it
 
                 self._temporary_directory = os.path.join(gettempdir(), f"diamant-{os.urandom(8).hex()}")
                 settings = {"data_dir": self._temporary_directory, **_small(settings)}
@@ -175,22 +175,22 @@ class Broker(BrokerFacts, Operations):
         self._running: RunningBroker | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
-        """Starts and stops wait for each other."""
+        """A lock by which starts and stops wait for each other."""
         self._kept = Kept()
         self._giving_up: weakref.finalize[..., Broker] | None = None
-        """Of a stopped broker: gives up its ports and its temporary directory, at the latest with the last reference to it."""
+        """For a stopped broker: gives up its ports and temporary directory, at the latest when it is garbage-collected."""
         self._thread: LoopThread | None = None
         self._fork: ForkDirectory | None = None
-        """Of a fork."""
+        """The directory of a fork; None for any other broker."""
 
     @property
     def awaited(self) -> Broker:
-        """Itself: its operations are awaited."""
+        """This broker, whose operations are awaited."""
         return self
 
     @property
     def running(self) -> RunningBroker:
-        """The parts that it runs on. Raises RuntimeError before the start and after a stop."""
+        """The parts of the running broker. Raises RuntimeError before the start and after a stop."""
         if self._running is None:
             raise RuntimeError("the broker is not running: use it inside `with`, or call start() first")
         return self._running
@@ -198,21 +198,21 @@ class Broker(BrokerFacts, Operations):
     @property
     @as_operation_error()
     def clock(self) -> BrokerClock:
-        """The broker's clock: reads it, and moves it if it is manual; may be used from any event loop."""
+        """The broker's clock, to read and, if it is manual, to move; usable from any event loop."""
         return self.services.clock()
 
     @property
     def brokers(self) -> BrokersOperations:
-        """The brokers of this process, to be taken down and up; may be used from any event loop."""
+        """The brokers of this process, to take down and bring up; usable from any event loop."""
         return BrokersOperations(self)
 
     @property
     def person(self) -> PersonOperations:
-        """A person's data in all topics; may be used from any event loop."""
+        """The operations on a person's data in all topics; usable from any event loop."""
         return PersonOperations(self)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout: Duration | None = None) -> T:
-        """Run a coroutine on the broker's loop, wait for it in another thread and return its result. TimeoutError.
+        """Run a coroutine on the broker's loop, wait for it on another thread and return its result. Raises TimeoutError.
 
         ``broker.call(broker.clock.advance("8d"))``
         """
@@ -240,14 +240,14 @@ class Broker(BrokerFacts, Operations):
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> Produced:
-        """Write one record, and return where it is. None is a tombstone. See `ProduceOperation`."""
+        """Write one record and return its location. A value of None is a tombstone. See `ProduceOperation`."""
         with as_operation_error():
             producing = self.services.produce()
             return await on_loop(self.loop, producing.produce(topic, value, key, partition, headers, timestamp_ms))
 
     @as_operation_error()
     def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield each committed record that a consumer would read now, with its partition; as `latest`."""
+        """Yield each committed record that a consumer would read now, with its partition. Read and close as with `latest`."""
         operation = self.services.records()
         return operation.records(operation.pages(topic, partition))
 
@@ -255,31 +255,31 @@ class Broker(BrokerFacts, Operations):
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield the latest committed record of each key, with its partition: what a log has that is compacted to its end.
+        """Yield the latest committed record of each key, with its partition, as if the log was compacted to its end.
 
-        As of one moment for each partition, read page by page. A caller that may stop early closes it (`contextlib.aclosing`).
+        Each partition is read as of one moment, page by page. A caller that may stop early closes this (`contextlib.aclosing`).
         """
         operation = self.services.records()
         return operation.records(operation.latest_pages(topic, partition, tombstones=tombstones))
 
     async def reset(self, snapshot: BrokerSnapshot | str, *, seamless: bool = False) -> None:
-        """Restore a snapshot, given itself or its id; to clients it looks like a restart. See `ResetRequest`."""
+        """Restore a snapshot, given as an object or by its id. To clients this looks like a restart. See `ResetRequest`."""
         snapshot_id = snapshot if isinstance(snapshot, str) else snapshot.id
         with as_operation_error():
             await on_loop(self.loop, self.running.reset(snapshot_id, seamless))
 
     async def play(self, schedule: Schedule) -> History:
-        """Run the cleaner between clients' fetches as a schedule says (`diamant.schedules`); return the history, which grows."""
+        """Run the cleaner between clients' fetches by a schedule (`diamant.schedules`); return the history, which grows."""
         with as_operation_error():
             from diamant.broker.schedules.play import play
 
             return await on_loop(self.loop, play(self.node, schedule))
 
     async def fork(self, /, **settings: Any) -> Broker:
-        """Return another broker with a copy of all that this one has now; it starts when it is entered, on free ports.
+        """Return another broker with a copy of this broker's present data. It starts when it is entered, on free ports.
 
-        Closed segments are hard links, so it takes little time and disk space. The copy lies beside the data directory and is
-        removed when the fork stops. `settings`: those of the `BrokerConfig` that differ. An OperationError leaves nothing behind.
+        Closed segments are hard links, so a fork takes little time and disk space. The copy is beside the data directory and is
+        removed when the fork ends. `settings`: changes to the `BrokerConfig`. An OperationError leaves nothing behind.
         """
         with as_operation_error():
             from diamant.broker.snapshots.fork_directory import make_fork, new_fork_of
@@ -291,9 +291,9 @@ class Broker(BrokerFacts, Operations):
             return fork
 
     async def start(self) -> None:
-        """Open the directory and listen. Starting twice is harmless. Raises CannotStart, and holds nothing then.
+        """Open the directory and listen. Starting twice is harmless. Raises CannotStart, and then holds nothing.
 
-        After `stop`: with the same data, on the same ports.
+        After `stop`, the broker starts with the same data on the same ports.
         """
         async with self._turn:
             if self._running is None:
@@ -305,7 +305,7 @@ class Broker(BrokerFacts, Operations):
         if self._temporary_directory is not None and is_first:
             os.mkdir(self._temporary_directory, 0o700)
         if self._fork is not None:
-            self._fork.lock.release()  # the fork locks it itself
+            self._fork.lock.release()  # the start locks it again
         try:
             self._running = await start_broker(self._static_config, self.env, self.addresses, self._kept)
             with as_cannot_start(str(self._static_config.data_dir)):
@@ -323,8 +323,8 @@ class Broker(BrokerFacts, Operations):
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-        No other program gets the ports until `start`, the end of `with`, or the last reference to the broker; until then a
-        temporary directory stays, too. Faults and schedules of compactions end.
+        The ports and a temporary directory are kept until the broker starts again, `with` ends, or the broker is
+        garbage-collected. Faults and schedules of compactions end.
         """
         async with self._turn:
             if self._running is None:
@@ -338,7 +338,7 @@ class Broker(BrokerFacts, Operations):
                 self._fork.lock_again()
 
     async def _end(self) -> None:
-        """Stop, and keep neither ports nor a temporary directory."""
+        """Stop without keeping the ports or a temporary directory."""
         async with self._turn:
             if self._running is not None:
                 await self._running.stop(has_next=self._temporary_directory is None and self._fork is None)
@@ -375,7 +375,7 @@ class Broker(BrokerFacts, Operations):
 
     def _check_not_entered(self) -> None:
         if self._running is not None:
-            raise RuntimeError("this broker runs already")
+            raise RuntimeError("this broker is running already")
 
 
 def _paths(temporary_directory: str | None) -> list[str]:
@@ -383,7 +383,7 @@ def _paths(temporary_directory: str | None) -> list[str]:
 
 
 def _give_up(process_id: int, kept: Kept, paths: Sequence[str]) -> None:
-    """Close the kept ports, and remove a temporary directory; in a process that was forked do nothing."""
+    """Close the kept ports and remove a temporary directory, but do nothing in a forked process."""
     if os.getpid() != process_id:
         return
     kept.close()
@@ -395,9 +395,9 @@ def _give_up(process_id: int, kept: Kept, paths: Sequence[str]) -> None:
 
 
 class BlockingBroker(BrokerFacts, BlockingOperations):
-    """A running broker for programs without an event loop: each operation of `Broker` waits here.
+    """A running broker for programs without an event loop: each operation of `Broker` blocks until it is done.
 
-    May be used from any thread but the broker's own.
+    Usable from any thread but the broker's own.
     """
 
     def __init__(self, awaited: Broker) -> None:
@@ -405,30 +405,30 @@ class BlockingBroker(BrokerFacts, BlockingOperations):
 
     @property
     def addresses(self) -> Addresses:
-        """Every address that it listens at."""
+        """All addresses at which the broker listens."""
         return self.awaited.addresses
 
     @property
     def env(self) -> Env:
-        """The operating system as it sees it."""
+        """The broker's access to the operating system."""
         return self.awaited.env
 
     @property
     @as_operation_error()
     def clock(self) -> BlockingClock:
-        """The broker's clock: reads it, and moves it if it is manual."""
+        """The broker's clock, to read and, if it is manual, to move."""
         from diamant.broker.operations.broker_state.broker_clock import BlockingClock
 
         return BlockingClock(self.awaited.clock, self.loop)
 
     @property
     def brokers(self) -> BlockingBrokersOperations:
-        """The brokers of this process, to be taken down and up."""
+        """The brokers of this process, to take down and bring up."""
         return BlockingBrokersOperations(self.awaited.brokers, self.loop)
 
     @property
     def person(self) -> BlockingPersonOperations:
-        """A person's data in all topics."""
+        """The operations on a person's data in all topics."""
         return BlockingPersonOperations(self.awaited.person, self.loop)
 
     start = waiting(Broker.start)
@@ -460,7 +460,7 @@ class BlockingBroker(BrokerFacts, BlockingOperations):
     def call(self, coroutine: Any, timeout: Duration | None = None) -> Any:
         """Run a coroutine of your own on the broker's loop, wait for it and return its result. Raises TimeoutError.
 
-        Anything else is returned as it is: ``broker.call(broker.compact("users"))`` was once needed, and still works.
+        Any other value is returned as it is, so that ``broker.call(broker.compact("users"))``, once needed, still works.
         """
         return self.awaited.call(coroutine, timeout) if isinstance(coroutine, Coroutine) else coroutine
 

@@ -13,8 +13,8 @@ from diamant.storage.errors import InUse, StorageError
 class CannotStart(Exception):
     """A broker has not started, and holds nothing.
 
-    `reason` says where and why; the text of the error also what to do. The cause is an OSError of an address or a file, or a
-    StorageError of what is in the directory. `errno` is the system's number, EBUSY of a directory that has a broker, else None.
+    `reason` says where and why; the text of the error adds what to do. The cause is an OSError about an address or a file, a
+    StorageError about the directory, or a ConfigError. `errno` is the system's number, EBUSY if the directory is in use, or None.
     """
 
     def __init__(self, reason: str, number: int | None = None) -> None:
@@ -23,22 +23,22 @@ class CannotStart(Exception):
         self.errno = number
 
 
-_NOT_A_DIRECTORY = ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) says where the data is"
+_NOT_A_DIRECTORY = (
+    ". Expected a directory, or a name that is free: BrokerConfig(data_dir=...) sets the place of the data"
+)
 
 _HINTS: dict[int | None, str] = {
     errno.EBUSY: ". Is another broker running on it? BrokerConfig(data_dir=...) takes another directory",
     errno.EADDRINUSE: '. Is another broker running there? BrokerConfig(listen="127.0.0.1:0") takes a free port',
     errno.EEXIST: _NOT_A_DIRECTORY,
     errno.ENOTDIR: _NOT_A_DIRECTORY,
-    errno.EACCES: ". The broker needs to read and write there, and ports below 1024 may be the administrator's",
+    errno.EACCES: ". The broker needs to read and write there, and ports below 1024 may be reserved for the administrator",
 }
 
 
 @contextmanager
 def as_cannot_start(where: str) -> Iterator[None]:
-    """Turn an error of the system, of a file that a setting names, or of what a directory holds, into CannotStart; `where` if it
-    names no file.
-    """
+    """Turn an OSError, StorageError or ConfigError into CannotStart. `where`: the place to name for an OSError without a file."""
     try:
         yield
     except StorageError as error:

@@ -1,4 +1,4 @@
-"""A caller's texts for a certificate: reason and reference."""
+"""Checks of a caller's texts for a certificate, its reason and reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_reason(reason: str, reference: str = "") -> None:
         raise BadArgument(f"reason and reference are limited to {MAX_TEXT} characters each")
     if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
         raise BadArgument(
-            "reason and reference must be one line each, with no line ends and no control characters: they are shown on "
+            "reason and reference must be one line each, without line breaks and control characters: they are shown on "
             "terminals"
         )
 

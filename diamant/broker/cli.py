@@ -1,7 +1,7 @@
-"""The command line: the table of the commands.
+"""The command line: the table of commands.
 
-A user's error is one line on standard error and an exit code; a traceback means a bug in Diamant. A command is imported only to
-run it, so that `--help` and mistakes are answered at once.
+A user's error is one line on standard error and an exit code; a traceback means a bug in Diamant. A command is imported only when
+it is run, so that `--help` and mistakes are answered at once.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
         "person": LazyCommand(
             "diamant.broker.commands.person.person_commands:person",
-            "Find a person's data in all topics, and forget it on one paper.",
+            "Find a person's data in all topics, and forget it with one certificate.",
         ),
         "restore": LazyCommand(
             "diamant.broker.commands.clusters.restore:restore",
-            "Put back what a killed erasure has lowered.",
+            "Restore configurations that a killed erasure has left lowered.",
         ),
     },
     "For tests": {
@@ -84,11 +84,11 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         "spark": LazyCommand("diamant.broker.command_groups:spark", "Read and clean logs of any size on Apache Spark."),
     },
 }
-"""The commands by their purpose, without those of operations. Each is imported when it is run."""
+"""The commands by purpose, without the commands of operations. Each is imported when it is run."""
 
 
 def all_commands() -> Sections:
-    """Return all commands by their purpose."""
+    """Return all commands by purpose."""
     from diamant.broker.dispatch.operation_table import OPERATIONS
 
     found = {heading: {**commands} for heading, commands in COMMANDS.items()}
@@ -125,7 +125,7 @@ SYNONYMS = {
     **dict.fromkeys(("inject", "fail", "chaos"), ("fault add",)),
     **dict.fromkeys(("save", "backup", "fork"), ("snapshot create",)),
 }
-"""The commands for words of other programs, where neither a name nor the name of a subcommand is similar."""
+"""The commands to suggest for words of other programs that resemble no name of a command or subcommand."""
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
@@ -152,7 +152,7 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, is_asked: bool
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version and exit; with --json also the kernels, the engines and the libraries.",
+    help="Show the version and exit; --json adds the kernels, the engines and the libraries.",
 )
 @click.option("--json", is_flag=True, is_eager=True, expose_value=False, hidden=True)
 def main() -> None:

@@ -46,10 +46,10 @@ LOG_COMMANDS = {
     "explain": LazyCommand(f"{_LOG}.explain:explain", "Explain why records are still stored, and until when."),
     "find": LazyCommand(f"{_LOG}.find:find", "Find every record of a key, or every match of a pattern."),
     "fold-brokers": LazyCommand(
-        f"{_LOG}.fold_brokers:fold", "Make the directory of several brokers one of a single broker."
+        f"{_LOG}.fold_brokers:fold", "Turn the directory of several brokers into one for a single broker."
     ),
     "person": LazyCommand("diamant.broker.commands.person.on_directory:person", "Find a person's data in all topics."),
-    "stats": LazyCommand(f"{_LOG}.stats:stats", "Count the records of a log and the superseded ones among them."),
+    "stats": LazyCommand(f"{_LOG}.stats:stats", "Count the records of a log and how many are superseded."),
     "whatif": LazyCommand(f"{_LOG}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
 
@@ -58,7 +58,7 @@ SPARK_COMMANDS = {
     "clean": LazyCommand(f"{_SPARK}.clean:clean", "Compact every partition of a copied log directory."),
     "find": LazyCommand(f"{_SPARK}.find:find", "Find every record of a key, or every match of a pattern."),
     "person": LazyCommand(f"{_SPARK}.person:person", "Find a person's data in all topics."),
-    "stats": LazyCommand(f"{_SPARK}.stats:stats", "Count the records of logs and the superseded ones among them."),
+    "stats": LazyCommand(f"{_SPARK}.stats:stats", "Count the records of logs and how many are superseded."),
     "whatif": LazyCommand(f"{_SPARK}.whatif:whatif", "Predict what the cleaner would leave under other settings."),
 }
 
@@ -67,6 +67,6 @@ SPARK_COMMANDS = {
 def spark() -> None:
     """Read and clean log directories on Apache Spark, without a broker.
 
-    A PATH is a log directory, a partition directory, a quoted glob of either, or a file: or s3: URI. Needs
+    A PATH is a log directory, a partition directory, a quoted glob of either, or a file: or s3: URI. Spark needs
     `pip install '.[spark]'` in a clone of Diamant, and Java 17 or newer.
     """

@@ -1,6 +1,6 @@
-"""The parts of a broker that survive its stop, for its next start: its ports and the CA of `tls=True`.
+"""The parts of a broker that outlive its stop and serve its next start: its ports and the CA of `tls=True`.
 
-A port is kept by a socket that is bound but does not listen: clients are refused, and no other program is given the port.
+A port is kept by a socket that is bound but does not listen: clients are refused, and no other program can take the port.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """Nothing at the first start. Listeners differ in their names, or belong to different brokers of the process."""
+    """The kept parts; there are none before the first start. A port belongs to a listener's name and broker."""
 
     def __init__(self) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
@@ -41,10 +41,10 @@ class Kept:
         try:
             self._sockets[key] = bound_socket(listener._replace(port=port))
         except OSError:
-            pass  # another program was quicker: the next start reports it
+            pass  # another program has taken the port, which the next start reports
 
     def close(self) -> None:
-        """Keep nothing any more."""
+        """Release all kept parts."""
         while self._sockets:
             self._sockets.popitem()[1].close()
         self._ports.clear()

@@ -1,4 +1,4 @@
-"""A broker for programs without an event loop: `with Broker(...)` runs it on a loop in a thread of its own."""
+"""The thread of a broker for programs without an event loop: `with Broker(...)` runs the broker on a loop there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BEGIN_TIMEOUT_S = 1.0
 
 
 class LoopThread(threading.Thread):
-    """An event loop on which a broker is started, runs, and is stopped. Used once."""
+    """A thread whose event loop starts, runs and stops a broker. Usable once."""
 
     def __init__(self, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
         super().__init__(name="diamant", daemon=True)
@@ -23,18 +23,18 @@ class LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def start_broker(self) -> None:
-        """Return when the broker listens; raises what its start raised. Who interrupts it waits until it has stopped again."""
+        """Wait until the broker listens; raise the error of its start. On KeyboardInterrupt, wait until it has stopped."""
         try:
             self.start()
             self._is_up.result()
         except KeyboardInterrupt:
-            # `start` waits for the thread to begin, which it may still do.
+            # The interrupt may have ended the wait of `start` for the thread, which may still begin.
             if self._has_begun.wait(BEGIN_TIMEOUT_S):
                 self._end()
             raise
 
     def stop_broker(self) -> None:
-        """Return when the broker has stopped; raises what its stop raised."""
+        """Wait until the broker has stopped; raise the error of its stop."""
         self._end()
         if self._error is not None:
             raise self._error
@@ -45,7 +45,7 @@ class LoopThread(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Be the thread."""
+        """Run the broker until it is to stop. The thread calls this."""
         self._has_begun.set()
         try:
             asyncio.run(self._serve())

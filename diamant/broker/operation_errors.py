@@ -1,7 +1,7 @@
-"""Errors of the operations: a word for each possible reaction of the caller, the same in Python, over HTTP and in commands.
+"""Errors of the operations, with a code for each possible reaction of the caller: the same in Python, over HTTP and in commands.
 
-`code` is that word, for programs; `KINDS` has its HTTP status, its exit code and its meaning. The text says what failed, where,
-what was expected and what to do next. It never contains a key or a value of a record.
+`code` is for programs; `KINDS` has its HTTP status, its exit code and its meaning. The text says what failed, where,
+what was expected and what to do next. It never contains a record's key or value.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage.names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_NOT_SO, EXIT_NOTHING = 0, 1, 2, 3, 4
-"""Exit codes of the commands. `EXIT_REFUSED`: the same command would be refused again; `EXIT_FAILED`: it may work later."""
+"""Exit codes of the commands. `EXIT_REFUSED`: the same command would be refused again. `EXIT_FAILED`: it may succeed later."""
 EXIT_INTERRUPTED = 130
-"""Ctrl-C, by the convention of shells: 128 plus the number of SIGINT."""
+"""The exit code after Ctrl-C, by the convention of shells: 128 plus the number of SIGINT."""
 
 
 class ErrorKind(NamedTuple):
-    """The errors with one code. `status` is 0 for those that no HTTP response has."""
+    """The errors with one code. `status` is 0 if no HTTP response has the code."""
 
     status: int
     exit_code: int
@@ -40,18 +40,18 @@ KINDS = {
     "not-found": ErrorKind(404, EXIT_REFUSED, "no such topic, partition, group, job, certificate or path"),
     "deleted": ErrorKind(404, EXIT_REFUSED, "the topic was deleted during the operation"),
     "bad-method": ErrorKind(405, EXIT_REFUSED, "the path has other methods, which `Allow` lists"),
-    "not-possible": ErrorKind(409, EXIT_REFUSED, "the present state rules it out"),
+    "not-possible": ErrorKind(409, EXIT_REFUSED, "the present state rules the operation out"),
     "not-compacted": ErrorKind(409, EXIT_REFUSED, "the topic has ceased to be compacted"),
     "unconfirmed": ErrorKind(
-        409, EXIT_REFUSED, "identifiers may belong to several people, and the caller has not confirmed"
+        409, EXIT_REFUSED, "identifiers may belong to several people, and the caller has not confirmed them"
     ),
     "everything-matches": ErrorKind(409, EXIT_REFUSED, "every record of the topic would be redacted"),
-    "not-genuine": ErrorKind(409, EXIT_NOT_SO, "the certificate is none, or has changed since it was signed"),
+    "not-genuine": ErrorKind(409, EXIT_NOT_SO, "this is no certificate, or it has changed since it was signed"),
     "gone": ErrorKind(410, EXIT_FAILED, "the job is done, but its result is no longer kept"),
     "too-large": ErrorKind(413, EXIT_REFUSED, "the body is larger than the path accepts"),
-    "too-many": ErrorKind(429, EXIT_FAILED, "a limit is reached: of simultaneous work, or of results"),
-    "failed": ErrorKind(500, EXIT_FAILED, "an error in the broker, or of a file"),
-    "internal": ErrorKind(500, EXIT_FAILED, "an unexpected error: the broker's log has it"),
+    "too-many": ErrorKind(429, EXIT_FAILED, "a limit on simultaneous work or on results is reached"),
+    "failed": ErrorKind(500, EXIT_FAILED, "an error in the broker or with a file"),
+    "internal": ErrorKind(500, EXIT_FAILED, "an unexpected error, which is in the broker's log"),
     "uncleanable": ErrorKind(500, EXIT_FAILED, "the cleaner skips the partition since it failed there"),
     "quarantined": ErrorKind(500, EXIT_FAILED, "the cleaner works around a damaged segment of the partition"),
     "kernels-missing": ErrorKind(501, EXIT_FAILED, "this installation has no compiled kernels"),
@@ -59,7 +59,7 @@ KINDS = {
     "timed-out": ErrorKind(504, EXIT_FAILED, "not done in time; work that has started may continue"),
     "no-answer": ErrorKind(0, EXIT_FAILED, "no broker answers"),
     "no-http": ErrorKind(0, EXIT_FAILED, "the broker has no HTTP port"),
-    "went-away": ErrorKind(0, EXIT_FAILED, "the broker ended before its answer"),
+    "went-away": ErrorKind(0, EXIT_FAILED, "the broker ended before it answered"),
     "damaged": ErrorKind(0, EXIT_FAILED, "a file is damaged"),
     "not-so": ErrorKind(0, EXIT_NOT_SO, "the requested state is not reached, or nothing was found"),
     "interrupted": ErrorKind(0, EXIT_INTERRUPTED, "Ctrl-C"),
@@ -68,12 +68,12 @@ KINDS = {
 
 
 def kind_of(code: str) -> ErrorKind:
-    """Return the row of a code; a broker of another version may have others."""
+    """Return the kind of a code. A code from a broker of another version may be unknown: it counts as `failed`."""
     return KINDS.get(code, KINDS["failed"])
 
 
 class OperationError(Exception):
-    """The base class: an operation failed."""
+    """An operation failed. The base class of these errors."""
 
     code = "failed"
 
@@ -102,7 +102,7 @@ class NotFound(OperationError):
 
 
 class NotPossible(OperationError):
-    """The target exists, but its state rules out the operation: a topic that is not compacted, a second simultaneous call."""
+    """The target exists, but its state rules out the operation: the topic is not compacted, or another call is in progress."""
 
     code = "not-possible"
 
@@ -114,7 +114,7 @@ class Unconfirmed(NotPossible):
 
 
 class BrokerStopping(NotPossible):
-    """The broker stops. The call can be repeated after its next start."""
+    """The broker is stopping. The call can be repeated after the broker's next start."""
 
     code = "stopping"
 
@@ -137,27 +137,27 @@ class TooMany(OperationError):
     code = "too-many"
 
 
-# -- errors of the system in these words ---------------------------------------------------------------------------------
+# -- errors of the system as operation errors ---------------------------------------------------------------------------------
 
 
 def may_pass(error: Exception) -> bool:
-    """Return whether the system refused a file or a module, as without descriptors: a library then raises an ImportError."""
+    """Return whether the system refused a file or, for lack of descriptors, a module: a library then raises an ImportError."""
     return isinstance(error, OSError) or (isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error))
 
 
 @contextmanager
 def as_operation_error() -> Iterator[None]:
-    """Turn an error of the system into an OperationError. A first call imports its operation, and may lack a descriptor."""
+    """Turn an error of the system into an OperationError. Importing an operation at its first call may fail, too."""
     try:
         yield
     except Exception as error:
-        # The first two are of a peer, or of a caller's own limit.
+        # These two concern a peer or the caller's own time limit.
         if isinstance(error, ConnectionError | TimeoutError) or not may_pass(error):
             raise
         raise OperationError(f"the operation failed: {error}. Try again once the cause is gone") from error
 
 
-# -- Kafka's errors in these words ---------------------------------------------------------------------------------------
+# -- Kafka's errors as operation errors ---------------------------------------------------------------------------------------
 
 
 _CODES_OF_KAFKA = {
@@ -223,12 +223,12 @@ _BY_NUMBER: dict[int, str] = {number: code for code, numbers in _CODES_OF_KAFKA.
 
 
 def code_of_kafka_error(number: int) -> str:
-    """Return our code for an error code of Kafka. Those that neither name a state nor pass by themselves blame an argument."""
+    """Return our code for a Kafka error code. By default an argument is to blame."""
     return _BY_NUMBER.get(number, "bad-argument")
 
 
 def refused_by_kafka(error: KafkaError) -> OperationError:
-    """Return the error of an operation for one of Kafka's protocol, with its own sentence."""
+    """Return the operation error for an error of Kafka's protocol, with that error's text."""
     code = code_of_kafka_error(error.code)
     kinds = (BadArgument, NotAllowed, NotFound, NotPossible, TimedOut, TooMany)
     found = next((kind for kind in kinds if kind.code == code), OperationError)(error.detail or str(error))
@@ -236,7 +236,7 @@ def refused_by_kafka(error: KafkaError) -> OperationError:
     return found
 
 
-# -- sentences that several interfaces say -------------------------------------------------------------------------------
+# -- texts that several interfaces share -------------------------------------------------------------------------------
 
 
 _MADE_WITH = {
@@ -247,7 +247,7 @@ _MADE_WITH = {
 
 
 def no_topic(name: str) -> str:
-    """Return the sentence on a topic that does not exist."""
+    """Return the text for a topic that does not exist."""
     shown = repr(name[:249])
     if name in _MADE_WITH:
         return f"there is no topic {shown} yet: the broker makes it with the first {_MADE_WITH[name]}"
@@ -255,11 +255,11 @@ def no_topic(name: str) -> str:
 
 
 def no_partition(topic: str, partition: int, count: int) -> str:
-    """Return the sentence on a partition that does not exist. `count`: those that the topic has."""
+    """Return the text for a partition that does not exist. `count`: the number of partitions that the topic has."""
     present = {0: "none", 1: "only partition 0"}.get(count, f"partitions 0 to {count - 1}")
     return f"topic {topic!r} has no partition {partition}: it has {present}"
 
 
 def no_group(name: str) -> str:
-    """Return the sentence on a consumer group that does not exist."""
+    """Return the text for a consumer group that does not exist."""
     return f"there is no group {name[:249]!r}: `diamant group list` lists those that exist"

@@ -1,4 +1,4 @@
-"""Performs an operation for Python: checks the arguments of a method, and runs the operation's function on the broker's loop."""
+"""Operations for Python: the arguments of a method are checked, and the operation's function runs on the broker's loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AnyBroker(Protocol):
 
 
 async def perform(broker: AnyBroker, name: str, given: Mapping[str, Any]) -> T:
-    """Run an operation with the arguments of its method, and return its result, of the method's type. Raises OperationError."""
+    """Run an operation with the arguments of its method; return a result of the method's type. Raises OperationError."""
     services = broker.services
     if asyncio.get_running_loop() is not broker.loop:
         return await on_loop(broker.loop, perform(broker, name, given))

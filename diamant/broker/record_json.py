@@ -1,14 +1,15 @@
 """Records and their keys as JSON.
 
-A key is bytes: `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short for text.
-Responses use text for printable UTF-8, else hex.
+A key's bytes are `{"text": "customer-42"}` (UTF-8), `{"hex": "00ff"}` or `{"base64": "AP8="}`; a plain string is short for
+text. Responses use text for printable UTF-8, and hex otherwise.
 
 A record is a line, printed by `diamant latest` and read by `diamant exec --seed`:
 
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
 Only `topic` is required. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
-JSON, stored without spaces). `partition` defaults by the key, `timestamp` (ms) to the clock's time; `offset` is ignored.
+JSON, stored without spaces). By default, the key chooses
+`partition`, and `timestamp` (ms) is the clock's time. `offset` is ignored.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from diamant.protocol.batches.header import Record
 
 FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 IGNORED_FIELDS = ("key_json", "value_json")
-"""Decoded keys and values, which `diamant latest` prints beside their bytes."""
+"""The fields of decoded keys and values, which `diamant latest` prints beside the bytes."""
 _KEY_FORMS = ("text", "hex", "base64")
 MAX_TIMESTAMP_MS = 2**63 - 1
 
 
 def parse_key(found: object, name: str = "key") -> bytes:
-    """Return the bytes of a key from JSON. Raises BadArgument; its text has `name`, and does not contain the key."""
+    """Return the bytes of a key from JSON. Raises BadArgument, whose text has `name` but not the key."""
     if isinstance(found, str):
         return _text(found, name)
     if not isinstance(found, Mapping) or len(found) != 1:
@@ -44,11 +45,11 @@ def parse_key(found: object, name: str = "key") -> bytes:
     try:
         return bytes.fromhex(value) if form == "hex" else base64.b64decode(value, validate=True)
     except (ValueError, binascii.Error):
-        raise BadArgument(f"{name}: the value of {form} is not {form}") from None
+        raise BadArgument(f"{name}: the value of {form} is not valid {form}") from None
 
 
 def key_fields(key: bytes) -> dict[str, str]:
-    """Return a key for JSON."""
+    """Return the JSON object of a key."""
     try:
         text = key.decode()
     except UnicodeDecodeError:
@@ -70,7 +71,7 @@ class RecordLine(NamedTuple):
 def parse_record_line(line: str | bytes, *, topic: str | None = None) -> RecordLine:
     """Parse a line. `topic` is the default for lines without one.
 
-    Raises BadArgument; its text says what was expected and contains neither key nor value.
+    Raises BadArgument, whose text says what was expected and contains neither key nor value.
     """
     try:
         found = json.loads(line)

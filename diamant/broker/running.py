@@ -1,6 +1,6 @@
-"""A broker that runs: its node, its services and its HTTP port, from the start to the stop.
+"""A running broker: its node, its services and its HTTP port, from the start to the stop.
 
-Start: bind the sockets (port 0 becomes a port), lock the directory, read the metadata log, load the partitions,
+Start: bind the sockets (port 0 becomes a free port), lock the directory, read the metadata log, load the partitions,
 listen. Stop: the reverse, with requests in progress answered, everything synced and the clean-shutdown mark set.
 """
 
@@ -55,14 +55,14 @@ _TAKEN_OVER = (
     "the last broker on %s was not Diamant's: its logs are now cleaned by the rules of diamant.cleaner.mode=%s (kafka: Kafka's, "
     "byte for byte; prompt: Diamant's, which remove records as soon as Kafka's guarantees allow)"
 )
-"""Its name is in the logs of users."""
+"""The text for the log when the last broker on the directory was not Diamant's."""
 
 STOP_TIMEOUT_S = 10.0
 """The time that a stop waits for requests in progress before it closes their connections."""
 STUCK_TIMEOUT_S = 30.0
-"""The time that a stop waits for threads, apart from the last flush: one that waits for a dead disk or a pipe may never end."""
+"""The time that a stop waits for threads before the last flush. A thread that waits for a dead disk or a pipe may never end."""
 MIN_WAIT_S = 1.0
-"""The time that it has for each part at least."""
+"""The least time that a stop waits for each part."""
 
 
 class RunningBroker:
@@ -79,17 +79,17 @@ class RunningBroker:
         services.reset = self.reset
         self._resetting: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
-        """Removes what the last reset has replaced."""
+        """The removal of the data that the last reset has replaced."""
         self._left_behind: list[str] = []
-        """Parts of the stop that a stuck thread has held up."""
+        """Parts of the stop that failed or that a stuck thread held up."""
         self._stuck_at_s = 0.0
-        """When the stop no longer waits for such parts, on the loop's clock."""
+        """The time on the loop's clock from which the stop waits only `MIN_WAIT_S` for a part."""
 
     async def stop(self, kept: Kept | None = None, *, has_next: bool = True) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-        `kept` gets the parts for the next start of this broker. Without `has_next` nothing is flushed: the directory is about to
-        be removed.
+        `kept` receives the parts for the next start of this broker. Without `has_next`, nothing is flushed, since the
+        directory is about to be removed.
         """
         for task in filter(None, (self._resetting, self._removing)):
             await asyncio.wait({task})
@@ -129,7 +129,7 @@ class RunningBroker:
         logger.info("stopped")
 
     def remove_later(self, path: str) -> None:
-        """Have the housekeeping remove what a fork leaves; any thread. After the stop it is for the next start."""
+        """Let the housekeeping remove what a fork has left; after the stop, the next start does. Callable from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.node.loop.call_soon_threadsafe(self._remove_later, path)
 
@@ -138,15 +138,15 @@ class RunningBroker:
         self.node.scheduler.poke()
 
     async def _wait_for(self, work: Coroutine[Any, Any, object], what: str) -> None:
-        """Wait for a part of the stop, but not for ever: a thread may wait for a disk or a pipe that never answers.
+        """Wait for a part of the stop, but not forever: a thread may wait for a disk or a pipe that never answers.
 
-        After an error the stop continues with the other parts, and is not clean.
+        After an error, the stop continues with the other parts, but is not clean.
         """
         task = asyncio.create_task(work)
         left_s = self._stuck_at_s - asyncio.get_running_loop().time()
         if not (await asyncio.wait({task}, timeout=max(MIN_WAIT_S, left_s)))[0]:
             self._left_behind.append(what)
-            logger.error("the stop does not wait for %s any longer: a thread is stuck. The next start recovers", what)
+            logger.error("the stop no longer waits for %s: a thread is stuck. The next start recovers", what)
             return
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if error is not None:
@@ -154,16 +154,16 @@ class RunningBroker:
             logger.error("the stop of %s has failed: %s. The next start recovers", what, error, exc_info=error)
 
     async def reset(self, snapshot_id: str, seamless: bool) -> None:
-        """Put everything back to a snapshot. The sockets stay; connections are closed unless it is `seamless`.
+        """Restore the state of a snapshot. The sockets stay; connections are closed unless the reset is `seamless`.
 
-        Continues if its caller is cancelled. NotFound; NotPossible during an erasure; OperationError if the disk refuses: then
-        the broker answers nothing until its next start, which finishes the reset.
+        The reset continues if its caller is cancelled. Raises NotFound; NotPossible during an erasure; OperationError if the
+        disk refuses: the broker then answers nothing until its next start, which finishes the reset.
         """
         snapshots = self.services.snapshots()
         copy = snapshots.find(snapshot_id)
         snapshots.check_not_erasing()
         if self.node.is_stopping:
-            raise NotPossible("the broker stops, or is being reset already")
+            raise NotPossible("the broker is stopping or is being reset already")
         self.node.is_stopping = True
         self._resetting = asyncio.create_task(self._reset(snapshots.files, copy, seamless))
         await asyncio.shield(self._resetting)
@@ -209,15 +209,15 @@ class RunningBroker:
         logger.info("reset to %s", copy)
 
     async def _wind_down(self) -> None:
-        """End what is in progress, without syncing data that is about to be removed."""
+        """End all work in progress without syncing data, which is about to be replaced."""
         node, services = self.node, self.services
         node.topics.makes_no_logs = True
         node.purgatory.close()
         try:
             await services.stop()
-        except Exception as error:  # what it has on disk is replaced
+        except Exception as error:  # its data on disk is about to be replaced
             logger.error(
-                "a job or a coordinator has not stopped in order: %s. The reset continues", error, exc_info=error
+                "a job or a coordinator has not stopped cleanly: %s. The reset continues", error, exc_info=error
             )
         await node.scheduler.stop()
         await services.cleaning.stop()
@@ -229,9 +229,9 @@ class RunningBroker:
 
 
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kept: Kept) -> RunningBroker:
-    """Open the directory and listen; `addresses` get those it listens at. Raises CannotStart, and holds nothing then.
+    """Open the directory and listen; fill `addresses`. Raises CannotStart, and then holds nothing.
 
-    `kept`: of the last stop.
+    `kept`: the parts that the last stop kept.
     """
     has_token = bool(config.diamant_http_token_file)
     for line in unprotected_ports(config.listeners, config.http_listener, has_token=has_token):
@@ -301,7 +301,7 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
 async def open_tls(
     config: BrokerConfig, log_refusal: Callable[[str, str], None], authority: ThrowAwayCa | None
 ) -> TlsListeners | None:
-    """Open TLS for the listeners, and the HTTP port, that have it; None if there is none. Raises ConfigError.
+    """Open TLS for the listeners and the HTTP port that have it. Return None if none has TLS. Raises ConfigError.
 
     `authority`: the throw-away CA of the last start.
     """
@@ -326,7 +326,7 @@ async def open_tls(
 
 
 def _follow_table(services: Services) -> None:
-    """Listen for the brokers that are up, and for no other."""
+    """Listen for the brokers that are up, and only for them."""
     brokers = services.node.topics.brokers
     if brokers is not None:
         for broker_id in brokers.broker_ids:
@@ -334,7 +334,7 @@ def _follow_table(services: Services) -> None:
 
 
 async def _prepare(services: Services) -> None:
-    """Prepare all that requests need, before clients are served."""
+    """Prepare everything that requests need, before clients are served."""
     services.housekeeping.schedule()
     await services.quotas.apply()
     services.node.scheduler.add(
@@ -350,13 +350,13 @@ def next_due_ms(queues: Iterable[AnyQueue]) -> int | None:
 
 
 async def resume_due(queues: Iterable[AnyQueue]) -> None:
-    """Resume the due jobs of each queue: left unfinished by an earlier run, put off, or waiting for a horizon."""
+    """Resume the due jobs of each queue: jobs left unfinished by an earlier run, postponed, or waiting for a horizon."""
     for queue in queues:
         await queue.resume_due()
 
 
 async def _put_users(node: Node) -> None:
-    """Put the credentials of `diamant.users` into the metadata log, as far as they are not there."""
+    """Add the credentials of `diamant.users` to the metadata log, unless they are there already."""
     if not node.config[USERS]:
         return
     from diamant.broker.security.sasl.scram_keys import changed_credentials
@@ -384,14 +384,14 @@ def _refuse_acls(errors: Iterable[KafkaError | None]) -> None:
         hint = ""
         if error.code is ErrorCode.UNSUPPORTED_VERSION:
             hint = (
-                " A new directory has it with diamant.release.version=4.4 (diamant start --release-version 4.4); an existing one "
-                "gets it by kafka-features upgrade --release-version 4.4, for which the broker has to start without that ACL"
+                " A new directory has it with diamant.release.version=4.4 (diamant start --release-version 4.4); for an existing "
+                "directory, start the broker without that ACL and run kafka-features upgrade --release-version 4.4"
             )
         raise ConfigError(f"{ACLS}: {error.detail}{hint}")
 
 
 async def _put_acls(node: Node) -> None:
-    """Put the ACLs of `diamant.acls` into the metadata log, as far as they are not there. A broker that denies all says so."""
+    """Add missing ACLs of `diamant.acls` to the metadata log. Log a warning if the broker denies every request."""
     acls, authorizer = node.acls, node.authorizer
     if acls is None or authorizer is None:
         return
@@ -403,16 +403,16 @@ async def _put_acls(node: Node) -> None:
         logger.warning(
             "there is an authorizer, no ACL and no super user: every request is denied. Stop the broker, add "
             "super.users=User:NAME to its configuration (User:ANONYMOUS is everybody on a listener without authentication), "
-            "start it, and let that user make ACLs (diamant acl add, kafka-acls.sh)"
+            "start it, and let that user create ACLs (diamant acl add, kafka-acls.sh)"
         )
 
 
 def _tidy_up(directory: LogDirectory) -> None:
-    """Finish the reset of a killed process, and remove the copies that it has left; blocks."""
+    """Finish the reset of a killed process, and remove the copies that it has left. Blocking."""
     env = directory.env
     snapshots = f"{os.path.realpath(directory.path)}.snapshots"
     if not env.exists(f"{directory.path}/{names.META_PROPERTIES}") and not env.is_dir(snapshots):
-        return  # it is new
+        return  # the directory is new
     from diamant.broker.snapshots.fork_directory import remove_left_forks
     from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 
@@ -427,7 +427,7 @@ def _tidy_up(directory: LogDirectory) -> None:
         if snapshot_id not in files.ids():
             raise StorageError(
                 f"{directory.path}: a reset to the snapshot {snapshot_id!r} was not finished, and {files.path} "
-                f"has no such snapshot. Remove {files.mark} to start with what is there, perhaps parts of two states"
+                f"has no such snapshot. Remove {files.mark} to start with the present data, perhaps parts of two states"
             )
         restore_directory(env, f"{files.path}/{snapshot_id}", files.data_dir, files.new_trash(), files.mark)
         directory.was_clean = True
@@ -436,14 +436,14 @@ def _tidy_up(directory: LogDirectory) -> None:
 
 
 def _place(config: BrokerConfig, listener: Listener) -> str:
-    """Return an address in an error; of several brokers with the configuration that chooses its port."""
+    """Return a listener's address for an error; with several brokers, add the broker and the configuration of its port."""
     if config.diamant_brokers == 1:
         return listener.address
     return f"{listener.address}, for broker {config.node_id + listener.broker} (diamant.brokers.ports, --ports)"
 
 
 def open_sasl(config: BrokerConfig) -> SaslListeners | None:
-    """Return the listeners with SASL, if there are any. Raises CannotStart; reads a file."""
+    """Read the configuration of the listeners with SASL; None if there are none. Blocking. Raises CannotStart."""
     if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners):
         return None
     from diamant.broker.security.sasl.sasl_listeners import SaslListeners
