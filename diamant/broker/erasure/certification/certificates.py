@@ -1,4 +1,4 @@
-"""The certificates of a broker: their list, and the check whether one is still true."""
+"""The certificates of a broker: listing them, and checking whether one is still true."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeptCertificate:
-    """A certificate from a file."""
+    """A certificate read from a file."""
 
     certificate: JsonObject
     job_id: str
     state: str
-    """The state in the file name."""
+    """The state that the file name states."""
     path: str
     problem: str = ""
-    """The difference from what the broker signed; "" if there is none, or if it was not checked."""
+    """How the certificate differs from the one that the broker signed; "" if it does not, or if it was not checked."""
 
     def checked(self, public_key: bytes) -> KeptCertificate:
-        """Return a copy with `problem` set by a check against the broker's own key. Any thread."""
+        """Return a copy with `problem` set by a check against the broker's own key. Callable from any thread."""
         return replace(self, problem=problem_of(self.certificate, self.job_id, self.state, public_key))
 
 
@@ -61,8 +61,8 @@ class Certificates:
     async def verify(self, request: VerifyRequest, progress: Progress) -> Verification:
         """Check a certificate against the broker's present data. Raises BadArgument for anything but a certificate.
 
-        Files and records are compared only for certificates signed with the broker's own key: a forged certificate could
-        probe whether a file begins with some bytes, or whether a topic has a key.
+        Files and records are compared only for certificates signed with the broker's own key, since a forged certificate could
+        probe whether a file begins with certain bytes or a topic has a certain key.
         """
         where = public_key = None
         values_of = partial(self._evidence.values, registry=request.registry)
@@ -118,8 +118,8 @@ class Certificates:
         kept = await self.kept(job_id)
         if kept.problem:
             raise NotGenuine(
-                f"the certificate is not what this broker has signed, so it proves nothing: {kept.path}: {kept.problem}. Restore "
-                "the file from a copy; as_it_is returns it as it is"
+                f"the certificate is not the one that this broker signed, so it proves nothing: {kept.path}: {kept.problem}. "
+                "Restore the file from a copy; as_it_is returns it as it is"
             )
         return kept.certificate
 
@@ -176,7 +176,7 @@ class Certificates:
 
 
 def _signer(certificate: Mapping[str, Any]) -> object:
-    """Return the public key in a certificate, in hexadecimal; any value if the certificate is malformed."""
+    """Return the public key in a certificate, in hexadecimal, or any other value if the certificate is malformed."""
     signature = certificate.get("signature")
     return signature.get("public_key") if isinstance(signature, Mapping) else None
 
@@ -194,10 +194,10 @@ def _leave_open(certificate: Mapping[str, Any], found: Verification) -> None:
 
 
 def last_certificate(env: Env, directory: str, job_id: str) -> KeptCertificate | None:
-    """Return the last certificate of an erasure or redaction; None if there is none. Blocks. NotPossible if it may be damaged.
+    """Return the last certificate of an erasure or redaction, or None. Blocking. Raises NotPossible if it may be damaged.
 
-    A certificate that removed the intent comes last: one with `ended`, or with a final state. Otherwise the latest issue time
-    decides, as certified data may come back. With a stopped clock, the file's modification time decides. An unreadable file
+    A certificate that removed the intent, with `ended` or a final state, is the last. Otherwise the latest issue time decides,
+    since certified data may come back. If the clock stood still, the file's modification time decides. An unreadable file
     counts as the last one if it was written after all others.
     """
     found, problems = [], []

@@ -11,11 +11,13 @@ from diamant.cleaner.redaction.where import HOLD, KEEP, REMOVE
 from diamant.cleaner.values.edits import NULL
 
 Reason: TypeAlias = Annotated[
-    str, Argument("The reason. The certificate records it, so it must contain no key and no value.")
+    str, Argument("The reason. It is recorded in the certificate, so it must contain no key and no value.")
 ]
 Reference: TypeAlias = Annotated[
     str,
-    Argument("The case number of the request, recorded in the certificate, so it must contain no key and no value."),
+    Argument(
+        "The case number of the request. It is recorded in the certificate, so it must contain no key and no value."
+    ),
 ]
 Id: TypeAlias = Annotated[str, Argument("The id of the erasure or redaction.")]
 
@@ -24,7 +26,7 @@ Id: TypeAlias = Annotated[str, Argument("The id of the erasure or redaction.")]
 class EraseRequest:
     """Erases a key from compacted topics.
 
-    The answer comes once no value is left. It states the due time of the certificate for `key-gone`, which follows automatically.
+    The operation returns once no value is left. Its result states when the certificate for `key-gone` will follow.
     Errors: NotFound, NotPossible (not compacted), BadArgument, TimedOut, EraseFailed.
     """
 
@@ -36,13 +38,15 @@ class EraseRequest:
     now: Annotated[
         bool,
         Argument(
-            "Also remove the tombstones before their horizon, unless groups have not read them. Then the tombstones stay, "
-            "`is_now_refused` is true and `groups_behind` lists the groups; `erase_now` continues."
+            "Also remove the tombstones before their horizon, unless groups have not read them. In that case the tombstones "
+            "stay, `is_now_refused` is true, and `groups_behind` lists the groups; `erase_now` continues."
         ),
     ] = False
     confirm_groups_behind: Annotated[
         bool,
-        Argument("With `now`: remove the tombstones even if groups have not read them. Those never see the deletion."),
+        Argument(
+            "With `now`: remove the tombstones even if groups have not read them. These groups never see the deletion."
+        ),
     ] = False
     force: Force = False
     engine: Engine = None
@@ -51,7 +55,7 @@ class EraseRequest:
 
 @dataclass(frozen=True, slots=True)
 class EraseNowRequest:
-    """Resumes at once an erasure that waits for its tombstones' horizon, as `now` of an erasure does.
+    """Resumes an erasure at once that is waiting for its tombstones' horizon, like `now` of an erasure.
 
     Errors: NotFound, NotPossible, TimedOut, EraseFailed.
     """
@@ -76,12 +80,12 @@ class RedactRequest:
     NotPossible, BadArgument, TimedOut, RedactFailed.
     """
 
-    topic: Annotated[str, Argument("The topic, compacted or not; all its partitions.")]
+    topic: Annotated[str, Argument("The topic, compacted or not; all its partitions are searched.")]
     where: Annotated[
         str,
         Argument(
-            'The records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com"; '
-            "combined with and, or, parentheses."
+            'A condition for the records: key == "customer-42", header.user == "42", value.customer.email == "ada@example.com"; '
+            "conditions combine with and, or and parentheses."
         ),
     ]
     _: KW_ONLY
@@ -89,7 +93,9 @@ class RedactRequest:
     reference: Reference = ""
     blank: Annotated[
         tuple[str, ...],
-        Argument("Fields to blank, as value.customer.name or header.user: the records stay, and all else in them."),
+        Argument(
+            "Fields to blank, such as value.customer.name or header.user. The records and their other fields stay."
+        ),
     ] = ()
     blank_with: Annotated[
         str,
@@ -103,8 +109,8 @@ class RedactRequest:
     undecided: Annotated[
         str,
         Argument(
-            "How to treat values that may match, as they are not JSON or their schema is missing: certify nothing, remove them "
-            "(not with blank or set), or keep them and list them in the certificate.",
+            "How to treat values that may match because they are not JSON or their schema is missing: certify nothing, remove "
+            "them (not with blank or set), or keep them and list them in the certificate.",
             (HOLD, REMOVE, KEEP),
         ),
     ] = HOLD
@@ -114,7 +120,7 @@ class RedactRequest:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """Ends an erasure or a redaction that is not over. Errors: NotFound, NotPossible."""
+    """Ends an unfinished erasure or redaction. Errors: NotFound, NotPossible."""
 
     id: Id
     _: KW_ONLY
@@ -128,15 +134,15 @@ class VerifyRequest:
     certificate: Annotated[Mapping[str, Any], Argument("The certificate.")]
     _: KW_ONLY
     public_key: Annotated[
-        str | None, Argument("The trusted public key, in hexadecimal; without it the signer is untrusted.")
+        str | None, Argument("The trusted public key, in hexadecimal. Without it, the signer is not trusted.")
     ] = None
     key: Annotated[bytes | None, Argument("The erased key, to search for it.", short="-k")] = None
     where: Annotated[str | None, Argument("The `where` of a redaction, to search for its records again.")] = None
-    set: Annotated[tuple[str, ...], Argument("The `set` of a redaction, to compare the fields with.")] = ()
+    set: Annotated[tuple[str, ...], Argument("The `set` of a redaction, to compare the fields with it.")] = ()
     identifiers: Annotated[
         Mapping[str, Any] | None,
         Argument(
-            "Of a person's paper: identifiers of the person by name, a text or a list of texts, to search for the records again."
+            "For a person's certificate: identifiers by name, each a text or a list of texts, to search for the records again."
         ),
     ] = None
     registry: Registry = None
@@ -158,5 +164,7 @@ class CertificateRequest:
     _: KW_ONLY
     as_it_is: Annotated[
         bool,
-        Argument("Return it even if its signature check fails, or cannot be done; a page says so in its first line."),
+        Argument(
+            "Return the certificate even if its signature is wrong or cannot be checked; a page says so in its first line."
+        ),
     ] = False

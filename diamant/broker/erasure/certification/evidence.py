@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 DIGEST_THREADS = 2
-"""With large files, each thread keeps a processor busy."""
+"""The number of threads that make digests. With large files, each keeps a processor busy."""
 READERS_WAIT_S = 10.0
-"""The time that a scan waits for clients that read removed files. After it, this attempt certifies nothing."""
+"""The time that a scan waits for clients that read removed files. If they still do, the attempt certifies nothing."""
 LOOK_AGAIN_S = 0.05
 SNAPSHOT = "it is a snapshot of the data, or part of one, and the scan does not read it: delete it"
 STILL_READ = "it was removed, but is still being read, and until that ends its bytes are on the disk"
@@ -67,7 +67,7 @@ class ScanRequest(NamedTuple):
 
     subject: Subject
     is_meant: IsMeant
-    """Tells of the remains of earlier jobs, for which the scan looks as well."""
+    """Selects the remains of earlier jobs for which the scan looks, too."""
 
 
 class Evidence:
@@ -76,7 +76,7 @@ class Evidence:
     def __init__(
         self, node: Node, groups: Lazy[GroupCoordinator] | None = None, *, readers_wait_s: float = READERS_WAIT_S
     ) -> None:
-        """`node`: the owner of the directory. `groups`: those whose members may hold records."""
+        """`node`: the owner of the directory. `groups`: the groups whose members may hold records."""
         self._node = node
         self._groups = groups
         self._readers_wait_s = readers_wait_s
@@ -88,7 +88,7 @@ class Evidence:
         self.keys = SigningKeys(node)
         self.remains = KeptRemains(self.env, self.directory)
         self._schemas: WeakValueDictionary[str, Schemas] = WeakValueDictionary()
-        """By registry, those of the present attempts."""
+        """The schemas of the present attempts, by registry."""
 
     # -- the disk --------------------------------------------------------------------------------------------------------
 
@@ -109,19 +109,19 @@ class Evidence:
         }
 
     def partitions_there(self, topic: str) -> Collection[int]:
-        """Return the present partitions of a topic; none if it does not exist. Any thread."""
+        """Return the present partitions of a topic; none if it does not exist. Callable from any thread."""
         image = self.topics.image.topics.get(topic)
         return () if image is None else image.partitions.keys()
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values for one attempt; attempts in a group share it. Raises BadArgument."""
+        """Return the decoder of a topic's keys and values. Attempts of the same time share schemas. Raises BadArgument."""
         found = self._schemas.get(registry or "")
         if found is None:
             found = self._schemas[registry or ""] = topic_values(self._node, topic, registry).schemas
         return Values(found, topic)
 
     def holders(self, partition: TopicPartition, has: Callable[[int], bool]) -> list[RecordHolder]:
-        """As `record_holders`."""
+        """Return the members that hold records of a partition, as `record_holders` does."""
         return record_holders(None if self._groups is None else self._groups.made, self.topics, partition, has)
 
     def user_topic(self, name: str) -> Topic:
@@ -134,12 +134,12 @@ class Evidence:
         return topic
 
     def remove_doomed(self, topics: Iterable[str], partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Delete files of these partitions, and whole partitions of these topics, that await deletion; return file counts."""
+        """Delete what awaits deletion: files of these partitions, whole partitions of these topics. Return the file counts."""
         env, removed = self.env, {}
         wanted = set(topics)
         for name in env.list_dir(self.directory):
             is_doomed = name.endswith(names.DELETE_DIR_SUFFIX)
-            # A shortened name may belong to another topic. Its directory awaits deletion as well, so it may go now.
+            # A shortened name may belong to another topic, whose directory awaits deletion as well, so it may go now.
             if is_doomed and any(names.may_be_set_aside_of(name, topic) for topic in wanted):
                 env.remove_tree(f"{self.directory}/{name}")
         for partition in partitions:
@@ -154,7 +154,7 @@ class Evidence:
         return removed
 
     def digests(self, files: Sequence[str], ends: Mapping[TopicPartition, LogEnd]) -> tuple[FileDigest, ...]:
-        """Return the digests of the segments that exist. Blocks."""
+        """Return the digests of those of these files that exist. Blocking."""
 
         def digest(name: str) -> FileDigest | None:
             try:
@@ -176,9 +176,9 @@ class Evidence:
         return await in_thread(work)
 
     async def scan(self, asked: Sequence[ScanRequest], key: SigningKey, progress: Progress) -> list[ScanReport]:
-        """Read everything once, once no client reads removed files of the topics; return the report about each subject.
+        """Read everything as soon as no client reads removed files of the topics; return the report about each subject.
 
-        `key`: the broker's.
+        `key`: the broker's signing key.
         """
         topics = frozenset().union(*(one.subject.topics for one in asked))
         still_read = await self._still_read(topics, progress)
@@ -229,15 +229,15 @@ class Evidence:
             if not found or waited_s >= self._readers_wait_s:
                 return found
             if not waited_s:
-                # Tracebacks of failures may keep files open until they are collected.
+                # Tracebacks of failures may keep files open until they are garbage-collected.
                 await asyncio.to_thread(gc.collect)
             await asyncio.sleep(LOOK_AGAIN_S)
             waited_s += LOOK_AGAIN_S
 
     def staging(self, partitions: Iterable[TopicPartition]) -> StagingPlace | None:
-        """Return the present or former place where Spark jobs leave copies outside the data directory, or None. Any thread."""
+        """Return the place outside the data directory where Spark jobs leave or left copies, if any. Callable from any thread."""
         staging = self._node.config.diamant_cleaner_spark_staging
-        # Jobs leave notes, also about a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
+        # Notes of earlier jobs name even a place that is no longer configured: see `cleaner/spark/clean/staging.py`.
         if not staging and not any(one.startswith(names.STAGING_PREFIX) for one in self.env.list_dir(self.directory)):
             return None
         from diamant.cleaner.spark.runner.staging_view import staging_place
@@ -247,7 +247,7 @@ class Evidence:
     # -- certificates ----------------------------------------------------------------------------------------------------
 
     def issuer_fields(self, requested_ms: int, *, is_manual_clock: bool) -> Mapping[str, object]:
-        """Return the issuer of a certificate and its clock."""
+        """Return the fields of a certificate about its issuer and clock."""
         return {
             "is_evidence": not is_manual_clock,
             "clock": {
@@ -265,7 +265,7 @@ class Evidence:
         }
 
     def _shared(self) -> Mapping[str, object]:
-        """Return the ids of several brokers: what is gone from their one storage is gone from all of them."""
+        """Return the ids of several brokers, which share one storage: data that is gone there is gone from all of them."""
         broker_ids = self._node.config.broker_ids
         if len(broker_ids) == 1:
             return {}
@@ -300,19 +300,19 @@ def _is_of(name: str, topics: Collection[str]) -> bool:
 
 
 def _segment_size(log: Log, base_offset: int) -> int | None:
-    """Return the present size of a segment; None if the log has none with that base offset. Any thread."""
-    # Callers ask for the newest segments. The loop thread may change the list at the same time.
+    """Return the present size of a segment; None if no segment has that base offset. Callable from any thread."""
+    # Callers ask for the newest segments, so search backwards, in a copy since the loop thread may change the list.
     return next((one.size for one in reversed(tuple(log.segments)) if one.base_offset == base_offset), None)
 
 
 def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
-    """Return whether a log's segment is the file with this identity. Any thread."""
+    """Return whether a log's segment is the file with this identity. Callable from any thread."""
     ids = (one.file_id for one in reversed(tuple(log.segments)) if one.base_offset == base_offset)
     return next(ids, None) == identity[:2]
 
 
 def _limit(name: str, ends: Mapping[TopicPartition, LogEnd]) -> int | None:
-    """Return the number of bytes to hash of an active segment, which takes appends; None: hash the whole file."""
+    """Return how many bytes to hash: those of an active segment before later appends; None for the whole file."""
     directory, _, file = name.rpartition("/")
     try:
         end = ends.get(names.parse_partition_dir(directory))

@@ -1,12 +1,11 @@
 """Values of earlier jobs that may still be somewhere on disk: each later scan looks for them, too.
 
-Those of a job in progress are in its intent. A job that ends before a scan has seen all of them gone leaves a file:
+The values of a job in progress are in its intent. A job that ends before a scan has seen all of them gone leaves a file:
 
     <data directory>/<prefix><id>.remains     mode 0600, encrypted like an intent
 
-While a job is in progress, its values belong to the next one even if a scan has seen them gone: a copy may have come since. A
-job leaves this file when it ends without a scan that has seen everything gone. The first job that ends with a scan that looked
-for all of it and saw nothing removes the file, whatever job it belongs to.
+While a job is in progress, other jobs look for its values even if a scan has seen them gone, since a copy may have come back.
+The file is removed by the first job, of whatever kind, that ends with a scan that looked for all values in the file and saw none.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from diamant.storage.env.env import Env
 FileT = TypeVar("FileT", bound=AnyIntent)
 
 IsMeant: TypeAlias = Callable[[Remains], bool]
-"""Tells whether a job has to look for the remains of an earlier one."""
+"""A function that returns whether a job has to look for the remains of an earlier job."""
 
 _UNKNOWN = (
     "it cannot be read, so it is not known which values an earlier request was looking for. Restore the key file and its "
@@ -42,7 +41,7 @@ _TOO_MANY = (
 
 
 class KeptRemains:
-    """The remains of all jobs of a data directory. Methods block; OSError."""
+    """The remains of all jobs of a data directory. Methods are blocking and raise OSError."""
 
     def __init__(self, env: Env, directory: str) -> None:
         self._intents: tuple[IntentFiles[Any], ...] = (
@@ -53,12 +52,12 @@ class KeptRemains:
             one.prefix: IntentFiles(env, directory, one.prefix, Remains.from_bytes, names.REMAINS_SUFFIX)
             for one in self._intents
         }
-        """The files that ended jobs left, by the prefix of their kind."""
+        """The files that ended jobs have left, by the prefix of their kind."""
 
     def inherited(
         self, jobs: Sequence[IsMeant], key: SigningKey
     ) -> list[tuple[Iterable[Needle], Sequence[Unreadable]]]:
-        """Return for each job the values of all remains that it has to look for, and files of which this is not known."""
+        """Return for each job the values of earlier jobs to look for, and the files whose values are not known."""
         needles: list[dict[bytes, Needle]] = [{} for _ in jobs]
         too_many: dict[int, Unreadable] = {}
         unknown: list[Unreadable] = []
@@ -74,9 +73,9 @@ class KeptRemains:
         ]
 
     def settle(self, prefix: str, own: Remains, report: ScanReport, key: SigningKey) -> None:
-        """Keep what a job that ends has not seen gone in its last scan, and remove what that has seen gone.
+        """At the end of a job, keep its values unless its last scan saw them gone; remove files whose values that scan saw gone.
 
-        `prefix`: of its kind, in the names of files.
+        `prefix`: the prefix of its kind in file names.
         """
         is_kept = bool(own.needles) and not report.has_seen_gone(own.needles)
         if is_kept:
@@ -97,12 +96,12 @@ class KeptRemains:
 
 
 def _readable(files: IntentFiles[FileT], key: SigningKey, unknown: list[Unreadable]) -> Iterator[FileT]:
-    """Yield the content of all these files; add those that cannot be read to `unknown`."""
+    """Yield the content of each of these files, or add the file to `unknown` if it cannot be read."""
     for job_id in files.ids():
         try:
             yield files.read(job_id, key)
         except FileNotFoundError:
-            continue  # Its job has ended just now.
+            continue  # The job has just ended.
         except (OSError, ValueError) as error:
             reason = f"{_UNKNOWN}: {getattr(error, 'strerror', None) or error}"
             unknown.append(Unreadable(None, None, os.path.basename(files.path(job_id)), None, reason))

@@ -1,4 +1,4 @@
-"""The members of share groups that hold records to be removed: they have them in memory, and no removal reaches that."""
+"""The members of share groups that hold records to be removed, in their own memory, which no removal reaches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from diamant.broker.topics.topics import Topics
 
 MAX_HOLDERS = 1_000
-"""The most that a report names."""
+"""The most holders that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class RecordHolder:
     records: int
     """The number of these records."""
     lock_ends_ms: int
-    """Time at which the last of its locks ends."""
+    """The time at which the last of its acquisition locks ends."""
 
 
 def record_holders(
     groups: GroupCoordinator | None, topics: Topics, partition: TopicPartition, has: Callable[[int], bool]
 ) -> list[RecordHolder]:
-    """Return the members that hold records of a partition now; `has` tells which offsets count. On the loop thread."""
+    """Return the members that now hold records of a partition. `has`: which offsets count. Call this on the loop thread."""
     found: dict[tuple[str, str], RecordHolder] = {}
     for group, one in held_of(groups, topics, *partition):
         if count := sum(map(has, range(one.first, one.last + 1))):

@@ -1,9 +1,9 @@
-"""The scope of an erasure or redaction, the topics and partitions that existed at the time of the request; the claims in it.
+"""The scope of an erasure or redaction: the topics and partitions at the time of the request, and the claims about them.
 
-Topics are identified by id: a topic deleted and created again under the same name is out of scope. So is a partition added
-after the request: it held no records then.
+Topics are identified by id, so a topic deleted and created again under the same name is out of scope. So is a partition added
+after the request, which held no records then.
 
-Intents of earlier versions have no scope: their topics are identified by name, with all partitions.
+Intents of earlier versions have no scope. Their topics are identified by name, with all partitions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Scope: TypeAlias = Mapping[str, TopicScope]
 
 DELETED = "topic-deleted"
 RECREATED = "topic-recreated"
-"""Deleted, then created again under the same name."""
+"""The topic was deleted and created again under the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +39,31 @@ class TopicEnd:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The existing topics and partitions of a job, in one turn of the loop."""
+    """The existing topics and partitions of a job, taken in one turn of the loop."""
 
     topics: frozenset[str]
     ended: tuple[TopicEnd, ...]
     partitions: tuple[TopicPartition, ...]
-    """Partitions of the job that still exist, by topic, ascending."""
+    """Partitions of the job that still exist, in ascending order within each topic."""
     later: tuple[TopicPartition, ...]
     """Partitions added to its topics after the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The partitions of an erasure that still exist, in one turn of the loop."""
+    """The claims of an erasure about partitions that still exist, taken in one turn of the loop."""
 
     present: Present
     ends: Mapping[TopicPartition, int]
     """The end offset of each claim."""
     unclaimed: tuple[TopicPartition, ...]
-    """The partitions without a claim: first all of them, later those that could not be opened."""
+    """The partitions without a claim: at first all of them, later those that could not be opened or took no tombstone."""
     affected: tuple[TopicPartition, ...]
     """The partitions in which the key was found."""
 
 
 def scope_of(topics: Topics, names: Iterable[str]) -> dict[str, TopicScope]:
-    """Return the scope of a job requested now."""
+    """Return the scope of a job that is requested now."""
     images = {name: topics.image.topics[name] for name in names}
     return {name: TopicScope(uuid_to_text(one.topic_id), len(one.partitions)) for name, one in images.items()}
 

@@ -22,7 +22,7 @@ class SigningKeys:
     """The signing key of a broker, loaded on first use."""
 
     def __init__(self, node: Node, mounts: Callable[[], str] = mount_table) -> None:
-        """`node`: its configuration names the key file. `mounts`: reads the mount table."""
+        """`node`: the broker, whose configuration names the key file. `mounts` reads the mount table."""
         self._node = node
         self._mounts = mounts
         self.loaded: SigningKey | None = None
@@ -34,7 +34,7 @@ class SigningKeys:
         return self.loaded
 
     async def usable(self) -> SigningKey:
-        """Return the key as `key` does, with NotPossible as the only error."""
+        """Return the key as `key` does, but raise NotPossible for every error."""
         with _no_key_told():
             return await self.key()
 
@@ -46,7 +46,7 @@ class SigningKeys:
             return await self.key()
 
     def _path(self) -> str:
-        """Return the path of the key. StorageError if that place is forbidden, or if the key is missing but was in use before."""
+        """Return the path of the key. Raises StorageError if the place is forbidden, or if a key used before is missing."""
         directory = self._node.config.data_dir
         path = self._node.config.diamant_certificate_key_file or default_path()
         check_outside(path, directory)
@@ -70,10 +70,10 @@ def _no_key_told() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise NotPossible(f"there is no key to sign with, nothing was changed: {error}") from None
+        raise NotPossible(f"there is no key to sign with, so nothing was changed: {error}") from None
     except OSError as error:
         raise NotPossible(
-            f"there is no key to sign with, nothing was changed: {reason_of(error)}. Let the broker's user write there, "
+            f"there is no key to sign with, so nothing was changed: {reason_of(error)}. Let the broker's user write there, "
             "or set diamant.certificate.key.file to another place"
         ) from None
 

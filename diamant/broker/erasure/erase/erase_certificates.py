@@ -54,7 +54,7 @@ class EraseVerdict(Verdict):
 
 
 class EraseCertificates(RemovalCertificates[Intent]):
-    """Reads scans, and states their results in certificates."""
+    """The part of an erasure that judges scans and certifies their results."""
 
     def __init__(self, evidence: Evidence, groups: GroupsBehind, table: JobTable[Intent]) -> None:
         super().__init__(evidence, table)
@@ -63,7 +63,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
     # -- the verdict of a scan -------------------------------------------------------------------------------------------
 
     async def judge(self, intent: Intent, removal: Removal[Subject]) -> EraseVerdict:
-        """Scan everything, hash the affected segments, then return the verdict. Both may take long."""
+        """Scan everything, hash the affected segments and return the verdict. Scanning and hashing may take long."""
         subject = removal.subject
         report = await self.scan(
             intent, removal, lambda earlier: earlier.concerns_key(subject.key_digest, intent.topics)
@@ -75,7 +75,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
     def judged(
         self, intent: Intent, subject: Subject, report: ScanReport, after: tuple[FileDigest, ...] = ()
     ) -> EraseVerdict:
-        """Return the verdict of a scan. `after`: digests of the affected segments now."""
+        """Return the verdict of a scan. `after`: the present digests of the affected segments."""
         claims, digest = claims_of(intent, self._evidence.topics), subject.key_digest.hex()
         present = claims.present
         report.disown(subject, present.topics, present.partitions, present.later)
@@ -83,14 +83,14 @@ class EraseCertificates(RemovalCertificates[Intent]):
         state = NOT_CERTIFIED
         if states and not claims.unclaimed and {*states.values()} <= {*GONE}:
             if VALUES_GONE not in states.values():
-                # Without a tombstone there is no horizon to wait for: what else names the key is to be removed by hand.
+                # Without a tombstone there is no horizon to wait for, so other places that name the key need manual removal.
                 state = NOT_CERTIFIED if report.astray else KEY_GONE
             elif intent.found:
                 state = VALUES_GONE
         return EraseVerdict(report, after, present, state, claims, states)
 
     def _affected_files(self, intent: Intent) -> list[str]:
-        """Return the segments that now cover the offsets where the key was found, and those of its tombstones."""
+        """Return the segments that now cover the offsets of the key's records and of its tombstones."""
         found = set()
         for partition in claims_of(intent, self._evidence.topics).affected:
             log = self._evidence.logs.get(partition)
@@ -163,7 +163,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
         }
 
     def _lost_tombstones(self, intent: Intent, verdict: EraseVerdict) -> list[JsonObject]:
-        """Return the partitions that lost a tombstone before its horizon, unrequested: consumers may have missed it."""
+        """Return the partitions that lost a tombstone before its horizon, unrequested, so that consumers may have missed it."""
         report, lost = verdict.report, []
         partitions = frozenset(verdict.present.partitions) if report.rows else frozenset()
         for partition, step in intent.done.items():
@@ -173,7 +173,7 @@ class EraseCertificates(RemovalCertificates[Intent]):
             is_early = self._evidence.env.clock.now_ms() < intent.requested_ms + log.config.delete_retention_ms
             is_read = not report.problems(partition)
             end = intent.claims.get(partition, 0)
-            # A later write of the key supersedes the tombstone, so it is removed like any old record.
+            # A later write of the key supersedes the tombstone, which is then removed like any old record.
             is_superseded = bool(report.written_since(partition, end) or report.tombstones_since(partition, end))
             if is_early and is_read and not is_superseded and not report.tombstones(partition, end):
                 lost.append({"topic": partition[0], "partition": partition[1]})
@@ -186,10 +186,10 @@ def _claims_and_refusals(
     ended: Ended | None,
     logs: Mapping[TopicPartition, Log],
 ) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the claims about partitions, and the refusals with their reasons: scan findings, no tombstone, or no log."""
+    """Return the claims about partitions, and the refused claims with the reason: scan findings, no tombstone, or no log."""
     claims, refused = [], []
     report, unclaimed = verdict.report, verdict.claims.unclaimed
-    # The values are gone, but something still names the key: only `key-gone` was refused.
+    # The values are gone, but something still names the key, so only `key-gone` is refused.
     is_key_wanted = verdict.state == NOT_CERTIFIED and not unclaimed and {*verdict.states.values()} <= {*GONE}
     for place, found in verdict.states.items():
         end = verdict.claims.ends[place]
@@ -213,6 +213,6 @@ def _claims_and_refusals(
 
 
 def _refusal(intent: Intent, partition: TopicPartition) -> list[JsonObject]:
-    """Return why a partition takes no tombstone, as its problem; empty if it takes one."""
+    """Return the problem of a partition that takes no tombstone; empty for any other partition."""
     reason = intent.refused.get(partition)
     return [{"file": names.partition_dir_name(*partition), "reason": reason}] if reason else []

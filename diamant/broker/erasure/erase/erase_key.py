@@ -1,4 +1,4 @@
-"""Phase `waiting` of an erasure: removes the tombstones, at their horizon or before it on request."""
+"""Phase `waiting` of an erasure: the tombstones are removed, at their horizon or before it on request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EraseKey:
-    """Removes tombstones; then the disk no longer holds the key."""
+    """The removal of tombstones, after which the disk no longer holds the key."""
 
     evidence: Evidence
     cleaning: NodeCleaner
@@ -45,30 +45,30 @@ class EraseKey:
     values: EraseValues
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Remove the tombstones, at their horizon or before it with `is_now`; return the intent. EraseFailed if some are left.
+        """Remove the tombstones at their horizon, or before with `is_now`; return the intent. EraseFailed if some are left.
 
         The intent on disk then no longer holds the key, not even encrypted.
         """
         intent = await self._settle_horizon(intent, removal)
         if intent.is_now:
-            # Save before removing tombstones: after a stop, groups that missed one may have moved past its offset.
+            # Save first: if the broker stops, groups that miss a tombstone may have moved past its offset by the next attempt.
             await self.table.save(intent, removal.key, intent.due_ms)
         intent, left = await self._remove_tombstones(intent, removal)
         if left:
             await self.table.save(intent, removal.key, intent.due_ms)
             pause_s = max(0, (intent.due_ms or 0) - self.evidence.env.clock.now_ms()) // 1000
-            raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left, the next attempt is in {pause_s} s")
+            raise EraseFailed(f"erasure {intent.id}: {left} tombstones are left; the next attempt is in {pause_s} s")
         await self.table.save(intent.closed(removal.subject.key_digest), removal.key, intent.due_ms)
         return intent
 
     async def _settle_horizon(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Decide whether to remove the tombstones before their horizon. Record it, or withdraw overrides without effect."""
+        """Decide whether to remove the tombstones before their horizon. Record overrides, or withdraw those without effect."""
         affected = claims_of(intent, self.evidence.topics).affected
         removal.progress.begin("removing tombstones", len(affected), "partitions")
         # If some groups are no longer known, as after a restart, the horizon applies again.
         is_now = intent.is_now and not await self.groups.not_known()
         behind = await self.groups.behind(intent, affected) if is_now else {}
-        # In a later attempt, groups may be behind that were not at the time of the request.
+        # In a later attempt, other groups may be behind than at the time of the request.
         if is_now and (intent.is_confirmed or not behind):
             return _overridden(intent, [one for one in affected if one in self.evidence.logs], behind)
         return await self._withdraw_overrides(replace(intent, is_now=False), removal.subject)
@@ -94,7 +94,7 @@ class EraseKey:
             if later > self.evidence.env.clock.now_ms():
                 intent = replace(intent, due_ms=later)
             else:
-                # Removable tombstones are held back, for an unknown time.
+                # Tombstones are past their horizon but held back, for an unknown time.
                 intent = replace(intent, due_ms=self.table.retry_ms(intent.retries), retries=intent.retries + 1)
         return intent, len(left)
 
@@ -114,7 +114,7 @@ class EraseKey:
         return failure
 
     async def _withdraw_overrides(self, intent: Intent, subject: Subject) -> Intent:
-        """Undo overrides that removed nothing: a remaining tombstone is removed at its horizon."""
+        """Withdraw overrides that removed nothing, so that a remaining tombstone is removed at its horizon."""
         if not intent.overrides:
             return intent
         report = await self.evidence.look(subject, intent.overrides)
@@ -130,7 +130,7 @@ class EraseKey:
 
 
 def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Mapping[str, list[str]]) -> Intent:
-    """Record that the horizon is overridden, and the groups that were behind in any attempt."""
+    """Record that the horizon is overridden, and which groups were behind in any attempt."""
     overrides = {**intent.overrides}
     for partition in partitions:
         groups = {*overrides.get(partition, ()), *behind.get(names.partition_dir_name(*partition), ())}
@@ -139,9 +139,9 @@ def _overridden(intent: Intent, partitions: Sequence[TopicPartition], behind: Ma
 
 
 async def remove_tombstones(env: Env, cleaning: NodeCleaner, log: Log, key: bytes, end: int) -> None:
-    """Rewrite the segments that hold a tombstone of `key` below the offset `end`, without it. On the loop thread.
+    """Remove the tombstones of `key` below the offset `end` by rewriting their segments. Call this on the loop thread.
 
-    Cleaning of the partition is paused during the call. A segment once begun is finished even if the caller is cancelled.
+    Cleaning of the partition is paused during the call. Once begun, a segment is finished even if the caller is cancelled.
     """
     async with cleaning_paused(cleaning, [(log.topic, log.partition)]):
         if log.active.base_offset < end:

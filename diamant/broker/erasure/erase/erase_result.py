@@ -23,7 +23,7 @@ class Erasure(RemovalResult):
     """
 
     groups_behind: dict[str, list[str]]
-    """The groups whose committed offset is not past the tombstone, by partition such as `users-0`."""
+    """The groups whose committed offset is not past the tombstone, by partition (`users-0`)."""
     is_now_refused: bool = False
     """The request to override the horizon was refused: `groups_behind` would miss the tombstone and the caller did not
     confirm that, or not all groups are known."""
@@ -32,13 +32,13 @@ class Erasure(RemovalResult):
 
     @property
     def written_since(self) -> list[JsonObject]:
-        """Records of the key written after its tombstone and before the scan."""
+        """Records of the key that were written after its tombstone and before the scan."""
         found: list[JsonObject] = self.certificate["written_since"]
         return found
 
     @property
     def written_since_not_listed(self) -> int:
-        """The number of records beyond those listed."""
+        """The number of such records beyond those listed."""
         return int(self.certificate.get("written_since_not_listed", 0))
 
     def own_fields(self) -> Mapping[str, Any]:

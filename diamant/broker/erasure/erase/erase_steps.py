@@ -1,7 +1,7 @@
 """The steps of an erasure: its phases (`erasures.py`), each saved before the next removes anything.
 
-A phase (`erase_tombstones`, `erase_values`, `erase_key`) takes the intent and returns the updated one. The last returned intent
-is on disk, so the next attempt continues from it after any stop: a phase may run twice, but none is skipped.
+A phase (`erase_tombstones`, `erase_values`, `erase_key`) takes the intent and returns the updated intent. The last returned
+intent is on disk, and the next attempt continues from it after any stop. So a phase may run twice, but none is skipped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EraseSteps:
         self._certificates = EraseCertificates(evidence, groups, table)
 
     def due_ms(self, intent: Intent) -> int | None:
-        # A start may have repaired a partition that took no tombstone.
+        # The start may have repaired a partition that took no tombstone.
         return None if intent.refused else intent.due_ms
 
     def subject(self, intent: Intent, key: SigningKey, topics: frozenset[str]) -> Subject:
@@ -79,15 +79,15 @@ class EraseSteps:
         return TOPICS_DELETED
 
     async def carry_out(self, intent: Intent, removal: Removal[Subject]) -> Erasure:
-        """Continue in the intent's phase."""
+        """Continue the erasure in the intent's phase."""
         if removal.is_new:
-            # From here on the broker may stop at any point; the next start resumes this intent.
+            # From here on, the broker may stop at any point, and the next start resumes this intent.
             removal.progress.job_id = intent.id
             await self._table.save(intent, removal.key)
-        # If the attempt fails, the retry pause decides, not the due time of this attempt.
+        # If this attempt fails, the next one is due after the retry pause, not at the due time of this one.
         intent, claims = replace(intent, due_ms=None), claims_of(intent, self._evidence.topics)
         if intent.phase == REMOVING and any(one in self._evidence.logs for one in claims.unclaimed):
-            # A partition that could not be opened before is open now.
+            # A partition that could not be opened earlier is open now.
             intent = replace(intent, phase=WRITING)
         if intent.phase == WRITING:
             intent = await self._tombstones.write_and_remove(intent, claims, removal)
@@ -125,20 +125,20 @@ class EraseSteps:
         horizons = [one.horizon_ms for claim in ends for one in verdict.report.tombstones(*claim)]
         known = [one for one in horizons if one is not None]
         now_ms = self._evidence.env.clock.now_ms()
-        # A tombstone without a horizon gets one from the next round.
+        # The next round gives a tombstone without a horizon one.
         due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
         erasure = await self._certificates.issue(intent, removal, verdict, due_ms)
         is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
         if intent.is_now and not is_agreed:
             intent, erasure = replace(intent, is_now=False), replace(erasure, is_now_refused=True)
-        # The certificate comes first: after a stop in between, the broker issues it again.
+        # Issue the certificate first: if the broker stops before the intent is saved, it issues the certificate again.
         intent = replace(intent, phase=WAITING, due_ms=now_ms if intent.is_now else due_ms)
         await self._table.save(intent, removal.key, intent.due_ms)
         return intent, erasure
 
     async def _not_certified(self, intent: Intent, removal: Removal[Subject], verdict: EraseVerdict) -> Erasure:
-        """Certify the reasons for refusal and schedule a retry. Each attempt scans everything, so the pauses grow."""
-        # After repairing a partition that took no tombstone, an operator waits for the retry: bound the pause.
+        """Certify the reasons for refusal and schedule a retry, after growing pauses since each attempt scans everything."""
+        # An operator who has repaired a partition that took no tombstone waits for the retry, so bound the pause.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._table.retry_ms(min(intent.retries, most))
         intent = replace(intent, due_ms=due_ms, retries=intent.retries + 1)
@@ -160,12 +160,12 @@ class EraseSteps:
                 await self._wake_others(intent, removal)
             return erasure
         if removal.subject.key is not None:
-            # A value came back or cannot be read. Removing it needs the key, so the intent holds the key again.
+            # A value has come back or cannot be read. Its removal needs the key, so the intent holds the key again.
             intent = replace(intent, phase=REMOVING)
         return await self._not_certified(intent, removal, verdict)
 
     async def _wake_others(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Resume other erasures of the key: their intents still hold it, waiting for tombstones that are now removed."""
+        """Resume other erasures of the key: their intents still hold it and wait for the tombstones that are now removed."""
         digest = removal.subject.key_digest
         for one in await asyncio.to_thread(self._keys.waiting_for, removal.key, intent, digest):
             if one in self._table.due:

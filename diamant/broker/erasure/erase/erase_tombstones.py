@@ -1,8 +1,8 @@
-"""Phase `writing` of an erasure: locates the key, and writes a tombstone after its values.
+"""Phase `writing` of an erasure: the key is located, and a tombstone is written after its values.
 
-A claim ends after the tombstone. If none was needed, it ends at the log end offset at the time the key was located. If the
-scan finds values below a claim, the key is located there again: the claim keeps its end unless another tombstone is
-written. A partition that takes no tombstone gets no claim; other partitions are not affected.
+A claim ends after the tombstone. If none was needed, it ends at the log end offset at the time when the key was located. If
+the scan finds values below the end of a claim, the key is located again in that partition. The claim keeps its end unless
+another tombstone is written. A partition that takes no tombstone gets no claim, which does not affect other partitions.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class LocatedKeys:
 
     located: list[LocatedKey]
     ends: Mapping[TopicPartition, LogEnd]
-    """The end of each log at that time."""
+    """The end of each log when the key was located."""
     files: Mapping[str, str]
-    """Segments that hold the key and have no digest yet: from file name to the name shown in certificates."""
+    """Segments that hold the key and have no digest yet: the name shown in certificates by file name."""
 
 
 @dataclass(frozen=True, slots=True)
 class EraseTombstones:
-    """Locates keys and writes tombstones. `node`: the owner of the logs that take the tombstones."""
+    """The part of an erasure that locates keys and writes tombstones. `node`: the owner of the logs."""
 
     node: Node
     evidence: Evidence
@@ -69,9 +69,9 @@ class EraseTombstones:
     values: EraseValues
 
     async def write_and_remove(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> Intent:
-        """Write tombstones, remove values, and return the intent as saved.
+        """Write tombstones, remove values, and return the updated intent.
 
-        Digests are made in parallel; no segment is replaced before its digest is on disk.
+        Digests are made at the same time, but no segment is replaced before its digest is on disk.
         """
         intent, location = await self.locate(intent, claims, removal)
         await self.table.save(intent, removal.key, intent.due_ms)
@@ -90,7 +90,7 @@ class EraseTombstones:
             async with asyncio.TaskGroup() as group:
                 digesting = group.create_task(digest())
                 if len(location.files) > DIGEST_THREADS:
-                    # Digests of many files take long, and rounds that wait for them would delay those of other logs.
+                    # Digests of many files take long. Rounds that waited for them would delay the rounds of other logs.
                     await digesting
                 removed = await self.values.remove(intent, removal)
         except BaseExceptionGroup as failures:
@@ -98,9 +98,9 @@ class EraseTombstones:
         return replace(removed, before=digesting.result().before)
 
     async def locate(self, intent: Intent, claims: Claims, removal: Removal[Subject]) -> tuple[Intent, LocatedKeys]:
-        """Find the key in partitions that have no claim yet, or that have values below it; return the intent with them.
+        """Find the key in partitions without a claim or with values below their claim; return the intent with the findings.
 
-        Only the first attempt uses filters: a value left after it may be hidden by a wrong filter.
+        Only the first attempt uses filters, since a wrong filter may hide a value that is left after that attempt.
         """
         subject, progress = removal.subject, removal.progress
         progress.begin("locating the key", unit="bytes")
@@ -124,9 +124,9 @@ class EraseTombstones:
         for one in located:
             removal.add_holders(self.evidence.holders((one.topic, one.partition), one.seen.__contains__))
             one.seen.clear()
-        # Findings of earlier attempts are kept as they were.
+        # Keep the findings of earlier attempts as they were.
         new = {(one.topic, one.partition): one for one in located if (one.topic, one.partition) not in intent.found}
-        # From here on, files have the names shown in certificates.
+        # From here on, files are named as in certificates.
         shown = {name: shown_name(place_named(name), subject.needles) for one in located for name in one.files}
         found = {**intent.found, **{partition: one.shown(shown) for partition, one in new.items()}}
         known = {name for one in found.values() for name in one.files} - {one.file for one in intent.before}
@@ -134,7 +134,7 @@ class EraseTombstones:
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def _check_values_unsaid(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Refuse an erasure whose texts contain a value, and drop its intent. The values are known by now. Raises BadArgument."""
+        """Refuse an erasure whose texts contain a value, known only now, and drop its intent. Raises BadArgument."""
         said = [intent.reason, intent.reference]
         try:
             certificate_texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)
@@ -149,7 +149,7 @@ class EraseTombstones:
         return replace(intent, before=(*intent.before, *(replace(one, file=files[one.file]) for one in digests)))
 
     async def _write(self, intent: Intent, location: LocatedKeys) -> Intent:
-        """Write a tombstone where one is needed, and record the claims. The values are removed next."""
+        """Write a tombstone in each partition that needs one, and record the claims. The next step removes the values."""
         by_partition, ends = {(one.topic, one.partition): one for one in location.located}, location.ends
         refused, steps, claims = {}, {**intent.done}, {**intent.claims}
         known = claims_of(intent, self.evidence.topics)
@@ -162,15 +162,15 @@ class EraseTombstones:
             if log is None or end is None or partition not in there:
                 continue
             one = by_partition.get(partition)
-            # The claim ends after the tombstone; without one, at the log end when the key was located.
+            # The claim ends after the tombstone or, without a tombstone, at the log end when the key was located.
             below = claims.get(partition, end.log_end_offset)
             if one is not None:
-                # A value written after the claim's end is not erased; it supersedes the values below as a tombstone would.
+                # A value written after the claim's end is not erased, but supersedes earlier values as a tombstone would.
                 is_needed = one.needs_tombstone and one.last_said_offset < below
                 try:
                     offset = write_tombstone(self.node, log, intent.key) if is_needed else None
                 except TombstoneRefused as refusal:
-                    # Other partitions continue.
+                    # The other partitions continue.
                     refused[partition] = str(refusal)
                     if intent.refused.get(partition) != str(refusal):
                         logger.warning("erasure %s: %s-%d: %s", intent.id, *partition, refusal)
@@ -183,7 +183,7 @@ class EraseTombstones:
 
 
 def _to_locate(intent: Intent, claims: Claims) -> list[TopicPartition]:
-    """Return the partitions without a claim, and those with values below their claim."""
+    """Return the partitions without a claim and the partitions with values below their claim."""
     missed = set(intent.missed)
     return [*claims.unclaimed, *(one for one in claims.ends if one in missed)]
 
@@ -200,7 +200,7 @@ def _with_tombstone(step: Erased, one: LocatedKey, offset: int | None) -> Erased
 
 
 def write_tombstone(node: Node, log: Log, key: bytes) -> int:
-    """Append a tombstone and return its offset. On the loop thread. TombstoneRefused; EraseFailed, OSError (a full disk)."""
+    """Append a tombstone on the loop thread; return its offset. Raises TombstoneRefused; EraseFailed, OSError (a full disk)."""
     batch = build_batch([Record(0, node.env.clock.now_ms(), key, None)])
     try:
         appended = log.append_as_leader(memoryview(batch))

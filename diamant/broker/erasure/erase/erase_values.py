@@ -1,6 +1,6 @@
-"""Phase `removing` of an erasure: compactions, until no value of the key is left.
+"""Phase `removing` of an erasure: partitions are compacted until no value of the key is left.
 
-A wrong filter may hide a value. The certifying scan then finds it, and refuses the claim.
+If a wrong filter hides a value, the certifying scan finds the value and refuses the claim.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUNDS = 5
-"""The most compactions to remove the values; no limit while a caller waits and time may help."""
+"""The most compactions to remove the values. There is no limit while a caller waits and waiting may help."""
 LOOK_AGAIN_S = 0.05
 MAX_LOOK_AGAIN_S = 2.0
 """The pause between two compactions doubles from `LOOK_AGAIN_S` to `MAX_LOOK_AGAIN_S`."""
@@ -42,18 +42,18 @@ COMPACTIONS_AT_ONCE = 128
 
 @dataclass(frozen=True, slots=True)
 class EraseValues:
-    """Compacts partitions until no value of the key is left."""
+    """The part of an erasure that compacts partitions until no value of the key is left."""
 
     evidence: Evidence
     cleaning: NodeCleaner
     compactions: Compactions
     waits_for: dict[str, str]
-    """`JobTable.waits_for`."""
+    """The dictionary `JobTable.waits_for`."""
 
     async def remove(self, intent: Intent, removal: Removal[Subject]) -> Intent:
-        """Compact until no value is left below the claims, or compaction cannot remove more; return the intent with what it did.
+        """Compact until no value is left below the claims or compaction cannot remove more; return the intent with these steps.
 
-        While a caller waits, this continues as long as time may help.
+        While a caller waits, this continues as long as waiting may help.
         """
         left: Sequence[TopicPartition] = claims_of(intent, self.evidence.topics).affected
         rounds, pause_s = 0, LOOK_AGAIN_S
@@ -62,7 +62,7 @@ class EraseValues:
             intent = await self.compact(intent, left, "clean", "compacting", removal.progress)
             intent = await self.remove_files(intent.with_done(left, compactions=rounds), left)
             report, digest = await self.evidence.look(removal.subject, left), removal.subject.key_digest.hex()
-            # Clean partitions are not compacted again while others are held up.
+            # Do not compact clean partitions again while others are held up.
             left = [one for one in left if report.state(one, intent.claims.get(one, 0), digest) == VALUES_PRESENT]
             is_held = removal.is_patient and any(self._is_held(intent, one) for one in left)
             if not left or (rounds >= ROUNDS and not is_held):
@@ -72,7 +72,7 @@ class EraseValues:
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
 
     def _show_transaction(self, intent: Intent, left: Sequence[TopicPartition], progress: Progress) -> None:
-        """Let the progress name the open transaction that holds one of the partitions, if one does."""
+        """Name an open transaction that holds one of the partitions, if there is one, in the progress."""
         for one in left:
             log = self.evidence.logs.get(one)
             opened = None if log is None else oldest_open(log)
@@ -83,7 +83,7 @@ class EraseValues:
     async def compact(
         self, intent: Intent, partitions: Sequence[TopicPartition], until: str, stage: str, progress: Progress
     ) -> Intent:
-        """Compact partitions, several at once, so that the cleaner always has work; return the intent with what was done."""
+        """Compact partitions, several at once, so that the cleaner always has work; return the intent with the steps done."""
         self.waits_for.pop(intent.id, None)
         steps, room = {**intent.done}, asyncio.Semaphore(COMPACTIONS_AT_ONCE)
         # Load the cleaner first: otherwise all tasks would wait for it and resume in the same turn.
@@ -123,7 +123,7 @@ class EraseValues:
                 wait=until == "clean",
                 engine=intent.engine,
             )
-            # An erasure reports no counts, for which all headers would be read; the facts of segments have the horizons.
+            # An erasure needs no counts, which would take reading all headers; the facts of segments have the horizons.
             report = (await self.compactions.compact(request, max_counted_bytes=0)).partitions[0]
             rounds = report.rounds
             if (held := report.held_back) is not None and held.reason == OPEN_TRANSACTION:
@@ -133,14 +133,14 @@ class EraseValues:
         except BrokerStopping:
             raise
         except OperationError as error:
-            # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports the values left there.
+            # Quarantined, uncleanable, no longer compacted, or deleted: the scan reports values left in the partition.
             step = replace(step, not_compacted=str(error))
             logger.warning("erasure %s: %s-%d cannot be compacted: %s", intent.id, *partition, error)
         compacted.is_over(*partition, rounds=rounds)
         return step
 
     def _is_held(self, intent: Intent, partition: TopicPartition) -> bool:
-        """Return whether waiting may help: an open transaction below the claim's end, or `min.compaction.lag.ms`."""
+        """Return whether waiting may help: for an open transaction below the claim's end, or `min.compaction.lag.ms`."""
         log = self.evidence.logs.get(partition)
         if log is None or not log.config.is_compacted:
             return False
@@ -148,7 +148,7 @@ class EraseValues:
         return is_open or (log.config.min_compaction_lag_ms > 0 and not intent.is_forced)
 
     async def remove_files(self, intent: Intent, partitions: Sequence[TopicPartition]) -> Intent:
-        """Delete the files of these partitions that await deletion, to the end once begun; return the intent with what it did."""
+        """Delete files of these partitions that await deletion, uninterrupted once begun; return the intent with the counts."""
         work = asyncio.to_thread(self.evidence.remove_doomed, intent.topics, partitions)
         removed = await to_its_end(work)
         steps = {

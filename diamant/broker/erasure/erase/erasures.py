@@ -6,18 +6,18 @@
 The phases (`cleaner/erasure_state/intent.py`). After a stop, the broker resumes them at its next start:
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
-    removing    the partitions are compacted, files that await deletion are deleted, everything is scanned: a certificate
-                for `values-gone`; for `nothing-matched` if the topics hold nothing of the key, which ends the erasure
-    waiting     for the tombstones' horizon, or for a call of `erase_now`; then another round
-    closing     the intent drops the key, everything is scanned again: a certificate for `key-gone`; the intent is removed
+    removing    the partitions are compacted, files that await deletion are deleted, and everything is scanned. A certificate
+                for `values-gone` follows, or for `nothing-matched` if the topics hold nothing of the key: the erasure ends
+    waiting     the erasure waits for the tombstones' horizon or a call of `erase_now`; then another round follows
+    closing     the intent drops the key, everything is scanned again, `key-gone` is certified, and the intent is removed
 
 The intent is on disk before anything else happens, and each phase is recorded once its work is done (`erase_steps.py`). A
-claim ends after the tombstone; if no tombstone was needed, at the log end offset at the time the key was located. Records
-written after that are listed but not erased. A partition with unreadable data, or with a value left, gets no claim. An
-erasure that cannot be finished or certified is retried with growing pauses.
+claim ends after the tombstone or, if no tombstone was needed, at the log end offset at the time when the key was located.
+Records written after the claim's end are listed but not erased. A partition with unreadable data or a remaining value gets no
+claim. An erasure that cannot be finished or certified is retried with growing pauses.
 
-A topic is the one that had the name at the time of the request (`evidence/scope.py`). A topic deleted since then gets no
-claim, and the certificate says so. Once all topics are deleted, the erasure ends.
+A name means the topic that had it at the time of the request (`certification/scope.py`). A topic that was deleted since then
+gets no claim, and the certificate says so. Once all topics are deleted, the erasure ends.
 
 One erasure runs at a time. Parts shared with redactions are in `jobs/job_queue.py`.
 No error text and no log line contains a key or a value.
@@ -75,7 +75,7 @@ class Erasures:
         groups: Lazy[GroupCoordinator],
         on_key: Callable[[bytes], object] = no_note,
     ) -> None:
-        """`kept`: the stored certificates. `on_key` is called with each key to be erased."""
+        """`kept`: the stored certificates. `on_key` is called with each key that is to be erased."""
         self._evidence = evidence
         self._kept = kept
         files = intent_files(evidence.env, evidence.directory)
@@ -97,7 +97,7 @@ class Erasures:
     async def erase(
         self, request: EraseRequest, progress: Progress, job_id: str | None = None, group: JobGroup | None = None
     ) -> Erasure:
-        """Erase a key; see `Broker.erase`. `job_id`: None for a new one. `group`: as of `JobQueue.begin`."""
+        """Erase a key; see `Broker.erase`. `job_id`: None for a new id. `group`: see `JobQueue.begin`."""
         certificate_texts.check_reason(request.reason, request.reference)
         certificate_texts.check_unsaid("reason and reference", [request.reason, request.reference], [request.key])
         check_engine(request.engine)
@@ -126,7 +126,7 @@ class Erasures:
         )
 
     async def erase_now(self, request: EraseNowRequest, progress: Progress) -> Erasure:
-        """Resume an erasure now, before its horizon; see `Broker.erase_now`."""
+        """Resume an erasure now, before its tombstones' horizon; see `Broker.erase_now`."""
         erasure_id, is_confirmed = request.id, request.confirm_groups_behind
         with self.queue.call(is_new=False):
             progress.job_id = erasure_id
@@ -141,7 +141,7 @@ class Erasures:
             return await self.queue.run(erasure_id, request.timeout, work)
 
     def _check(self, key: bytes, topics: Sequence[str]) -> None:
-        """Refuse topics in which a tombstone removes nothing, and a key too long for their records."""
+        """Refuse topics in which a tombstone removes nothing, and a key that is too long for their records."""
         if not topics:
             raise BadArgument("topics is empty: name the topics from which to erase the key")
         if len(topics) > MAX_TOPICS:
@@ -182,13 +182,13 @@ class Erasures:
         return replace(known, next_due_ms=intent.due_ms, groups_behind=behind, is_now_refused=True)
 
     async def _over_already(self, erasure_id: str) -> Erasure:
-        """Return the result of an erasure that has passed its horizon. Raises NotFound if it ended otherwise or never existed."""
+        """Return the result of an erasure that has ended with everything certified. Raises NotFound for any other."""
         try:
             found = await self._as_certified(erasure_id)
             if found.state in LAST_STATES:
                 return found
         except NotFound:
-            pass  # A missing erasure, and one that ended without a certificate, get the same error.
+            pass  # An erasure that ended without a certificate gets the same error as a missing one.
         raise NotFound(
             f"there is no erasure {erasure_id[:64]!r} in progress: it has ended, or has another id. The list of certificates "
             "has those that are unfinished"

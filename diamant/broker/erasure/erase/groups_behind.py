@@ -30,7 +30,7 @@ class GroupsBehind:
     """All topics of the broker, including `__consumer_offsets`."""
 
     async def not_known(self) -> list[str]:
-        """Wait until the groups are loaded; return a text for each partition that cannot be."""
+        """Wait until the groups are loaded; return a text for each partition of theirs that cannot be loaded."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
         return await groups_not_known(self.groups, self.topics)
@@ -41,13 +41,13 @@ class GroupsBehind:
         unknown = await self.not_known()
         if unknown:
             raise NotPossible(
-                "the tombstone cannot be removed before its horizon, because it is not known which groups have not passed it: "
+                "the tombstone cannot be removed before its horizon, because it is not known which groups have not read it: "
                 f"{'; '.join(unknown)}. Nothing was changed. Without --now (now=false) it is removed at its horizon. To remove "
                 "it now, look up the partition's problem in the broker's log, repair it and restart the broker"
             )
 
     async def behind(self, intent: Intent, affected: Iterable[TopicPartition]) -> dict[str, list[str]]:
-        """Return the groups not past the tombstone, by partition such as `users-0`. `affected`: partitions that held the key."""
+        """Return the groups not past the tombstone, by partition (`users-0`). `affected`: the partitions that held the key."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_of
 
         found = {}
@@ -56,7 +56,7 @@ class GroupsBehind:
             if log is None:
                 continue
             mark = intent.done.get(partition, Erased()).tombstone_at
-            # Intents of earlier versions lack the offset of a tombstone that existed before; it is below the claim's end.
+            # Intents of earlier versions lack the offset of a tombstone that existed already. It is below the claim's end.
             end = intent.claims.get(partition, 0) if mark is None else mark + 1
             behind = sorted(group for committed, group in await groups_of(self.groups, log) if committed < end)
             if behind:

@@ -1,1 +1,1 @@
-"""Removals: the queue of their jobs, the parts that erasures and redactions share, and their cancellation."""
+"""Removals: the queue of their jobs, their cancellation, and other parts that erasures and redactions share."""

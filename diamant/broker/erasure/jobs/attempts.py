@@ -1,4 +1,4 @@
-"""Attempts at jobs: one holds the lock, others wait for it or are being cancelled."""
+"""Attempts at jobs: one holds the lock, and others wait for it or are being cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class JobLock(asyncio.Lock):
-    """One lock for the jobs of all kinds: only its holder makes progress."""
+    """The lock that jobs of all kinds share: only its holder makes progress."""
 
     holder = ""
     """The kind and id of the job that holds the lock."""
@@ -26,19 +26,19 @@ class Attempts:
     """The attempts at jobs of one kind. Belongs to the loop thread."""
 
     def __init__(self, table: JobTable[Any], lock: JobLock) -> None:
-        """`lock`: shared by all kinds."""
+        """`lock`: the lock that all kinds share."""
         self._table = table
         self.lock = lock
         self.waiting: set[str] = set()
-        """Jobs that wait for the lock, or waited for it when their caller left."""
+        """Jobs that wait for the lock, or that waited for it when their caller left."""
         self.running: dict[asyncio.Task[Any], str] = {}
-        """Attempts in progress, and the ids of their jobs."""
+        """The attempts in progress, with the ids of their jobs."""
         self.ending: dict[str, asyncio.Future[bool]] = {}
-        """Jobs being cancelled: they are not resumed. The result of the future: whether the job was cancelled."""
+        """Jobs being cancelled, which are not resumed. The future's result is whether the job was cancelled."""
 
     @asynccontextmanager
     async def locked(self, job_id: str, group: JobGroup | None = None) -> AsyncIterator[None]:
-        """Hold the lock, or have a turn of the group that holds it. The job is not resumed during that time."""
+        """Hold the lock, or have a turn in the group that holds it. The job is not resumed during that time."""
         self.waiting.add(job_id)
         async with self.lock if group is None else group.turn(job_id):
             self.waiting.discard(job_id)
@@ -70,7 +70,7 @@ class Attempts:
             await asyncio.wait(attempts)
 
     def other_holder(self, job_id: str) -> str:
-        """Return a text that names the job for whose lock this one waits; "" if it does not wait."""
+        """Return a text that names the job for which this job waits; "" if it does not wait."""
         if job_id not in self.waiting or not self.lock.holder:
             return ""
         return f" because it waits for {self.lock.holder}, which is in progress (cancel that one if it hangs)"

@@ -1,12 +1,12 @@
-"""The jobs of one request: they change records one after the other, and one scan proves all of it.
+"""The jobs of one request, which change records one after the other and are proved by one scan.
 
     group = JobGroup(scan, {"0f3a": "erase-key in customers", ...})
     async with group.turn("0f3a"):           a member works while it has its turn
         report = await group.scan(asked)     lets the others work, and waits until all of them ask for a scan, or have left
     group.leave("0f3a")                      its attempt is over, however it has ended
 
-So a request about a dozen topics is certified by one scan, or by two if keys are to go at once: a job that asks again, once its
-tombstones are removed, shares its second scan as well. Each job still gets a report about its own subject.
+So a request about a dozen topics is certified by one scan, or by two if keys are to be removed at once, since jobs also share the
+scan that they ask for after removing their tombstones. Each job still gets a report about its own subject.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Scan: TypeAlias = "Callable[[Sequence[ScanRequest], Progress], Awaitable[list[ScanReport]]]"
 
 MOST = 256
-"""Members of a group: a scan keeps findings about each of them."""
+"""The most members of a group. A scan keeps findings about each of them."""
 
 
 class JobGroup:
@@ -35,7 +35,7 @@ class JobGroup:
     def __init__(
         self, scan: Scan, names: Mapping[str, str], progress: Progress, hits: Mapping[str, HitsByPartition]
     ) -> None:
-        """`names`: of the members, by job id, for the progress. `hits`: what an earlier search has found for each of them."""
+        """`names`: the members' names for the progress, by job id. `hits`: the findings of an earlier search, by job id."""
         self.hits = hits
         self._scan = scan
         self._names = names
@@ -49,7 +49,7 @@ class JobGroup:
 
     @asynccontextmanager
     async def turn(self, job_id: str) -> AsyncIterator[None]:
-        """Work as the only member. A job whose own jobs are the members needs none."""
+        """Work as the only member. A job whose parts are the members needs no turn."""
         if job_id not in self._names:
             yield
             return
@@ -62,7 +62,7 @@ class JobGroup:
             self._end_turn(job_id)
 
     async def scan(self, job_id: str, asked: ScanRequest) -> ScanReport:
-        """Return the report about a member's subject, of a scan together with all others. Its failure is that of each."""
+        """Scan for all members together; return the report about this one's subject. A failure of the scan is raised for each."""
         future: asyncio.Future[ScanReport] = asyncio.get_running_loop().create_future()
         self._asked[future] = asked
         self._end_turn(job_id)
@@ -80,7 +80,7 @@ class JobGroup:
         self._scan_if_all_ask()
 
     async def end(self) -> None:
-        """End the scan in progress, whose members have all left."""
+        """Cancel the scans in progress. The members have left."""
         for task in self._scans:
             task.cancel()
         await asyncio.gather(*self._scans, return_exceptions=True)

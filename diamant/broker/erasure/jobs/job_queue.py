@@ -1,11 +1,11 @@
 """The queue of erasures and redactions: jobs that change segments, are certified, and survive a stop of the broker.
 
-Each job has an intent on disk until it ends. Unfinished jobs resume at the next start, or when they are due. A broker runs one
-job at a time, of either kind. Bounds: `MAX_WAITING` calls that wait for the lock, `MAX_UNFINISHED` unfinished jobs.
+Each job has an intent on disk until it ends. Unfinished jobs resume at the next start or when they are due. A broker runs one
+job at a time, of either kind. Bounds: `MAX_WAITING` waiting calls, `MAX_UNFINISHED` unfinished jobs.
 
 A job that can never be certified is retried forever, with growing pauses, unless a user cancels it (`pending_jobs.py`).
 
-No error text and no log line contains a key, a value or the condition of a request.
+Error texts and log lines never contain a key, a value or the condition of a request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         node: Node,
         lock: JobLock | None = None,
     ) -> None:
-        """`lock`: shared with the other kind, so that one job runs at a time."""
+        """`lock`: the lock that is shared with the other kind, so that one job runs at a time."""
         self.kind = kind
         self.table = table
         self.keys = evidence.keys
@@ -68,10 +68,10 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         self.clock = node.env.clock
         self.attempts = Attempts(table, JobLock() if lock is None else lock)
         self.calls = 0
-        """Calls that wait for their jobs."""
+        """The number of calls that wait for their jobs."""
         self.is_stopping = False
         self.cancels: set[asyncio.Task[Any]] = set()
-        """Cancellations in progress."""
+        """The cancellations in progress."""
         self.cancel_lock = asyncio.Lock()
         self._evidence = evidence
         self._resumed: set[asyncio.Task[None]] = set()
@@ -117,7 +117,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         table.schedule(job_id, self.clock.now_ms() if due_ms is None else due_ms)
 
     async def stop(self) -> None:
-        """End all attempts, whose intents remain, and wait for the cancellations in progress."""
+        """End all attempts and wait for the cancellations in progress. The intents remain on disk."""
         self.is_stopping = True
         tasks = [*self.attempts.running, *self._resumed]
         for task in tasks:
@@ -127,7 +127,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
     # -- resuming --------------------------------------------------------------------------------------------------------
 
     async def resume_due(self) -> None:
-        """Begin to resume the due jobs, except during a stop. It may take long or wait for the lock; `settled` waits for it."""
+        """Begin to resume the due jobs, except during a stop. Await `settled` for the end, which may take long."""
         due = [] if self.is_stopping else self.table.due_now()[:MOST]
         if due:
             task = self.loop.create_task(self._try_all(due))
@@ -135,12 +135,12 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             task.add_done_callback(self._resumed.discard)
 
     async def settled(self) -> None:
-        """Wait until resumed jobs have ended or are due later. Do not wait while a call is ahead of them."""
+        """Wait until resumed jobs have ended or are due later, but not while a call is ahead of them."""
         while self._resumed and not self.calls:
             await asyncio.wait(set(self._resumed))
 
     async def _try_all(self, job_ids: Sequence[str]) -> None:
-        """Make an attempt at each of these jobs; several that are certified by scans share them."""
+        """Make an attempt at each of these jobs. If jobs of this kind can share scans, several share them."""
 
         async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
             return await self._evidence.scan(asked, await self.keys.key(), progress)
@@ -172,7 +172,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         except (OperationError, StorageError, OSError, ValueError) as error:
             self._note_failed_try(job_id, logging.WARNING, reason_of(error))
         except Exception as error:
-            # The error's text may contain record data; its location does not.
+            # The error's text may contain record data, so log the location only.
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{os.path.basename(at.filename)}:{at.lineno}, {at.name}"
             what = f"unexpected {type(error).__name__} at {where}; please report this"
@@ -243,7 +243,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
 
     @contextmanager
     def call(self, group: JobGroup | None = None, *, is_new: bool = True) -> Iterator[None]:
-        """Count a call if the limit allows one more; those of a group have a call of their own. Raises TooMany."""
+        """Count a call, if the limit allows another. Jobs of a group are not counted, since their request is. Raises TooMany."""
         is_full = self.calls >= MAX_WAITING and group is None
         if is_full or (is_new and len(self.table.due) >= MAX_UNFINISHED):
             raise TooMany(f"too many {self.table.noun}s are waiting, try again when some of them have ended")
@@ -264,10 +264,10 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
         job_id: str | None = None,
         group: JobGroup | None = None,
     ) -> ResultT:
-        """Begin a job about some topics, and carry it out for its caller. Failures are raised as a OperationError.
+        """Begin a job about some topics and carry it out for its caller. Failures are raised as an OperationError.
 
-        `intent_of` takes its id and scope. `check` may refuse it before it waits for its turn. `job_id`: None for a new one.
-        `group`: of jobs that are certified together; it holds the lock.
+        `intent_of` takes the job's id and scope. `check` may refuse the job before it waits for its turn. `job_id`: None for a
+        new id. `group`: the group of jobs that are certified together, which holds the lock.
         """
 
         async def first(intent: IntentT, key: SigningKey) -> ResultT:
@@ -284,16 +284,16 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             return await self.run(intent.id, timeout_s, first(intent, key))
 
     def is_attempting(self, job_id: str) -> bool:
-        """Tell whether an attempt at a job is in progress, or waits for the lock."""
+        """Return whether an attempt at a job is in progress or waits for the lock."""
         return job_id in self.table.busy or job_id in self.attempts.waiting
 
     async def catch_up(self, job_id: str, group: JobGroup) -> None:
-        """Make an attempt at an unfinished job if it is due. Failures as of `_resume`."""
+        """Make an attempt at an unfinished job if it is due. Raises the errors of the attempt."""
         if self.table.due.get(job_id, 0) <= self.clock.now_ms():
             await self.attempts.run(job_id, self._resume(job_id, group))
 
     async def run(self, job_id: str, timeout_s: float | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run the work that a caller waits for, within its timeout. Failures are raised as a OperationError."""
+        """Run the work for which a caller waits, within its timeout. Failures are raised as an OperationError."""
         limit_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         attempts, table, name = self.attempts, self.table, f"{self.table.noun} {job_id}"
         try:
@@ -325,7 +325,7 @@ class JobQueue(Generic[IntentT, SubjectT, ResultT]):
             attempts.waiting.discard(job_id)
 
     def _is_caller_cancelled(self) -> bool:
-        """Return whether the caller itself is cancelled, not only the task that it awaits."""
+        """Return whether the caller itself is cancelled, and not only the task that it awaits."""
         task = asyncio.current_task()
         return self.is_stopping or (task is not None and task.cancelling() > 0)
 

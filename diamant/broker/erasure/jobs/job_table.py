@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 RETRY_MS = 60_000
 """The pause before the retry of an unfinished job, on the broker's clock."""
 MAX_RETRY_DOUBLINGS = 10
-"""The number of times that pause doubles for a job that cannot be certified: up to 17 hours."""
+"""The number of times that this pause doubles for a job that cannot be certified: up to 17 hours."""
 MAX_FAILURE_DOUBLINGS = 6
-"""The number of times it doubles for attempts that fail before certification, as on a full disk: up to an hour."""
+"""The number of times that this pause doubles for attempts that fail before certification, as on a full disk: up to an hour."""
 MAX_REMEMBERED = 1_000
 """The most ids of ended jobs kept in memory."""
 
@@ -59,29 +59,29 @@ class JobTable(Generic[IntentT]):
         self.due: dict[str, int] = {}
         """The time to resume each job, by id."""
         self.busy: Counter[str] = Counter()
-        """By job id, the attempts that hold the lock or wait for it to resume the job, and its cancellation: not resumed now."""
+        """By job id, the number of holds by attempts, resumptions and cancellations. A job with a hold is not resumed."""
         self.are_resumed = False
-        """True while due jobs are resumed; others wait for them, so that they can be resumed together."""
+        """True while due jobs are being resumed. Jobs that become due then wait, to be resumed together."""
         self.unread: set[str] = set()
-        """The jobs in `due` whose intents are not read yet: at the start there was no key to read them."""
+        """The jobs in `due` whose intents were not read yet, since there was no key to read them at the start."""
         self.waits_for: dict[str, str] = {}
-        """In words, the open transaction that each job waits for, by id."""
+        """A text about the open transaction that a job waits for, by job id."""
         self.failures: dict[str, int] = {}
-        """The number of failed attempts in a row since the start, by id."""
+        """The number of failed attempts in a row since the start, by job id."""
         self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)
         self.done = 0
-        """Jobs that ended since the start with everything certified, each counted once."""
+        """The number of jobs that ended since the start with everything certified."""
         self.failed = 0
-        """Jobs that ended uncertified."""
+        """The number of jobs that ended uncertified since the start."""
         self.held = 0
-        """Attempts that certified nothing; their jobs are resumed."""
+        """The number of attempts that certified nothing and whose jobs are resumed."""
 
     async def ids_on_disk(self) -> list[str]:
         """Return the ids of the intents on disk."""
         return await asyncio.to_thread(self.files.ids)
 
     async def save(self, intent: IntentT, key: SigningKey, due_ms: int | None = None) -> None:
-        """Write an intent to disk; its job resumes at `due_ms`, or after a pause. Once begun, this runs to its end."""
+        """Write an intent to disk; its job resumes at `due_ms`, or after a pause. Completes even if cancelled."""
 
         async def save() -> None:
             await asyncio.to_thread(self.files.write, intent, key)
@@ -101,27 +101,27 @@ class JobTable(Generic[IntentT]):
         self.busy[job_id] += 1
 
     def release(self, job_id: str) -> None:
-        """End a hold. The job may have come due since."""
+        """End a hold. The job may have become due during it."""
         self.busy[job_id] -= 1
         if not self.busy[job_id]:
             del self.busy[job_id]
         self._scheduler.poke()
 
     def next_due_ms(self) -> int | None:
-        """Return the due time of the next job to resume; None if there is none, or while others are resumed."""
+        """Return the due time of the next job to resume; None if there is none, or while other jobs are being resumed."""
         if self.are_resumed:
             return None
         return min((due_ms for one, due_ms in self.due.items() if one not in self.busy), default=None)
 
     def due_now(self) -> list[str]:
-        """Return the jobs to resume now, those due first; none while others are resumed."""
+        """Return the jobs to resume now, earliest due time first; none while other jobs are being resumed."""
         now_ms = self._clock.now_ms()
         due = [(due_ms, one) for one, due_ms in self.due.items() if due_ms <= now_ms and one not in self.busy]
         return [] if self.are_resumed else [one for _, one in sorted(due)]
 
     @contextmanager
     def resuming(self, job_ids: Sequence[str]) -> Iterator[None]:
-        """Keep these jobs, and those that become due in the meantime, from being resumed: the latter are the next."""
+        """Resume these jobs inside the block: neither they nor jobs that become due in the meantime are resumed elsewhere."""
         self.are_resumed = True
         for one in job_ids:
             self.hold(one)
@@ -133,7 +133,7 @@ class JobTable(Generic[IntentT]):
                 self.release(one)
 
     def pause_ms(self, job_id: str) -> int:
-        """Return the default pause before the next attempt: it grows with each failed attempt."""
+        """Return the default pause before the next attempt, which grows with each failed attempt."""
         return RETRY_MS << min(self.failures.get(job_id, 0), MAX_FAILURE_DOUBLINGS)
 
     def retry_ms(self, retries: int) -> int:
@@ -155,7 +155,7 @@ class JobTable(Generic[IntentT]):
         self._on_finished(job_id)
 
     async def finish_ended(self, job_id: str) -> None:
-        """Forget a job that an earlier attempt ended. Log its certificate, which that attempt may not have named."""
+        """Forget a job that an earlier attempt ended. If its certificate had no final file name yet, name and log it."""
         files = self.files
         named = await to_its_end(asyncio.to_thread(name_pending, files.env, files.directory, job_id, files.prefix))
         self.finish(job_id)
@@ -165,15 +165,15 @@ class JobTable(Generic[IntentT]):
             logger.warning("%s %s has ended already; its certificate: %s", self.noun, job_id, named)
 
     async def drop(self, job_id: str) -> None:
-        """Remove the intent of a job that has changed nothing, and count the job as failed."""
+        """Remove the intent of a job that has changed nothing, and count that job as failed."""
         await to_its_end(asyncio.to_thread(self.files.remove, job_id))
         self.finish(job_id)
         self.failed += 1
 
     async def issue(self, fields: Mapping[str, Any], key: SigningKey, *, is_last: bool) -> tuple[JsonObject, str]:
-        """Sign a certificate of these fields and write it to disk; return it and its path. With `is_last` the intent is removed.
+        """Sign a certificate of these fields, write it to disk, and return it with its path. `is_last`: remove the intent, too.
 
-        Writes run to their end even if the caller is cancelled. Raises OSError.
+        Writes complete even if the caller is cancelled. Raises OSError.
         """
         files, job_id = self.files, fields["id"]
         path = certificate_path(files.directory, job_id, fields["state"], files.prefix)
@@ -191,7 +191,7 @@ class JobTable(Generic[IntentT]):
         return signed, path
 
     def count_certificate(self, state: str, *, has_ended: bool) -> None:
-        """Count a certificate with a final state as done, any other as failed or held. `has_ended`: ended without completion."""
+        """Count a certificate by its state as done, failed or held. `has_ended`: its job ended without completion."""
         if state in LAST_STATES:
             self.done += 1
         elif has_ended:
@@ -200,14 +200,14 @@ class JobTable(Generic[IntentT]):
             self.held += 1
 
     def note_failure(self, job_id: str) -> None:
-        """Count a failed attempt as held if its job is resumed. A job that has ended was counted then."""
+        """Count a failed attempt: as held if its job is resumed, else as failed unless the job has ended and was counted then."""
         if job_id in self.due:
             self.held += 1
         elif not self.is_over(job_id):
             self.failed += 1
 
     def fate_of(self, job_id: str) -> str:
-        """Return a text that states the fate of a job that its callers have left."""
+        """Return a text about the fate of a job whose caller no longer waits."""
         if job_id in self.due:
             return "it continues in the broker"
         return "it has ended just now, see its certificate" if self.is_over(job_id) else "nothing was changed"

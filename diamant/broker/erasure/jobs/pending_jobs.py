@@ -1,7 +1,7 @@
-"""The certificates of a broker, its public key, and its unfinished erasures and redactions: listed, or cancelled.
+"""The list of a broker's certificates, public key and unfinished erasures and redactions, and the cancellation of such jobs.
 
 A cancelled job gets a certificate with the reason and no claims. A cancellation waits for the attempt that it ends, but not in
-the queue. Once begun, it runs to its end even if its caller has left.
+the queue. Once begun, it completes even if its caller has left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.storage.errors import StorageError
 async def certificates(
     kept: Certificates, queues: Callable[[], Iterable[AnyQueue]], _request: CertificatesRequest, _progress: Progress
 ) -> Mapping[str, Any]:
-    """Return all of them; see `Broker.certificates`."""
+    """Return the certificates, the unfinished jobs and the public key; see `Broker.certificates`."""
     public_key = problem = None
     try:
         public_key = await kept.public_key()
@@ -44,7 +44,7 @@ async def certificates(
 logger = logging.getLogger(__name__)
 
 CANCELLED = "cancelled"
-"""`ended.what` in the certificate of a job that its user has cancelled."""
+"""`ended.what` in the certificate of a job that a user has cancelled."""
 
 AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 
@@ -52,7 +52,7 @@ AnyQueue: TypeAlias = JobQueue[Any, Any, Any]
 async def cancel(
     queues: Callable[[], Iterable[AnyQueue]], request: CancelRequest, _progress: Progress
 ) -> RemovalResult:
-    """End an unfinished job of any kind; return its result, not certified. See `Broker.cancel`."""
+    """Cancel an unfinished job of any kind; return its result, which is not certified. See `Broker.cancel`."""
     job_id = request.id
     for queue in queues():
         found = await _begin(queue, job_id, request.reason)
@@ -66,10 +66,10 @@ async def cancel(
 
 
 async def _begin(queue: AnyQueue, job_id: str, reason: str) -> Any:
-    """Cancel a job, and return its result; None if there is none. The broker's stop waits for it."""
+    """Cancel a job and return its result, or None if there is no such job. The broker's stop waits for this."""
     certificate_texts.check_reason(reason, "")
     if queue.is_stopping:
-        raise BrokerStopping("the broker is stopping, nothing was cancelled")
+        raise BrokerStopping("the broker is stopping, so nothing was cancelled")
     task = queue.loop.create_task(_cancel(queue, job_id, reason))
     queue.cancels.add(task)
     task.add_done_callback(queue.cancels.discard)
@@ -91,7 +91,7 @@ async def _cancel(queue: AnyQueue, job_id: str, reason: str) -> Any:
             found = await _end(queue, job_id, reason)
             is_cancelled = True
         finally:
-            # Last: until then, the attempt's caller learns here whether the job was cancelled.
+            # Do this last: until then, the attempt's caller learns from `ending` whether the job was cancelled.
             del attempts.ending[job_id]
             ending.set_result(is_cancelled)
             queue.table.release(job_id)

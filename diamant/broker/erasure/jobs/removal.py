@@ -1,7 +1,7 @@
-"""A removal: one job with two kinds of subject, a key to erase or records to redact.
+"""Removals: jobs with one of two kinds of subject, a key to erase or records to redact.
 
-The queue runs it (`job_queue.py`), its kind has the subject and the steps (`RemovalKind`), and its certificate is issued in one
-way (`removal_certificates.py`).
+The queue runs a removal (`job_queue.py`), its kind has the subject and the steps (`RemovalKind`), and certificates of both kinds
+are issued in the same way (`removal_certificates.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Ended:
 
     what: str
     at_ms: int
-    """On the broker's clock."""
+    """The time on the broker's clock."""
     reason: str = ""
-    """The user's reason; "" if none is required."""
+    """The reason that the user gave; "" if none is required."""
 
     def to_fields(self) -> dict[str, object]:
         """Return the fields of its JSON object."""
@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Removal(Generic[SubjectT]):
-    """The parts of an attempt that stay the same from its first step to its last."""
+    """An attempt: its parts that stay the same from the first step to the last."""
 
     key: SigningKey
     subject: SubjectT
@@ -57,12 +57,12 @@ class Removal(Generic[SubjectT]):
     is_new: bool = False
     """True for the first attempt: the values are not known yet."""
     group: JobGroup | None = None
-    """The jobs that are certified by the same scan; None: this one has its own."""
+    """The group of jobs that the same scan certifies; None if this job has its own scan."""
     holders: list[RecordHolder] = field(default_factory=list)
-    """At most `MAX_HOLDERS`, once the records are located."""
+    """The members that held the records when they were located, at most `MAX_HOLDERS`."""
 
     def add_holders(self, holders: Sequence[RecordHolder]) -> None:
-        """Note members that hold records of the subject."""
+        """Add members that hold records of the subject."""
         self.holders.extend(holders[: MAX_HOLDERS - len(self.holders)])
 
 
@@ -71,20 +71,20 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
 
     @property
     def failure(self) -> type[OperationError]:
-        """The error of an attempt that is retried."""
+        """The error to raise for an attempt that is retried."""
         ...
 
     @property
     def shares_scans(self) -> bool:
-        """True if several of them may be certified by one scan. One whose jobs do that has none of its own."""
+        """True if one scan may certify several jobs of this kind; False if a job of this kind has no scan of its own."""
         ...
 
     def due_ms(self, intent: IntentT_contra) -> int | None:
-        """Return when to resume a job of an earlier run; None: now."""
+        """Return the time at which to resume a job of an earlier run; None: now."""
         ...
 
     def subject(self, intent: IntentT_contra, key: SigningKey, topics: frozenset[str]) -> SubjectT:
-        """Return the subject, with the needles of the values found. `topics`: those that still exist."""
+        """Return the subject, with the needles of the values found so far. `topics`: the topics that still exist."""
         ...
 
     def sought(self, intent: IntentT_contra) -> Sequence[bytes]:
@@ -92,23 +92,23 @@ class RemovalKind(Protocol[IntentT_contra, SubjectT, ResultT_co]):
         ...
 
     def deleted(self, present: Present) -> str:
-        """Return `Ended.what` for a removal whose topics no longer exist."""
+        """Return `Ended.what` for a removal none of whose topics still exists."""
         ...
 
     async def carry_out(self, intent: IntentT_contra, removal: Removal[SubjectT]) -> ResultT_co:
-        """Continue in the intent's phase; return the result. Each phase is on disk before the next removes anything."""
+        """Continue in the intent's phase; return the result. Each phase must be on disk before the next removes anything."""
         ...
 
     async def end(
         self, intent: IntentT_contra, removal: Removal[SubjectT], ended: Ended, *, is_scanned: bool = False
     ) -> ResultT_co:
-        """Certify the end without changing anything else. `is_scanned`: the certificate says where else the subject was seen."""
+        """Certify the end without changing records. `is_scanned`: the certificate says where a scan saw the subject."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalResult:
-    """The result of one call about a removal."""
+    """The result of one call for a removal."""
 
     id: str
     state: str
@@ -116,14 +116,14 @@ class RemovalResult:
     certificate: JsonObject
     certificate_path: str
     public_key: str
-    """PEM, for the verifier to pin."""
+    """The public key as PEM, for the verifier to pin."""
     next_due_ms: int | None
-    """Time of the next attempt, or of the certificate for `key-gone`; None if nothing follows."""
+    """The time of the next attempt, or of the certificate for `key-gone`; None if nothing follows."""
     held_by: list[RecordHolder] = field(default_factory=list, kw_only=True)
     """Members of share groups that held the records when this attempt located them."""
 
     def own_fields(self) -> Mapping[str, Any]:
-        """Return the fields that results of this kind have for themselves."""
+        """Return the fields that only results of this kind have."""
         return {"next_due_ms": self.next_due_ms}
 
     def to_fields(self) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Certificates of removals: puts together what a scan has found, has it signed (`JobTable.issue`), and ends a finished job."""
+"""Certificates of removals: made from the findings of a scan, signed by `JobTable.issue`, which ends a finished job."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The findings of a scan about a removal. Sign them in the same turn of the loop: topics may change after it."""
+    """The findings of a scan about a removal. Sign them in the same turn of the loop, since topics may change after it."""
 
     report: ScanReport
     after: tuple[FileDigest, ...]
-    """Digests of the affected segments now; empty if nothing was scanned."""
+    """The present digests of the affected segments; empty if nothing was scanned."""
     present: Present
     state: str
     """The state of all claims together."""
 
 
 class RemovalCertificates(Generic[IntentT]):
-    """Issues the certificates of one kind. Belongs to the loop thread."""
+    """The issuer of the certificates of one kind. Belongs to the loop thread."""
 
     def __init__(self, evidence: Evidence, table: JobTable[IntentT]) -> None:
-        """`table` counts the certificates, and forgets the jobs that end."""
+        """`table` counts the certificates and forgets the jobs that end."""
         self._evidence = evidence
         self._table = table
 
     async def scan(self, intent: IntentT, removal: Removal[Any], is_meant: IsMeant) -> ScanReport:
-        """Scan everything, also for the remains that are meant; for all jobs of a group together. It may take long."""
+        """Scan everything for the subject and the remains that `is_meant` selects, once for all of a group. May take long."""
         asked = ScanRequest(removal.subject, is_meant)
         if removal.group is not None:
             return await removal.group.scan(intent.id, asked)
@@ -68,9 +68,9 @@ class RemovalCertificates(Generic[IntentT]):
         own: Mapping[str, Any],
         ended: Ended | None,
     ) -> tuple[JsonObject, str]:
-        """Sign and store a certificate; return it and its path. With a final state, or with `ended`, the intent is removed.
+        """Sign and store a certificate; return it and its path. With a final state, or with `ended`, remove the intent.
 
-        `topics`: those that it lists. `own`: the fields that only this kind has, or has in its own way.
+        `topics`: the topics that it lists. `own`: fields that only this kind has, or that it fills in its own way.
         """
         fields = self._fields(intent, removal, verdict, topics, own, ended)
         is_last = verdict.state in LAST_STATES or ended is not None

@@ -1,4 +1,4 @@
-"""Replaces closed segments by ones without the records to remove, while the cleaning of their partitions is paused."""
+"""The replacement of closed segments by segments without the records to remove, while cleaning is paused."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def cleaning_paused(cleaning: NodeCleaner, partitions: Iterable[TopicParti
 async def replace_segment(
     env: Env, log: Log, base_offset: int, size: int, write: Callable[[], OutputSegment | None]
 ) -> bool:
-    """Put the output of `write` in the place of a closed segment; return False if it removes nothing. On the loop thread.
+    """Replace a closed segment by the output of `write`; return False if that removes nothing. Call this on the loop thread.
 
-    `write` blocks. Do not cancel this: see `to_its_end`.
+    `write` may block. Do not cancel this: see `to_its_end`.
     """
     try:
         output = await asyncio.to_thread(write)
@@ -51,7 +51,7 @@ async def replace_segment(
     replacement = Replacement(log, base_offset, output.source_base_offsets, source_sizes=[size], size=output.size)
 
     def settle() -> None:
-        # The facts of the old segment, including its key filter, do not apply to the new one.
+        # The facts of the old segment, including its key filter, do not apply to the new segment.
         env.remove(facts_path(log.path, base_offset), missing_ok=True)
         replacement.finish()
 

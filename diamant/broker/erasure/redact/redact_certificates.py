@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 MAY_MATCH_OR_STAYS = f"this record matches but cannot be changed, or {MAY_MATCH}"
 UNDECIDED_LEFT = "undecided-records"
-"""`ended.what` in the certificate of a redaction blocked only by undecidable records."""
+"""`ended.what` in the certificate of a redaction that only undecided records blocked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class RedactVerdict(Verdict):
     """The findings of a scan about a redaction."""
 
     claims: Sequence[Mapping[str, Any]]
-    """Those that the scan supports."""
+    """The claims that the scan supports."""
     refused: Sequence[Mapping[str, Any]]
-    """Those that it does not, with the reason."""
+    """The claims that the scan does not support, with the reason."""
 
 
 class RedactCertificates(RemovalCertificates[RedactionIntent]):
-    """Reads scans, and states their results in certificates."""
+    """The part of a redaction that judges scans and certifies their results."""
 
     async def certify(self, intent: RedactionIntent, removal: Removal[Redacted], works: Sequence[Work]) -> Redaction:
         """Scan, then sign and store the result. The intent is removed unless a retry is due."""
@@ -82,7 +82,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
     async def end(
         self, intent: RedactionIntent, removal: Removal[Redacted], ended: Ended, *, is_scanned: bool = False
     ) -> Redaction:
-        """End the redaction uncertified: the certificate states the cause, and the intent is removed."""
+        """End the redaction without claims: the certificate states the cause, and the intent is removed."""
         report = await self._scan(intent, removal) if is_scanned else ScanReport()
         return await self._end(intent, removal, report, ended)
 
@@ -104,13 +104,13 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         return await self._issue(replace(intent, due_ms=None), removal, verdict, ended)
 
     async def _scan(self, intent: RedactionIntent, removal: Removal[Redacted]) -> ScanReport:
-        """Scan everything, also for what earlier jobs in the topic were looking for."""
+        """Scan everything, also for the remains of earlier jobs in the topic."""
         return await self.scan(intent, removal, lambda earlier: intent.topic in earlier.topics)
 
     async def _issue(
         self, intent: RedactionIntent, removal: Removal[Redacted], verdict: RedactVerdict, ended: Ended | None
     ) -> Redaction:
-        """Sign and store a certificate. An intent with a due time is rewritten, any other removed."""
+        """Sign and store a certificate. Rewrite an intent with a due time, and remove any other intent."""
         own = self._own_fields(intent, removal.subject, verdict, ended)
         signed, path = await self.sign(intent, removal, verdict, [intent.topic], own, ended)
         if intent.due_ms is not None:
@@ -129,7 +129,7 @@ class RedactCertificates(RemovalCertificates[RedactionIntent]):
         report: ScanReport,
         present: Present,
     ) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return the claims that the scan supports, and those that it does not, with the reason."""
+        """Return the claims that the scan supports, and the claims that it does not support, with the reason."""
         report.disown(subject, present.topics, present.partitions, present.later)
         self._table.waits_for.pop(intent.id, None)
         claims, refused = [], []

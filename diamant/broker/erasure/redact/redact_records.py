@@ -1,4 +1,4 @@
-"""The records of a redaction in the logs: locates them, and replaces the segments that hold them."""
+"""The records of a redaction in the logs: they are located, and the segments that hold them are replaced."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class RedactRecords:
-    """Locates records while cleaning is paused, and replaces the segments that hold them."""
+    """The part of a redaction that locates records, while cleaning is paused, and replaces the segments that hold them."""
 
     def __init__(self, evidence: Evidence, limits: RedactLimits) -> None:
         self._limits = limits
@@ -47,7 +47,7 @@ class RedactRecords:
     async def locate(
         self, intent: RedactionIntent, removal: Removal[Redacted], partitions: Sequence[TopicPartition]
     ) -> tuple[RedactionIntent, list[Work]]:
-        """Judge every record of some partitions, up to the stable offsets that the returned intent records."""
+        """Judge every record of some partitions below their stable offsets, which the returned intent records."""
         subject, progress = removal.subject, removal.progress
         logs = [log for one in partitions if (log := self._evidence.logs.get(one)) is not None and not log.is_deleted]
         progress.begin("locating the records", sum(log.size for log in logs), "bytes")
@@ -58,7 +58,7 @@ class RedactRecords:
         keys = {*intent.keys}
 
         def note_lost(record: Record, text: bytes) -> None:
-            # Values beyond the limit are ignored: choosing needles is the most expensive step here.
+            # Values beyond the limit are only counted, since choosing needles is the most expensive step here.
             if len(subject.needles) >= MAX_NEEDLES:
                 subject.needles.left_out += 1
                 return

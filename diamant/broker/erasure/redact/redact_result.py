@@ -1,4 +1,4 @@
-"""A redaction in progress, and its result."""
+"""The partitions of a redaction in progress, and its result."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RedactLimits:
     """The bounds of one redaction."""
 
     offset_bytes: int = MAX_OFFSET_BYTES
-    """Memory for the offsets of removed records, over all partitions."""
+    """The most memory for the offsets of removed records, over all partitions."""
     ranges: int = 10_000
-    """Offset ranges that a certificate lists, over all partitions."""
+    """The most offset ranges that a certificate lists, over all partitions."""
     offsets: int = 100
-    """Single offsets that a certificate lists, per partition."""
+    """The most single offsets that a certificate lists, per partition."""
 
 
 class EverythingMatches(NotPossible):
@@ -55,13 +55,13 @@ class Redaction(RemovalResult):
 
     @property
     def unmatched(self) -> JsonObject | None:
-        """If no record matched, the number of records that still contain the sought text, and the first of them; else None."""
+        """If no record matched, the number of records that contain the text sought, and the first of them; else None."""
         found: JsonObject | None = self.certificate["unmatched"]
         return found
 
     @property
     def fields_not_seen(self) -> list[str]:
-        """The fields to change that no matching record has; their paths may be wrong."""
+        """The requested fields that no matching record has, so that their paths may be wrong."""
         return fields_not_seen(self.certificate)
 
     def own_fields(self) -> Mapping[str, Any]:
@@ -83,15 +83,15 @@ class Work:
     """The number of segments rewritten."""
     was_rolled: bool = False
     files: list[str] = field(default_factory=list)
-    """Affected segments, relative to the data directory."""
+    """The affected segments, relative to the data directory."""
 
 
 def with_found(
     found: Mapping[TopicPartition, Removed], work: Work, limits: RedactLimits, *, is_changing: bool
 ) -> Mapping[TopicPartition, Removed]:
-    """Return the records to remove, or with `is_changing` to change, including those of one more partition, as ranges and counts.
+    """Add a partition's records to remove, or with `is_changing` to change, to `found`, as ranges and counts; return the sum.
 
-    Blocks for some 0.1 s with millions of ranges. Memory: `limits.ranges` ranges.
+    Blocking, for some 0.1 s with millions of ranges. Memory: `limits.ranges` ranges.
     """
     located, place = work.located, (work.log.topic, work.log.partition)
     if place not in found and not (located.removed or located.unchanged or located.undecided):
@@ -128,7 +128,7 @@ def with_found(
 def everything_matches(intent: RedactionIntent, works: Sequence[Work]) -> str | None:
     """Return an error text if all readable records match, the caller has not agreed, and nothing was removed yet; else None.
 
-    If an earlier run removed records, it left others: then not everything matched.
+    If an earlier run removed records, some record did not match then.
     """
     if intent.is_all_agreed or intent.records_found:
         return None

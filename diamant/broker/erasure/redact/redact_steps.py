@@ -1,4 +1,4 @@
-"""The steps of a redaction: locate the records, rewrite segments without them, and certify (`redactions.py`)."""
+"""The steps of a redaction: locating the records, rewriting segments without them, and certifying (`redactions.py`)."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class RedactSteps:
         return present.ended[0].what
 
     def with_ends(self, intent: RedactionIntent) -> RedactionIntent:
-        """Return the intent with the ends of the logs; one that could not be opened before gets its end when it first opens."""
+        """Return the intent with the end of each log. A log that could not be opened gets its end when it first opens."""
         partitions = present_of(self._evidence.topics, intent).partitions
         logs = (self._evidence.logs.get(partition) for partition in partitions)
         there = {log.partition: log.log_end_offset for log in logs if log is not None}
         return replace(intent, ends={**intent.ends, **there, **intent.ends})
 
     async def carry_out(self, intent: RedactionIntent, removal: Removal[Redacted]) -> Redaction:
-        """Locate the matching records that are left, remove them, and certify."""
+        """Locate the matching records that are left, remove them, and certify the result."""
         subject, records = removal.subject, self._records
         intent = self.with_ends(replace(intent, runs=intent.runs + 1))
         partitions = present_of(self._evidence.topics, intent).partitions
@@ -95,7 +95,7 @@ class RedactSteps:
                 has = work.located.has
                 removal.add_holders(self._evidence.holders((work.log.topic, work.log.partition), has))
             if intent.phase == LOCATING:
-                # The values are first known here.
+                # The values are known only from here on.
                 certificate_texts.check_unsaid(
                     "reason and reference", [intent.reason, intent.reference], (), subject.needles
                 )
@@ -119,7 +119,7 @@ class RedactSteps:
         return await self._certificates.end(intent, removal, ended, is_scanned=is_scanned)
 
     def _refused(self, intent: RedactionIntent, works: Sequence[Work]) -> Ended | None:
-        """Return the end of a run that would empty the topic without consent. Raises EverythingMatches if a caller waits."""
+        """Return the end of a run that would empty the topic without consent; in the first phase, raise EverythingMatches."""
         text = None if intent.phase == REWRITING else everything_matches(intent, works)
         if text is None:
             return None
@@ -131,7 +131,7 @@ class RedactSteps:
     async def _begin(
         self, intent: RedactionIntent, works: Sequence[Work], removal: Removal[Redacted]
     ) -> RedactionIntent:
-        """Write the intent to disk before anything is changed."""
+        """Write the intent to disk before any record is changed."""
         for work in works:
             directory = names.partition_dir_name(work.log.topic, work.log.partition)
             work.files = [f"{directory}/{base:020d}{names.LOG_SUFFIX}" for base in sorted(work.located.offsets)]
@@ -166,7 +166,7 @@ def _done(
 
 
 def _leave_what_refuses_writes(intent: RedactionIntent, works: Sequence[Work]) -> RedactionIntent:
-    """Skip partitions whose active segment must be closed but cannot be; the others continue.
+    """Skip partitions whose active segment has to be closed but cannot be. The other partitions continue.
 
     A later run locates and counts the records of the skipped partitions.
     """

@@ -3,20 +3,20 @@
     redaction = await broker.redact("orders", where='value.customer.email == "ada@example.com"', reason="GDPR Art. 17")
     redaction.state, redaction.removed, redaction.certificate
 
-For topics where a tombstone removes nothing, and for personal data inside values and headers. The phases:
+Redactions are for topics where a tombstone removes nothing, and for personal data inside values and headers. The phases:
 
     locating    every record of every partition is judged, with cleaning paused; nothing is changed yet
-    rewriting   segments with matching records are rewritten without them and swapped in, as after a round of the cleaner;
-                an active one is rolled first. From here on there is an intent: the redaction resumes after any stop
-    scanning    files that await deletion are deleted, everything is scanned: the certificate
+    rewriting   segments with matching records are rewritten without them and swapped in, as after a round of the cleaner. An
+                active segment is rolled first. From here on there is an intent, so the redaction resumes after any stop
+    scanning    files that await deletion are deleted, everything is scanned, and the result is certified
 
 A redaction covers the records that existed at the time of the request, in the topic that had the name then. Records at or
-above the last stable offset belong to open transactions, or follow one: they stay. If any of them match, the answer is
-`not-certified`, and the broker retries. A redaction ends uncertified if the topic is deleted, or if every record matches
-and the caller has not confirmed that: at once, or in a later run as long as nothing was removed.
+above the last stable offset stay, since they belong to an open transaction or follow one. If any of them match, the answer is
+`not-certified`, and the broker retries. A redaction ends without claims if the topic is deleted, or if every record matches
+without the caller's consent, at once or in a later run as long as nothing was removed.
 
 Bounds: those of `jobs/job_queue.py`, `cleaner/redaction/locate.py` (offsets of all partitions together) and
-`cleaner/redaction/where.py`. No error text and no log line contains the condition, a key or a value.
+`cleaner/redaction/where.py`. Error texts and log lines never contain the condition, a key or a value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Redactions:
         lock: JobLock,
         limits: RedactLimits | None = None,
     ) -> None:
-        """`lock`: shared with erasures, so that one job runs at a time. `limits` None: the defaults."""
+        """`lock`: shared with erasures, so that one job runs at a time. `limits`: None for the defaults."""
         self._evidence = evidence
         self.table: JobTable[RedactionIntent] = JobTable(
             "redaction", redaction_files(evidence.env, evidence.directory), node
@@ -73,7 +73,7 @@ class Redactions:
         job_id: str | None = None,
         group: JobGroup | None = None,
     ) -> Redaction:
-        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new one. `group`: as of `JobQueue.begin`."""
+        """Remove the matching records; see `Broker.redact`. `job_id`: None for a new id. `group`: see `JobQueue.begin`."""
         try:
             blanking = parse_blanking(request.blank, request.blank_with, request.set)
             where = parse_where(request.where, request.undecided, blanking=blanking)
