@@ -1,8 +1,8 @@
 """A dispatcher with faults: it applies a matching fault to a request, and passes all other requests through.
 
-It replaces the broker's dispatcher while faults are installed. A task answers a matched request; the connection stays busy
-until then, which keeps its responses in order. The task is cancelled with the connection, but a request whose handling has
-started is completed.
+It replaces the broker's dispatcher while faults are installed. A task answers a matching request. The connection stays busy
+until then, which keeps its responses in order. If the connection closes, the task is cancelled, but a request whose handling
+has started is completed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FaultDispatch:
         installed: Mapping[int, Fault],
         count: Callable[[Fault, int], None],
     ) -> None:
-        """`shapes`: of the served APIs' errors, by key. `installed`: all faults, in matching order.
+        """`shapes`: the shape of each served API's errors, by key. `installed`: all faults, in matching order.
 
         `count(fault, api_key)` is called for each firing.
         """
@@ -59,19 +59,19 @@ class FaultDispatch:
         self._carry_out: Dispatch | None = None
 
     def install(self) -> None:
-        """Replace the dispatcher. Does nothing the second time."""
+        """Replace the dispatcher. Does nothing if that is already done."""
         if self._carry_out is None:
             self._carry_out = self._server.dispatch
             self._server.dispatch = self
 
     def uninstall(self) -> None:
-        """Restore the dispatcher. Does nothing the second time. Faults still apply to requests in progress."""
+        """Restore the dispatcher. Does nothing if that is already done. Faults still apply to requests in progress."""
         if self._carry_out is not None:
             self._server.dispatch = self._carry_out
             self._carry_out = None
 
     def __call__(self, connection: ConnectionInfo, request: Request) -> Answer:
-        """Answer a request, as `Dispatcher`."""
+        """Answer a request, as `Dispatcher` does."""
         assert self._carry_out is not None
         shape = self._shapes.get(request.api_key)
         if shape is not None and apis.is_served(request.api_key, request.api_version):
@@ -84,7 +84,7 @@ class FaultDispatch:
 
 
 class AskedRequest:
-    """A request, decoded when a fault needs its fields."""
+    """A request, which is decoded once a fault needs its fields."""
 
     def __init__(self, node: Node, request: Request, shape: ErrorShape, broker_id: int) -> None:
         self.request = request
@@ -100,7 +100,7 @@ class AskedRequest:
     def fields(self) -> Fields:
         """The request's fields. Raises ProtocolError if it cannot be decoded."""
         if self._fields is None:
-            # Where the handler's own decoder keeps bytes (Metadata), it has corrected what clients do wrong.
+            # For Metadata, the handler's own decoder may return bytes, in which it has corrected clients' mistakes.
             decoded = metadata.decode(self.version, self.request.body) if self.key == METADATA else None
             body = decoded if isinstance(decoded, bytes) else self.request.body
             self._fields = message_fields(decode_request(self.key, self.version, body))
@@ -109,7 +109,7 @@ class AskedRequest:
         return self._fields
 
     def _with_session(self, fields: Fields) -> Fields:
-        """Return an incremental fetch as a full one: with all partitions of its session (KIP-227)."""
+        """Return an incremental fetch as a full fetch, with all partitions of its session (KIP-227)."""
         session = self._node.fetch_sessions().find(fields["session_id"])
         if session is None:
             return fields
@@ -140,7 +140,7 @@ class AskedRequest:
 
     @property
     def parts(self) -> list[tuple[str | None, int | None]]:
-        """Return the request's topics and partitions: (topic, partition), or (topic, None) where it names no partitions."""
+        """The request's topics and partitions: (topic, partition), or (topic, None) where it names no partitions."""
         if self._parts is None:
             self._parts = list(topic_partitions(self.shape, self.fields, self.name_of))
         return self._parts
@@ -159,7 +159,7 @@ class AskedRequest:
         return self.key == apis.PRODUCE and self.fields["acks"] == 0
 
     def name_of(self, value: Fields) -> str | None:
-        """Return the topic of an element of the request or the response."""
+        """Return the topic that an element of the request or the response names."""
         name = topic_of(value)
         if name is None and (topic_id := value.get("topic_id")) is not None:
             topic = self._node.topics.by_id.get(topic_id)
@@ -167,13 +167,13 @@ class AskedRequest:
         return name
 
     def is_hit_by(self, spec: FaultSpec) -> bool:
-        """True if the fault matches this request, and the response has a field for the fault's effect."""
+        """Return whether the fault matches this request and the response has a field for the fault's effect."""
         if spec.certificate is not None or (spec.api_keys is not None and self.key not in spec.api_keys):
             return False
         if not spec.matches_client(self.request.client_id) or spec.broker not in (None, self.broker_id):
             return False
         if spec.coordinator_loading and self.key == INIT_PRODUCER_ID and self.fields["transactional_id"] is None:
-            return False  # an idempotent producer's id needs no coordinator
+            return False  # a producer id without transactional id needs no coordinator
         if spec.topic is not None and not self._is_about_topic_of(spec):
             return False
         if spec.throttle_time_ms and (self.is_without_answer or throttle_time_position(self.key, self.version) is None):
@@ -283,7 +283,7 @@ class HitRequest:
         )
 
     def _count_errors(self) -> None:
-        """Count errors of partitions, which no handler counts. Errors of other APIs are counted from the response."""
+        """Count partition errors of Produce and Fetch, which no handler counts here. Others are counted from the response."""
         asked, code = self._asked, self._spec.error
         if code is None or asked.key not in (apis.PRODUCE, apis.FETCH):
             return
@@ -309,7 +309,7 @@ class HitRequest:
         return self._encoded(response)
 
     async def _handled(self, request: Request) -> Body:
-        """Return the handler's response. If the connection closes, a pending fetch ends; any other request is completed."""
+        """Return the handler's response. If the connection closes, a pending fetch ends, but any other request is completed."""
         answer = self._carry_out(self._connection, request)
         if answer is None or isinstance(answer, bytes | bytearray | memoryview | list | tuple):
             return cast(Body, answer)
@@ -362,7 +362,7 @@ class HitRequest:
         if rest is None:
             return self._wholly_refused(code)
         if asked.key == apis.FETCH:
-            # An error is returned at once and closes the fetch session: the response names no session.
+            # An error is returned at once and closes the fetch session, so the response names no session.
             rest = {**rest, "max_wait_ms": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": []}
         body = encode_request_fields(asked.key, asked.version, rest)
         request = asked.request._replace(body=memoryview(bytearray(body)))

@@ -17,16 +17,16 @@ from diamant.duration import Duration, seconds_of
 Result = TypeVar("Result")
 
 MAX_FIRINGS = 100
-"""The latest firings kept by a fault. `count` counts all."""
+"""The most firings that a fault keeps. `count` counts all of them."""
 
 MAX_FIRING_PARTS = 20
-"""Topics and partitions kept of one firing."""
+"""The most topics and partitions that are kept of one firing."""
 
 WAIT_TIMEOUT_S = 10.0
 
 
 class Installer(Protocol):
-    """The faults of one broker, as a fault needs them."""
+    """The part of a broker's `Faults` that a fault needs."""
 
     @property
     def is_on_loop(self) -> bool:
@@ -54,18 +54,18 @@ class Firing(NamedTuple):
 
 
 class Fault:
-    """A handle to an installed fault. Its methods may be called from any thread, unless they say otherwise.
+    """A handle for an installed fault. Its methods are callable from any thread unless they say otherwise.
 
-    As a context manager, it removes the fault at the end of the block.
+    Used as a context manager, it removes the fault at the end of the block.
     """
 
     def __init__(self, installer: Installer, fault_id: int, spec: FaultSpec) -> None:
         self.id = fault_id
         self.spec = spec
         self.matched = 0
-        """The number of matching requests, whether it fired or not."""
+        """The number of matching requests, whether the fault fired on them or not."""
         self.count = 0
-        """The number of times it fired."""
+        """The number of times that the fault has fired."""
         self.is_installed = True
         self._installer = installer
         self._drawn = 0
@@ -86,18 +86,18 @@ class Fault:
 
     @property
     def fired(self) -> list[Firing]:
-        """The latest `MAX_FIRINGS` requests hit, oldest first."""
+        """The latest `MAX_FIRINGS` firings, oldest first."""
         return self._installer.call(lambda: list(self._firings))
 
     @property
     def held(self) -> int:
-        """The number of requests held or delayed now."""
+        """The number of requests that are now held or delayed."""
         return len(self._paused)
 
     def wait_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
-        """Return once it has fired `count` times since it was added. Raises TimeoutError after `timeout`.
+        """Wait until the fault has fired `count` times since it was added. Raises TimeoutError after `timeout`.
 
-        On the thread of the broker's event loop this would block the loop: `await until_fired()` there.
+        On the broker's event loop, `await until_fired()` instead: this would block the loop. Raises RuntimeError there.
         """
         if self._installer.is_on_loop:
             raise RuntimeError("wait_fired would block the broker's event loop: use `await fault.until_fired()`")
@@ -109,7 +109,7 @@ class Fault:
             raise TimeoutError(self._too_late(count, timeout)) from None
 
     async def until_fired(self, count: int = 1, *, timeout: Duration = WAIT_TIMEOUT_S) -> None:
-        """As `wait_fired`, on any event loop."""
+        """Wait as `wait_fired` does, on any event loop."""
         when = self._installer.call(lambda: self._when_fired(count))
         try:
             async with asyncio.timeout(seconds_of(timeout)):
@@ -118,15 +118,15 @@ class Fault:
             raise TimeoutError(self._too_late(count, timeout)) from None
 
     def release(self) -> int:
-        """Release the requests held or delayed now and return their number. The fault stays installed."""
+        """Release the requests that are now held or delayed; return their number. The fault stays installed."""
         return self._installer.call(self._release)
 
     def remove(self) -> None:
-        """Remove the fault and release its held requests. Does nothing the second time. Counts remain readable."""
+        """Remove the fault and release its held requests. Does nothing if that is already done. Counts remain readable."""
         self._installer.remove(self.id)
 
     def as_json(self) -> dict[str, object]:
-        """Return id, specification, counts and firings, for HTTP."""
+        """Return the JSON object of the fault: its id, specification, counts and firings."""
         firings = [firing._asdict() for firing in self.fired]
         shown = {"id": self.id, **self.spec.as_json(), "matched": self.matched, "count": self.count, "held": self.held}
         return {**shown, "fired": firings}
@@ -134,7 +134,7 @@ class Fault:
     # -- for the broker, on its loop -----------------------------------------------------------------------------------
 
     def draws(self) -> bool:
-        """Count a matching request. True if the fault fires on it."""
+        """Count a matching request; return whether the fault fires on it."""
         spec = self.spec
         self.matched += 1
         if self.matched <= spec.after or (spec.times is not None and self._drawn >= spec.times):
@@ -145,7 +145,7 @@ class Fault:
         return True
 
     def fire(self, firing: Firing) -> None:
-        """Record a firing, when its effect begins."""
+        """Record a firing. Call this when the effect begins."""
         self.count += 1
         self._firings.append(firing)
         for waiting in self._waiting[:]:
@@ -154,7 +154,7 @@ class Fault:
                 _finish(waiting[1])
 
     async def pause(self) -> None:
-        """Wait for the fault's delay, or until it is released or removed."""
+        """Wait for the fault's delay, or until the request is released or the fault is removed."""
         delay_ms = MAX_DELAY_MS if self.spec.hold else self.spec.delay_ms
         if not delay_ms or not self.is_installed:
             return
@@ -169,7 +169,7 @@ class Fault:
             self._paused.discard(over)
 
     def removed(self) -> None:
-        """Release the held requests, after removal from the list."""
+        """Release the held requests. Called after the fault was removed from the list."""
         self.is_installed = False
         self._release()
 

@@ -1,4 +1,4 @@
-"""The operations on faults. In Python `broker.faults` has them, for any thread; `add` returns a handle that waits for firings."""
+"""The operations on faults. In Python, `broker.faults` has them for any thread; `add` returns a handle to wait for firings."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ async def add(faults: Lazy[Faults], request: FaultRequest, _: Progress) -> Mappi
 
 
 async def list_faults(faults: Lazy[Faults], _request: NoArguments, _: Progress) -> Mapping[str, Any]:
-    """Return all faults, with their counts, and how many there may be."""
+    """Return all faults with their counts, and the maximum number of faults."""
     found = [fault.as_json() for fault in faults.made.list()] if faults.made is not None else []
     return {"faults": found, "max_faults": MAX_FAULTS}
 
 
 async def clear(faults: Lazy[Faults], _request: NoArguments, _: Progress) -> Mapping[str, Any]:
-    """Remove all faults, and return how many there were."""
+    """Remove all faults; return how many there were."""
     return {"removed": faults.made.clear() if faults.made is not None else 0}
 
 
 async def get(faults: Lazy[Faults], request: GetFaultRequest, _: Progress) -> Mapping[str, Any]:
-    """Return one fault; with `wait_fired`, after it has fired. Raises NotFound, TimedOut."""
+    """Return one fault; with `wait_fired`, wait until it has fired. Raises NotFound, TimedOut."""
     fault = _fault(faults, request.id)
     try:
         await fault.until_fired(request.wait_fired, timeout=request.timeout)
@@ -50,7 +50,7 @@ async def remove(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> 
 
 
 async def release(faults: Lazy[Faults], request: FaultIdRequest, _: Progress) -> Mapping[str, Any]:
-    """Release the requests held by a fault, and return how many there were. Raises NotFound."""
+    """Release the requests held by a fault; return how many there were. Raises NotFound."""
     return {"released": _fault(faults, request.id).release()}
 
 

@@ -9,36 +9,40 @@ from typing import Annotated, Any, TypeAlias
 from diamant.argument import MAX_INTEGER, MAX_PARTITION, Argument
 
 MAX_DELAY_MS = 300_000
-"""The longest delay. Held requests are released after this time, too."""
+"""The longest delay. Held requests are also released after this time."""
 
 MAX_THROTTLE_MS = 300_000
 MAX_WAIT_S = 8
-"""The longest `wait_fired` of one request: less than the time limit of a connection."""
+"""The longest time that one request waits for firings, shorter than the time limit of a connection."""
 
 CERTIFICATES = ("expired", "wrong-host")
-"""The faults of a certificate."""
+"""The possible flaws of a certificate."""
 
 FaultId: TypeAlias = Annotated[str, Argument("The fault's ID.")]
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRequest:
-    """A fault to install. `Faults.add` says which of its fields may be combined."""
+    """Describes a fault to install. `Faults.add` says which fields may be combined."""
 
     api: Annotated[Any, Argument("The API's name or key, or a list of them. Default: every API.")] = None
-    client_id: Annotated[str | None, Argument("Requests of this client: its id, or a pattern such as app-*.")] = None
-    topic: Annotated[str | None, Argument("Requests for this topic.")] = None
-    partition: Annotated[int | None, Argument("Requests for this partition of the topic.", most=MAX_PARTITION)] = None
-    broker: Annotated[int | None, Argument("Requests to this broker of several.", most=MAX_PARTITION)] = None
+    client_id: Annotated[
+        str | None, Argument("Only requests of this client, by its id or a pattern such as app-*.")
+    ] = None
+    topic: Annotated[str | None, Argument("Only requests for this topic.")] = None
+    partition: Annotated[int | None, Argument("Only requests for this partition of the topic.", most=MAX_PARTITION)] = (
+        None
+    )
+    broker: Annotated[int | None, Argument("Only requests to this one of several brokers.", most=MAX_PARTITION)] = None
     after: Annotated[int, Argument("The number of matching requests to skip.")] = 0
     times: Annotated[int | None, Argument("The number of requests to fire on. Default: all.", least=1)] = None
     probability: Annotated[Any, Argument("Fire on this share of the requests, above 0 and up to 1.")] = 1.0
-    seed: Annotated[int | None, Argument("Repeats the choice that `probability` makes.", least=-MAX_INTEGER)] = None
-    error: Annotated[Any, Argument("Answer with this error (name or number); the request is not handled.")] = None
+    seed: Annotated[int | None, Argument("An equal seed repeats the random choices.", least=-MAX_INTEGER)] = None
+    error: Annotated[Any, Argument("Answer with this error (a name or number) without handling the request.")] = None
     after_applying: Annotated[bool, Argument("Handle the request before an error, a delay, a hold or a drop.")] = False
     delay_ms: Annotated[int, Argument("Let the request wait.", most=MAX_DELAY_MS)] = 0
     hold: Annotated[
-        bool, Argument("Let the request wait until the fault is released or removed, at most 5 minutes.")
+        bool, Argument("Let the request wait until the fault is released or removed, but at most 5 minutes.")
     ] = False
     drop: Annotated[bool, Argument("Close the connection.")] = False
     cut: Annotated[
@@ -58,16 +62,16 @@ class FaultRequest:
 
 @dataclass(frozen=True, slots=True)
 class FaultIdRequest:
-    """One fault. Errors: NotFound."""
+    """Names a fault. Errors: NotFound."""
 
     id: FaultId
 
 
 @dataclass(frozen=True, slots=True)
 class GetFaultRequest:
-    """One fault, perhaps after it has fired. Errors: NotFound, TimedOut."""
+    """Asks for a fault, at once or after it has fired. Errors: NotFound, TimedOut."""
 
     id: FaultId
     _: KW_ONLY
-    wait_fired: Annotated[int, Argument("Respond after it has fired this many times.", most=1_000_000)] = 0
-    timeout: Annotated[float, Argument("How long to wait for that.", most=MAX_WAIT_S)] = MAX_WAIT_S
+    wait_fired: Annotated[int, Argument("Respond once the fault has fired this many times.", most=1_000_000)] = 0
+    timeout: Annotated[float, Argument("The longest time to wait for firings.", most=MAX_WAIT_S)] = MAX_WAIT_S

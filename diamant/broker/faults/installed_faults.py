@@ -5,11 +5,11 @@
     fault.wait_fired(2)
     fault.remove()
 
-Without faults, requests bypass all of this: the first fault replaces the server's dispatch function, and removing the last
-restores it. The loop thread owns the list; calls from other threads run there, and wait.
+Without faults, requests bypass this module: the first fault replaces the server's dispatch function, and removing the last fault
+restores it. The loop thread owns the list. Calls from other threads run there and are waited for.
 
-Bounds: at most `MAX_FAULTS`, each with the last `fault.MAX_FIRINGS` requests. A held request blocks its connection, so there is
-at most one per connection.
+Bounds: at most `MAX_FAULTS` faults, each with its last `fault.MAX_FIRINGS` firings. A held request blocks its connection, so
+there is at most one per connection.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _Result = TypeVar("_Result")
 
 
 HANDSHAKE = "TLS handshake"
-"""Stands for the API name in counts and logs."""
+"""The name in place of an API's in counts and logs."""
 
 
 class CertificateFaults:
-    """Certificate faults: TLS connections that get an expired certificate, or that of another host. Belongs to the loop thread.
+    """Certificate faults, which give TLS connections a certificate that has expired or is for another host. On the loop thread.
 
-    They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust the signer, so only the certificate's
+    They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust that signer, so only the certificate's
     contents can make them refuse it. `installed`: all faults, in matching order. Each context is made once.
     """
 
@@ -61,7 +61,7 @@ class CertificateFaults:
         self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
 
     def install(self) -> None:
-        """Choose the certificate of each connection from now on. FaultError without a throw-away CA."""
+        """Choose the certificate of each connection from now on. Raises FaultError without a throw-away CA."""
         tls = self._node.tls
         if tls is None or tls.authority is None:
             raise FaultError("certificate: needs a broker with its own CA, BrokerConfig(tls=True)")
@@ -69,7 +69,7 @@ class CertificateFaults:
             listener.choose = self._choose
 
     def uninstall(self) -> None:
-        """Stop choosing certificates. Does nothing the second time."""
+        """Stop choosing certificates. Does nothing if that is already done."""
         if self._node.tls is not None:
             for listener in self._node.tls.by_name.values():
                 listener.choose = None
@@ -93,13 +93,13 @@ class CertificateFaults:
 
 
 class TooManyFaults(FaultError):
-    """`MAX_FAULTS` faults are already installed."""
+    """An error: `MAX_FAULTS` faults are already installed."""
 
     code = NotPossible.code
 
 
 class Faults:
-    """The faults of a broker, made on the first use of `Broker.faults`."""
+    """The faults of a broker. Created on the first use of `Broker.faults`."""
 
     def __init__(self, node: Node, server: Server, shapes: Mapping[int, ErrorShape]) -> None:
         """`shapes`: the shape of each served API's errors, by key."""
@@ -112,7 +112,7 @@ class Faults:
         self._dispatch = FaultDispatch(node, server, shapes, self._installed, self._count)
         self._certificates = CertificateFaults(node, self._installed)
         self.fired: Counter[tuple[str, int]] = Counter()
-        """Firings by (effect, API key), including removed faults. Belongs to the loop thread."""
+        """The number of firings by effect and API key, including removed faults. Belongs to the loop thread."""
 
     def __len__(self) -> int:
         return len(self._installed)
@@ -144,10 +144,10 @@ class Faults:
     ) -> Fault:
         """Install a fault; it is in effect when this returns. `FaultRequest` explains the arguments. Raises FaultError.
 
-        The first matching fault, in the order of their adding, takes a request; later faults neither see nor count it.
-        Waiting, throttling and one other effect may be combined. With a `topic`, an `error` refuses only its parts of a
-        request, and the rest is handled. With `coordinator_loading` and no `api` it matches all APIs of coordinators. With
-        `certificate` it matches new connections, not requests, and needs `BrokerConfig(tls=True)`.
+        The matching fault that was added first takes a request; other faults neither see nor count it. Waiting, throttling and
+        one other effect may be combined. With a `topic`, an `error` refuses only that topic's parts of a request, and the rest
+        is handled. With `coordinator_loading` and no `api`, the fault matches all APIs of coordinators. With `certificate`, it
+        matches new connections, not requests, and needs `BrokerConfig(tls=True)`.
         """
         values = locals()
         del values["self"]
@@ -164,15 +164,15 @@ class Faults:
         return self.call(lambda: [*self._installed.values()])
 
     def get(self, id: int) -> Fault | None:
-        """Return an installed fault."""
+        """Return an installed fault, or None."""
         return self.call(lambda: self._installed.get(id))
 
     def remove(self, id: int) -> bool:
-        """Remove a fault and release its held requests. False if there is none."""
+        """Remove a fault and release its held requests. Return False if there is no such fault."""
         return self.call(lambda: self._remove(id))
 
     def clear(self) -> int:
-        """Remove all faults and release their held requests. Returns the number of faults."""
+        """Remove all faults and release their held requests; return the number of faults."""
         return self.call(self._clear)
 
     @property
@@ -184,7 +184,7 @@ class Faults:
             return False
 
     def call(self, function: Callable[[], _Result]) -> _Result:
-        """Run a function on the loop thread, directly if this is it. Raises RuntimeError if the loop has ended or is blocked."""
+        """Run a function on the loop thread, or here if the loop is closed. Raises RuntimeError if the loop is blocked."""
         if self.is_on_loop or self._loop.is_closed():
             return function()
         future: concurrent.futures.Future[_Result] = concurrent.futures.Future()

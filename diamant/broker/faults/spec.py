@@ -1,4 +1,4 @@
-"""The validated specification of a fault: its match and its effects, with the same field names in Python and JSON.
+"""The validated specification of a fault, its match and its effects, with the same field names in Python and JSON.
 
 FaultSpec.make(api="Produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", times=2)
 """
@@ -28,11 +28,11 @@ EFFECTS = (
 )  # fmt: skip
 
 _STALE_INTS = {"partition_count": 0, "leader_id": -1, "leader_epoch": -1, "port": 0}
-"""Minimum value by field name."""
+"""The minimum value by field name."""
 
 
 class FaultError(BadArgument, ValueError):
-    """An invalid specification: an unknown name, a value out of range, no effect."""
+    """A specification is invalid: an unknown name, a value out of range, or no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class FaultSpec(FaultRequest):
 
     error: ErrorCode | None = None
     api_keys: frozenset[int] | None = None
-    """The APIs of `api`. None: every API; with `coordinator_loading` every API of a coordinator."""
+    """The keys of the APIs in `api`. None: every API or, with `coordinator_loading`, every API of a coordinator."""
 
     @classmethod
     def make(cls, **values: Any) -> FaultSpec:
-        """Validate a user's values. The FaultError names the field, the valid values and the value given."""
+        """Validate a user's values. Raises FaultError, which names the field, the valid values and the given value."""
         unknown = sorted(set(values) - _DEFAULTS.keys())
         if unknown:
             raise FaultError(f"{unknown[0]}: unknown field; expected one of {', '.join(sorted(_DEFAULTS))}")
@@ -68,18 +68,18 @@ class FaultSpec(FaultRequest):
         if stale is not None:
             api_keys = frozenset({METADATA}) if api_keys is None else api_keys
             if api_keys != {METADATA}:
-                raise FaultError("stale: applies only to Metadata, leave `api` out")
+                raise FaultError("stale: applies only to Metadata; leave `api` out")
         return replace(spec, stale=stale, api_keys=api_keys, error=error)
 
     def matches_client(self, client_id: str | None) -> bool:
-        """True if `client_id` equals the id or matches the pattern."""
+        """Return whether `client_id` equals the id or matches the pattern."""
         if self.client_id is None:
             return True
         return client_id is not None and (client_id == self.client_id or fnmatchcase(client_id, self.client_id))
 
     @property
     def effect(self) -> str:
-        """The first effect, as one word: error, delay, hold, drop, cut, throttle, stale, loading."""
+        """The first effect, as one word: error, delay, hold, drop, cut, throttle, stale, loading or certificate."""
         names = {"delay_ms": "delay", "throttle_time_ms": "throttle", "coordinator_loading": "loading"}
         order = ("coordinator_loading", *(name for name in EFFECTS if name != "delay_ms"), "delay_ms")
         return next(
@@ -151,7 +151,7 @@ def _error(error: Any) -> ErrorCode | None:
 
 
 def _check_values(spec: FaultSpec) -> None:
-    """Check what the types of `FaultRequest` do not."""
+    """Check the values beyond their types, which `FaultRequest` has checked. Raises FaultError."""
     for name in ("client_id", "topic"):
         value = getattr(spec, name)
         if value is not None and not 0 < len(value) <= MAX_TEXT_LENGTH:
@@ -184,11 +184,11 @@ def _check_effects(spec: FaultSpec) -> None:
         if is_set
     ]
     if len(answering) > 1 and answering not in (["error", "cut"], ["coordinator_loading", "cut"], ["cut", "stale"]):
-        raise FaultError(f"{' and '.join(answering)}: a request cannot have both; add two faults")
+        raise FaultError(f"{' and '.join(answering)} cannot be combined in one fault; add a separate fault for each")
     if not answering and not (spec.delay_ms or spec.hold or spec.throttle_time_ms):
         raise FaultError(f"the fault has no effect: expected one of {', '.join(EFFECTS)}")
     if spec.hold and spec.delay_ms:
-        raise FaultError("hold and delay_ms: a request cannot have both; release or remove let a held request continue")
+        raise FaultError("hold and delay_ms cannot be combined; release or remove let a held request continue")
     if spec.partition is not None and spec.topic is None:
         raise FaultError("partition: needs a topic")
     if spec.probability == 1 and spec.seed is not None:
@@ -203,7 +203,7 @@ def _check_certificate(spec: FaultSpec) -> None:
     ]
     if others:
         raise FaultError(
-            f"{others[0]} and certificate: a certificate fault matches connections, not requests; add two faults"
+            f"{others[0]} and certificate cannot be combined: a certificate fault matches connections; add two faults"
         )
 
 

@@ -1,4 +1,4 @@
-"""Metadata responses with a wrong or outdated state. Changes plain fields in place."""
+"""Metadata responses with a wrong or outdated state, made by changing plain fields in place."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from diamant.protocol.wire.error_shape import Fields
 
 UNKNOWN_NODE = -1
 
-# Codes for a missing leader: Kafka's responses then have no leader.
+# Error codes with which Kafka's responses have no leader.
 _WITHOUT_LEADER = frozenset({ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND})
 
 
 def make_stale(response: Fields, stale: Mapping[str, Any], wants: Wants, name_of: NameOf) -> None:
     """Change the wanted topics in a Metadata response. `stale` is as in `FaultSpec`, without `missing`.
 
-    An unknown `leader_id` adds a broker at `host` and `port`, each by default the real broker's. `host` or `port` without a
-    `leader_id` changes the real broker's address.
+    An unknown `leader_id` adds a broker at `host` and `port`, by default the first broker's. Otherwise `host` and `port` change
+    the address of every broker.
     """
     brokers = response["brokers"]
     address = {name: stale[name] for name in ("host", "port") if name in stale}
@@ -55,7 +55,7 @@ def leave_out(response: Fields, wants: Wants, name_of: NameOf) -> None:
 def put_topic_errors(
     answer: ErrorAnswer, code: ErrorCode, response: Fields, wants: Wants, name_of: NameOf, *, is_for_partition: bool
 ) -> None:
-    """Put an error into a description of topics: into the wanted topics, or into single partitions of them."""
+    """Put an error into the wanted topics of a description of topics, or into single partitions of them."""
     for position, topic in enumerate(response["topics"]):
         name = name_of(topic)
         if not is_for_partition:

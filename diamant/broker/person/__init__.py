@@ -1,1 +1,1 @@
-"""People: the records of a person over all topics, found, shown, mapped, and forgotten on one paper."""
+"""People: the records of a person in all topics, found, shown and mapped, and forgotten with one certificate, the paper."""

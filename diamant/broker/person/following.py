@@ -1,4 +1,4 @@
-"""The records of people in a running broker: topics are read one after another, as `cleaner/person/identifiers.py` says.
+"""The search for records of people in a running broker, topic after topic, in the order of `cleaner/person/identifiers.py`.
 
     following = Following(node, explaining, people, [{"customer_id": ["42"]}])
     async for one in following.partitions(progress):        each with the people's records, and its open files
@@ -6,9 +6,9 @@
     person = following.people[0]
     person.known.steps, person.parts            the identifiers, and the conditions that select the records
 
-`Following.follow` is for callers that want the identifiers, the conditions and the counts only.
+`Following.follow` is for callers that need only the identifiers, the conditions and the counts.
 
-Memory: that of `partition_search`, for one partition at a time, and 100 bytes for each record found.
+Memory: that of `partition_search` for one partition at a time, and 100 bytes for each record found.
 """
 
 from __future__ import annotations
@@ -58,21 +58,21 @@ MAX_PEOPLE = 1_000
 
 
 class FollowedPerson:
-    """Everything that leads to the records of one person, as far as it is known."""
+    """All that is known so far of what leads to the records of one person."""
 
     def __init__(self, known: KnownIdentifiers) -> None:
         self.known = known
         self.topics: dict[str, SearchedTopic] = {}
         self.hits: dict[TopicPartition, Hits] = {}
-        """By partition all records that `parts` selects, and those that are undecided."""
+        """The records that `parts` selects and the undecided records, by partition."""
         self.doubt = ""
-        """Why identifiers may belong to several people: then the search for this person has ended."""
+        """Why identifiers may belong to several people, which has ended the search for this person; else ""."""
         self._found: dict[TopicPartition, set[int]] = {}
         self._without_hits: set[TopicPartition] = set()
 
     @property
     def parts(self) -> Mapping[str, tuple[RulePart, ...]]:
-        """The conditions that select the records, of each topic where the person may have some."""
+        """The conditions that select the person's records, by topic."""
         return {topic: found for topic in self.known.topics if (found := self.known.parts(topic))}
 
     def seeker(self, search: TopicSearch, partition: int) -> Seeker:
@@ -80,7 +80,7 @@ class FollowedPerson:
         return Seeker(search, self.known, self._found.get((search.topic, partition), set()).__contains__)
 
     def add(self, topic: str, partition: int, matches: Matches) -> None:
-        """Add what was found in a partition. Raises Doubtful, TooManyIdentifiers."""
+        """Add the findings in a partition. Raises Doubtful, TooManyIdentifiers."""
         self._found.setdefault((topic, partition), set()).update(one.offset for one in matches.records)
         self._add_hits((topic, partition), matches.hits)
         counts = self.topics.setdefault(topic, SearchedTopic())
@@ -106,12 +106,12 @@ class PersonTopicSearch:
     person: FollowedPerson
     search: TopicSearch
     matches: Matches = field(default_factory=Matches)
-    """Those of the partition that was read last."""
+    """The matches in the partition that was read last."""
     matched: int = 0
     undecided: int = 0
 
     def take(self, partition: int, matches: Matches, most: int) -> None:
-        """Add what was found in a partition. `most`: the records that the topic may have. Raises Doubtful, TooManyIdentifiers."""
+        """Add the findings in a partition. `most`: how many records the topic may have. Raises Doubtful, TooManyIdentifiers."""
         self.matches = matches
         self.matched += len(matches.records)
         self.undecided += matches.undecided
@@ -120,14 +120,14 @@ class PersonTopicSearch:
         self.person.add(self.search.topic, partition, matches)
 
     def end(self, total: int) -> None:
-        """Note that the topic is read. `total`: its records. Raises Doubtful."""
+        """Record that the topic has been read. `total`: the number of its records. Raises Doubtful."""
         counts = self.person.topics.setdefault(self.search.topic, SearchedTopic())
         counts.total, counts.undecided = total, max(self.undecided, counts.undecided)
         self.person.known.check_share(self.search, self.matched, total)
 
 
 class SearchedPartition(NamedTuple):
-    """One partition, its files as long as the caller has it, and the records that were found."""
+    """One searched partition and the records found in it. Its files are open until the caller continues."""
 
     log: Log
     taken: LogAtMoment
@@ -136,7 +136,7 @@ class SearchedPartition(NamedTuple):
 
 
 class Following:
-    """The search for people, who are looked for together: a topic is read once for all. Belongs to the loop thread."""
+    """The search for several people together: each reading of a topic serves all of them. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Following:
         is_confirmed: bool = False,
         registry: str | None = None,
     ) -> None:
-        """`given`: the identifiers of each person. BadArgument if the map does not fit the topics or the identifiers.
+        """`given`: the identifiers of each person. Raises BadArgument if the map does not fit the topics or the identifiers.
 
         `registry`: see `topic_values`.
         """
@@ -171,9 +171,9 @@ class Following:
         self.people = [FollowedPerson(KnownIdentifiers(rules, sizes, one, is_confirmed=is_confirmed)) for one in given]
 
     async def partitions(self, progress: Progress) -> AsyncGenerator[SearchedPartition, None]:
-        """Yield each searched partition. TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted.
+        """Yield each searched partition. Raises TooMany, Unconfirmed, NotPossible; NotFound if a topic is deleted.
 
-        What is doubtful about one person does not end the search for the others; all doubts are in the error.
+        Doubts about one person do not end the search for the others. All doubts are in the error.
         """
         progress.begin("searching", sum(log.size for logs in self.logs.values() for log in logs), "bytes")
         while (topic := next_topic([one.known for one in self._sought])) is not None:
@@ -187,7 +187,7 @@ class Following:
         doubts = [of_person(at, len(self.people)) + one.doubt for at, one in enumerate(self.people, 1) if one.doubt]
         if doubts:
             raise Unconfirmed(
-                f"{'; '.join(doubts[:MAX_DOUBTS])}. Check the identifiers and the map, and confirm the search if it is right"
+                f"{'; '.join(doubts[:MAX_DOUBTS])}. Check the identifiers and the map, and confirm the search if they are right"
             )
 
     @property
@@ -195,7 +195,7 @@ class Following:
         return [one for one in self.people if not one.doubt]
 
     async def _check_shared(self, searches: Sequence[PersonTopicSearch]) -> None:
-        """Look for the new identifiers of searches in the topics that teach them: other people may have them, too."""
+        """Look for new identifiers of searches in the topics from which they are learned: other people may have them, too."""
         new = [(one.person, one.person.known.newly_searched(one.search)) for one in searches]
         for topic, rules in self.rules.items():
             values = self.values[topic]
@@ -256,14 +256,14 @@ class Following:
         return read
 
     async def follow(self, progress: Progress) -> None:
-        """Read all topics. As `partitions`."""
+        """Search all topics. Raises the errors of `partitions`."""
         async for _ in self.partitions(progress):
             await asyncio.sleep(0)
 
 
 @contextmanager
 def _doubting(person: FollowedPerson) -> Iterator[None]:
-    """Note a doubt about a person. Raises TooMany."""
+    """Record a doubt that arises inside the block about a person. Raises TooMany."""
     try:
         yield
     except Doubtful as error:
@@ -273,12 +273,12 @@ def _doubting(person: FollowedPerson) -> Iterator[None]:
 
 
 def of_person(number: int, count: int) -> str:
-    """Return the beginning of a text about one of several people; "" if there is only one."""
+    """Return the start of a text about one of several people; "" if there is only one person."""
     return f"person {number} of {count}: " if count > 1 else ""
 
 
 def people_of(fields: Mapping[str, Any]) -> PeopleMap:
-    """Return the map in a request. BadArgument."""
+    """Parse the map in a request. Raises BadArgument."""
     try:
         return parse_people_map(fields)
     except MapError as error:
@@ -286,7 +286,7 @@ def people_of(fields: Mapping[str, Any]) -> PeopleMap:
 
 
 def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the identifiers in a request, by name. BadArgument, whose text has no values."""
+    """Parse the identifiers in a request. Raises BadArgument, whose text has no values."""
     try:
         return parse_identifiers(fields)
     except ValueError as error:
@@ -294,7 +294,7 @@ def given_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[str, ...]]]:
-    """Return the identifiers of each person in a request. BadArgument, whose text has no values."""
+    """Parse the identifiers of each person in a request. Raises BadArgument, whose text has no values."""
     if not 0 < len(subjects) <= MAX_PEOPLE:
         raise BadArgument(f"subjects: expected 1 to {MAX_PEOPLE:,} people, got {len(subjects):,}")
     found: list[dict[str, tuple[str, ...]]] = []
@@ -311,13 +311,13 @@ def given_people(subjects: Sequence[Mapping[str, Any]]) -> list[dict[str, tuple[
             for value in values:
                 if (same := first.setdefault(Identifier(name, value), number)) != number:
                     raise BadArgument(
-                        f"subjects: person {same} and person {number} have the same {name}: give each once"
+                        f"subjects: person {same} and person {number} have the same {name}: give each person once"
                     )
     return found
 
 
 def values_of(explaining: ExplainOperation, topics: Iterable[str], registry: str | None = None) -> dict[str, Values]:
-    """Return the decoders of topics, which share the schemas that they have read. BadArgument."""
+    """Return the decoders of topics, which share the schemas that they read. Raises BadArgument."""
     names = list(topics)
     schemas = explaining.values(names[0], registry).schemas if names else None
     return {} if schemas is None else {topic: Values(schemas, topic) for topic in names}

@@ -1,4 +1,4 @@
-"""Carries out registered requests to forget people: one, or several whose jobs share their scans."""
+"""The execution of registered requests to forget people: a single request, or several whose jobs share scans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Admitted(NamedTuple):
-    """A registered request, and what it takes."""
+    """A registered request with its plan and its jobs."""
 
     entry: PersonRequest
     plan: Plan
@@ -34,7 +34,7 @@ class Admitted(NamedTuple):
 
 
 def _in_groups(people: Sequence[Admitted]) -> Iterator[list[Admitted]]:
-    """Yield requests whose jobs are one group, or more if one request alone has more."""
+    """Yield requests whose jobs form one group. A request with more jobs than a group may have is alone."""
     some: list[Admitted] = []
     for one in people:
         if some and sum(len(other.jobs) for other in (*some, one)) > MOST:
@@ -46,7 +46,7 @@ def _in_groups(people: Sequence[Admitted]) -> Iterator[list[Admitted]]:
 
 
 class Forgetting:
-    """Belongs to the loop thread."""
+    """The execution of requests in one broker. Belongs to the loop thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Forgetting:
         queue: JobQueue[PersonIntent, Subject, Forgotten],
         settle: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`settle`: notes in the register what became of a request, by its id."""
+        """`settle` records in the register what became of the request with an id."""
         self._evidence = evidence
         self._steps = steps
         self._queue = queue
@@ -84,7 +84,7 @@ class Forgetting:
             key = await self._evidence.keys.usable()
             jobs = {one.entry.id: one.jobs for one in some}
             async with asyncio.timeout(timeout_s) as waiting, self._steps.jobs.together(jobs, key, progress) as group:
-                waiting.reschedule(None)  # From here on each request has its own.
+                waiting.reschedule(None)  # From here on, each request has its own timeout.
                 async with asyncio.TaskGroup() as tasks:
                     begun = [tasks.create_task(self._outcome(one, request, timeout_s, group)) for one in some]
                 return [one.result() for one in begun]
@@ -115,7 +115,7 @@ class Forgetting:
         timeout_s: float | None,
         group: JobGroup | None = None,
     ) -> Forgotten:
-        """Carry out a registered request. `group`: of its jobs, if it is one of several."""
+        """Carry out a registered request. `group`: the group of its jobs, if it is one of several requests."""
         entry, plan, rows, jobs = admitted
 
         def intent(job_id: str, scope: Scope) -> PersonIntent:

@@ -1,4 +1,4 @@
-"""The jobs of people's requests that are made together: erasures and redactions, one after the other, with joint scans."""
+"""The joint jobs of people's requests: erasures and redactions that run one after the other and share scans."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LOOK_AGAIN_S = 0.01
 
 
 class JointJobs:
-    """Groups of jobs. Belongs to the loop thread."""
+    """The groups of jobs in one broker. Belongs to the loop thread."""
 
     def __init__(self, evidence: Evidence, erasures: Erasures, redactions: Redactions) -> None:
         self._evidence = evidence
         self._erasures = erasures
         self._redactions = redactions
         self.hits: dict[str, HitsByPartition] = {}
-        """By request, what its search has found, for its first attempt."""
+        """The findings of each request's search, for its first attempt, by request id."""
 
     def queue(self, job: PersonJob) -> AnyQueue:
         """Return the queue of a job."""
@@ -42,7 +42,7 @@ class JointJobs:
     async def together(
         self, people: Mapping[str, Sequence[PersonJob]], key: SigningKey, progress: Progress
     ) -> AsyncIterator[JobGroup]:
-        """Hold the lock of all jobs, and give those of some requests a group. `people`: their jobs by the ids of the requests."""
+        """Hold the lock of all jobs, and yield a group for the jobs of some requests. `people`: these jobs by request id."""
 
         async def scan(asked: Sequence[ScanRequest], progress: Progress) -> list[ScanReport]:
             return await self._evidence.scan(asked, key, progress)
@@ -59,7 +59,7 @@ class JointJobs:
 
     @asynccontextmanager
     async def _alone(self, request_id: str, jobs: Sequence[PersonJob]) -> AsyncIterator[None]:
-        """Hold the lock of erasures and redactions, while no attempt at one of these jobs waits for it."""
+        """Hold the lock of erasures and redactions at a time when no attempt at one of these jobs is waiting for it."""
         lock = self._erasures.queue.attempts.lock
         while True:
             for job in jobs:
@@ -74,4 +74,4 @@ class JointJobs:
                     finally:
                         lock.holder = ""
                     return
-            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt was about to wait for the lock.
+            await asyncio.sleep(LOOK_AGAIN_S)  # An attempt is waiting for the lock: let it go first.

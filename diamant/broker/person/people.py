@@ -4,8 +4,9 @@
     forgotten = await broker.person.forget({"customer_id": "42"}, map, reason="GDPR Art. 17")
     forgotten.state, forgotten.certificate, forgotten.next_due_ms
 
-A request is in the register (`register.py`) before anything is changed; its intent is on disk before its first job. One request
-is carried out at a time, and one job of it. A person has one open request to be forgotten: a second one is refused, and names it.
+A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job. Requests
+are carried out one at a time, and so are their jobs. A request is refused while another one to forget the same person is in
+progress, which the error names.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ logger = logging.getLogger(__name__)
 
 DAY_MS = 24 * 3_600_000
 MAX_EXTENSION_MONTHS = 2
-"""In all, by Art. 12 (3) of the GDPR."""
+"""The longest extension of a request in total, by Art. 12 (3) of the GDPR."""
 MAX_RUN = 4
-"""The most words of an identifier that a reason is searched for."""
+"""The most words of an identifier for which a reason is searched."""
 _AROUND_WORDS = ".,:;!?()[]<>'\"“”„"
 
 
@@ -92,7 +93,7 @@ class People:
         explaining: ExplainOperation,
         groups: Lazy[GroupCoordinator],
     ) -> None:
-        """`kept`: the stored certificates. `erasures`, `redactions`: of the jobs that a request consists of."""
+        """`kept`: the stored certificates. `erasures`, `redactions`: these run the jobs of a request."""
         self._evidence = evidence
         self._kept = kept
         self._clock = node.env.clock
@@ -105,8 +106,8 @@ class People:
         self._admission = asyncio.Lock()
 
     async def start(self) -> None:
-        """Resume unfinished requests when they are due, read the register, and correct what a stop left half noted."""
-        await self.queue.start()  # First: it names papers that a stop left pending.
+        """Resume unfinished requests when they are due, read the register, and complete entries that a stop left outdated."""
+        await self.queue.start()  # First, since this names papers that a stop left pending.
         try:
             await self.register.load()
             for request in [one for one in self.register.known() if one.state == IN_PROGRESS]:
@@ -115,7 +116,7 @@ class People:
             logger.error("the register of requests cannot be read: %s", error)
 
     def days_left(self) -> float:
-        """Return the time until the first open request is due; NaN if none is open."""
+        """Return the days until the first open request is due; NaN if none is open."""
         due_ms = self.register.next_due_ms
         return nan if due_ms is None else (due_ms - self._clock.now_ms()) / DAY_MS
 
@@ -150,22 +151,22 @@ class People:
     async def _admitted(
         self, subjects: Sequence[Mapping[str, Any]], request: ForgetRequests, progress: Progress
     ) -> list[Admitted]:
-        """Plan and register requests. If one is refused, none is registered."""
+        """Plan and register requests. If one is refused, no request is registered."""
         certificate_texts.check_reason(request.reason, request.reference)
         received_ms = self._received_ms(request.received)
         plans = await self._plans(subjects, request, progress)
         for number, plan in enumerate(plans, 1):
             if not plan.topics:
                 raise BadArgument(
-                    f"{of_person(number, len(plans))}none of these identifiers leads to a topic of the map, so nothing can be "
-                    "looked for"
+                    f"{of_person(number, len(plans))}none of these identifiers leads to a topic of the map, so there is nothing "
+                    "to search"
                 )
         work = [(plan, *plan.jobs()) for plan in plans]
         entries = await self._admit(request, plans, received_ms)
         return [Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
 
     async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
-        """Register each person's request as in progress, or the open one. NotPossible if one is in progress already."""
+        """Register a request of each person, or use an open one, as in progress. Raises NotPossible if one is already."""
         secret = (await self._evidence.keys.usable()).secret
         entries: list[PersonRequest] = []
         async with self._admission:
@@ -188,14 +189,14 @@ class People:
                 entry = found or self._entry("forget", received_ms, request.reference, known)
                 reference = request.reference or entry.reference
                 entries.append(replace(entry, **changes, reference=reference))  # type: ignore[arg-type]
-                for other in plans:  # The papers of all have the same texts.
+                for other in plans:  # All papers have the same texts.
                     certificate_texts.check_unsaid(
                         f"{person}reason and reference", [request.reason, reference], [*values_of(other.identifiers)]
                     )
             return [await self.register.put(one) for one in entries]
 
     async def _settle(self, request_id: str) -> None:
-        """Note the state of a request by what is on disk of it: its intent, its last paper, or nothing."""
+        """Update the state of a request by what it has on disk: its intent, its last paper, or nothing."""
         if request_id in await self.table.ids_on_disk():
             return
         try:
@@ -253,7 +254,7 @@ class People:
         due_ms = Keep(f"P{request.months}M", "").until_ms(found.due_ms)
         if due_ms > Keep(f"P{1 + MAX_EXTENSION_MONTHS}M", "").until_ms(found.received_ms):
             raise NotPossible(
-                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in all (GDPR Art. 12), and this one already is"
+                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in total (GDPR Art. 12), which this would exceed"
             )
         extension = Extension(request.reason, self._clock.now_ms(), found.due_ms)
         return await self.register.change(found.id, due_ms=due_ms, extensions=(*found.extensions, extension))
@@ -272,7 +273,7 @@ class People:
         )
 
     async def _check_unnamed(self, entry: PersonRequest, reason: str) -> None:
-        """Refuse a reason with an identifier of the request as one of its words, or several in a row. BadArgument."""
+        """Refuse a reason in which a word, or several in a row, are an identifier of the request. Raises BadArgument."""
         secret = (await self._evidence.keys.usable()).secret
         words = [word.strip(_AROUND_WORDS) for word in reason.split()]
         runs = {" ".join(words[at : at + most]) for at in range(len(words)) for most in range(1, MAX_RUN + 1)}
@@ -281,11 +282,11 @@ class People:
             raise BadArgument("the reason must not contain an identifier of the request: the register keeps it")
 
     async def _check_unfinished(self, request_id: str) -> None:
-        """Refuse to end a request as not certified whose parts are all complete. NotPossible."""
+        """Refuse to cancel a request whose parts are all complete. Raises NotPossible."""
         try:
             intent = await asyncio.to_thread(self.table.files.read, request_id, await self._evidence.keys.usable())
         except (OSError, ValueError):
-            return  # `cancel` says so.
+            return  # `cancel` raises this error.
         if await self._steps.is_complete(intent):
             raise NotPossible(
                 f"each part of request {request_id} is complete, and closing it would end it as not certified: its last paper "

@@ -10,21 +10,22 @@ from diamant.broker.erasure.certification.erasure_requests import Reason, Refere
 from diamant.broker.person.reading_requests import Confirm, Identifiers, PersonMap, Subjects
 
 Received: TypeAlias = Annotated[
-    str, Argument("When the request was received, as 2026-03-01 or 2026-03-01T10:00:00Z. Default: now.")
+    str, Argument("When the request was received, such as 2026-03-01 or 2026-03-01T10:00:00Z. Default: now.")
 ]
 RequestId: TypeAlias = Annotated[str, Argument("The id of the request.")]
 Kind: TypeAlias = Annotated[str, Argument("What the person asks for.", ("forget", "show", "correct"))]
 Now: TypeAlias = Annotated[
-    bool, Argument("Also remove tombstones before their horizon, unless groups have not read them, as of an erasure.")
+    bool, Argument("Also remove tombstones before their horizon, unless groups have not read them, as with an erasure.")
 ]
 ConfirmGroupsBehind: TypeAlias = Annotated[
-    bool, Argument("With `now`: do it although groups have not read them. Those never see the deletion.")
+    bool,
+    Argument("With `now`: remove tombstones even if groups have not read them. These groups never see the deletion."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewRequest:
-    """Finds a person's records, and says what forgetting would do, topic by topic. Changes nothing.
+    """Finds a person's records and shows what forgetting would do, topic by topic. Changes nothing.
 
     Errors: BadArgument, NotPossible (an action that a topic rules out), TooMany, Unconfirmed.
     """
@@ -38,7 +39,7 @@ class PreviewRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Forgetting:
-    """The arguments of forgetting one person, and several."""
+    """The arguments that forgetting one person and several people have in common."""
 
     _: KW_ONLY
     reason: Reason
@@ -53,10 +54,10 @@ class _Forgetting:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRequest(_Forgetting):
-    """Forgets a person: does with the records in each topic what the map says, as one job.
+    """Forgets a person: treats the records in each topic as the map says, as one job.
 
-    The answer comes once no topic has anything left that may go. If tombstones still name keys, it states when the last paper
-    follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
+    The operation returns once all data that the map removes is gone. If tombstones still name keys, the result states when the
+    last paper follows. Errors: BadArgument, NotPossible (also while the same person's request is in progress), Unconfirmed,
     TimedOut, ForgetFailed.
     """
 
@@ -66,7 +67,7 @@ class ForgetRequest(_Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class PreviewEachRequest:
-    """Finds the records of several people in one search. As `PreviewRequest`; an error names the person by number."""
+    """Finds the records of several people in one search, as `PreviewRequest` does. An error names the person by number."""
 
     subjects: Subjects
     map: PersonMap
@@ -77,9 +78,9 @@ class PreviewEachRequest:
 
 @dataclass(frozen=True, slots=True)
 class ForgetEachRequest(_Forgetting):
-    """Forgets several people: one search and few scans for all, and a paper for each, which names no other.
+    """Forgets several people with one search and few scans, and a paper for each that names no other person.
 
-    As `ForgetRequest`. If one person is refused, nothing is begun; what fails later is in the answer, and others are done.
+    Errors as of `ForgetRequest`. If one person is refused, nothing is begun. Later failures are in the result.
     """
 
     subjects: Subjects
@@ -88,14 +89,14 @@ class ForgetEachRequest(_Forgetting):
 
 @dataclass(frozen=True, slots=True)
 class RequestsRequest:
-    """Lists the register of requests, those due next first."""
+    """Lists the register of requests, next due first."""
 
-    open: Annotated[bool, Argument("Only those that are open.")] = False
+    open: Annotated[bool, Argument("Only open requests.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveRequest:
-    """Registers a request before anything is done about it. Its due date counts from its receipt.
+    """Registers a request before anything is done about it. The due date counts from its receipt.
 
     Errors: BadArgument, NotPossible.
     """
@@ -109,23 +110,28 @@ class ReceiveRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExtendRequest:
-    """Extends the due date of an open request, by two months at most in all. Errors: NotFound, NotPossible, BadArgument."""
+    """Extends the due date of an open request by two months in total at most. Errors: NotFound, NotPossible, BadArgument."""
 
     id: RequestId
     _: KW_ONLY
-    reason: Annotated[str, Argument("Why it takes longer. The register keeps it, so it must name no identifier.")]
-    months: Annotated[int, Argument("By how many months.", least=1, most=2)] = 2
+    reason: Annotated[
+        str, Argument("Why it takes longer. The register keeps this reason, so it must name no identifier.")
+    ]
+    months: Annotated[int, Argument("The extension in months.", least=1, most=2)] = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CloseRequest:
-    """Closes a request that nothing more will be done about. One in progress is cancelled: it ends as not certified.
+    """Closes a request that needs no further action. A request in progress is cancelled and ends as not certified.
 
-    Errors: BadArgument, NotFound, NotPossible (each part of it is complete, only the last paper is missing).
+    Errors: BadArgument, NotFound, NotPossible (all its parts are complete and only the last paper is missing).
     """
 
     id: RequestId
     _: KW_ONLY
     reason: Annotated[
-        str, Argument("Why: answered, withdrawn, refused. The register keeps it, so it must name no identifier.")
+        str,
+        Argument(
+            "The reason, such as answered, withdrawn, refused. The register keeps it, so it must name no identifier."
+        ),
     ]

@@ -1,7 +1,7 @@
-"""The steps of a person's request: its erasures and redactions, which share their scans (`job_group.py`), then its paper.
+"""The steps of a person's request: its erasures and redactions, which share scans (`job_group.py`), then its paper.
 
-Each is a job of its own, with its own queue, intent and certificate, and with an id that this request's intent knows. So an
-attempt finds each job ended, unfinished or not begun, whatever the broker was stopped in, and continues there.
+Each is a separate job, with its own queue, intent and certificate, and with an id that is in the request's intent. So after any
+stop of the broker, an attempt can tell whether a job has ended, is unfinished or has not begun, and continues from there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from diamant.broker.erasure.redact.redactions import Redactions
 
 PARTS_ENDED = "parts-ended"
-"""`ended.what` of a request whose jobs have all ended, not all of them with everything certified."""
+"""`ended.what` of a request whose jobs have all ended, but some without certifying everything."""
 
 
 class ForgetFailed(OperationError):
@@ -57,7 +57,7 @@ class Forgotten(RemovalResult):
     """The result of one call of `broker.person.forget`. Its state is that of the paper (`cleaner/papers/paper.py`)."""
 
     groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """With `now`: the groups for whose sake tombstones stay, by partition."""
+    """With `now`: the groups that have not read tombstones, which therefore stay, by partition."""
 
     def own_fields(self) -> Mapping[str, Any]:
         return {"next_due_ms": self.next_due_ms, "groups_behind": self.groups_behind}
@@ -65,7 +65,7 @@ class Forgotten(RemovalResult):
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPerson:
-    """What became of one of several people. `Broker.certificate` returns the paper: all of them would be too much at once."""
+    """What became of one of several people. `Broker.certificate` returns the paper; all papers together would be too large."""
 
     id: str
     state: str = ""
@@ -74,7 +74,7 @@ class ForgottenPerson:
     groups_behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
     error: str = ""
     code: str = ""
-    """Of an error, which is about this person only."""
+    """The code of the error, which is about this person only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class ForgottenPeople:
 
 @dataclass(slots=True)
 class _Found:
-    """What an attempt finds of its jobs."""
+    """The state of a request's jobs in one attempt."""
 
     parts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The last certificate of each job that has one."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Why a job has none, or not the one that is wanted."""
+    """Why a job has no certificate, or not the one that is wanted, by job."""
     due_ms: list[int] = field(default_factory=list)
-    """When unfinished jobs are due."""
+    """The times at which unfinished jobs are due."""
     groups_behind: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -151,7 +151,7 @@ class PersonSteps:
     async def end(
         self, intent: PersonIntent, removal: Removal[Subject], ended: Ended, *, is_scanned: bool = False
     ) -> Forgotten:
-        """End the request; one that was cancelled cancels its unfinished jobs."""
+        """End the request. If it was cancelled, cancel its unfinished jobs."""
         del is_scanned
         found = _Found()
         for job in intent.jobs:
@@ -160,12 +160,12 @@ class PersonSteps:
                 try:
                     await cancel(lambda queue=queue: [queue], CancelRequest(job.id, reason=ended.reason), Progress())  # type: ignore[misc]
                 except NotFound:
-                    pass  # It has ended since.
+                    pass  # The job has ended in the meantime.
             await self._take_part(job, found)
         return await self._issue(intent, removal.key, found, NOT_CERTIFIED, ended, None)
 
     async def is_complete(self, intent: PersonIntent) -> bool:
-        """Tell whether the parts that are there prove a last state, so that only the paper is missing."""
+        """Return whether the present parts prove a last state, so that only the paper is missing."""
         found = _Found()
         for job in intent.jobs:
             await self._take_part(job, found)
@@ -177,7 +177,7 @@ class PersonSteps:
     async def _group(
         self, intent: PersonIntent, jobs: Sequence[PersonJob], removal: Removal[Subject]
     ) -> AsyncIterator[JobGroup]:
-        """Give jobs their group: that of several people, or one of their own."""
+        """Yield the group of these jobs: that of several people, or a group of their own."""
         if removal.group is not None:
             yield removal.group
             return
@@ -192,7 +192,7 @@ class PersonSteps:
         group: JobGroup,
         found: _Found,
     ) -> None:
-        """Bring jobs forward, and note what they have come to."""
+        """Make an attempt at each of these jobs, and add the outcomes to `found`."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for job in jobs:
@@ -211,7 +211,7 @@ class PersonSteps:
     async def _bring_forward(
         self, intent: PersonIntent, job: PersonJob, topics: frozenset[str], group: JobGroup, found: _Found
     ) -> None:
-        """Bring a job forward, and note what it has come to."""
+        """Begin or continue a job, and add its outcome to `found`."""
         queue = self.jobs.queue(job)
         try:
             if job.id in await queue.table.ids_on_disk():
@@ -224,7 +224,7 @@ class PersonSteps:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Not this attempt was cancelled, but that at the job.
+            # The attempt at the job was cancelled, not this attempt at the request.
             if queue.is_stopping:
                 raise BrokerStopping("the broker is stopping; the request continues at its next start") from None
             found.problems[job.id] = "it was cancelled"
@@ -240,7 +240,7 @@ class PersonSteps:
     ) -> None:
         there = tuple(one for one in job.topics if one in topics)
         if not there:
-            return  # The paper says that they were deleted.
+            return  # All its topics were deleted, as the paper says.
         said = {"reason": intent.reason, "reference": intent.reference}
         timeout_s = DEFAULT_TIMEOUT_S * len(intent.jobs)
         result: Erasure | Redaction
@@ -270,7 +270,7 @@ class PersonSteps:
             result = await self._redactions.redact(redact, Progress(), job.id, group)
 
     async def _take_part(self, job: PersonJob, found: _Found) -> bool:
-        """Note the last certificate of a job; return whether it has one."""
+        """Add the last certificate of a job to `found`; return whether it has one."""
         try:
             found.parts[job.id] = await self._kept.last(job.id)
         except NotFound:
@@ -280,7 +280,7 @@ class PersonSteps:
     # -- the paper -------------------------------------------------------------------------------------------------------
 
     async def _conclude(self, intent: PersonIntent, key: SigningKey, found: _Found) -> Forgotten:
-        """Issue a paper; if it is not the last one, continue when a job is due."""
+        """Issue a paper. If it is not the last one, schedule the next attempt for when a job is due."""
         state = state_of(self._rows(intent, found), [*found.parts.values()])
         if state in LAST_STATES:
             return await self._issue(intent, key, found, state, None, None)
@@ -315,7 +315,7 @@ class PersonSteps:
         return {**fields, "problem": "; ".join(dict.fromkeys([*problems, *shortfalls(fields, found.parts)]))}
 
     def _is_marked(self, job_id: str, found: _Found) -> bool:
-        """True for an erasure that only waits for its tombstones to go."""
+        """Return whether a job is an erasure that only waits for the removal of its tombstones."""
         return found.parts.get(job_id, {}).get("state") == "values-gone"
 
     async def _issue(
@@ -327,7 +327,7 @@ class PersonSteps:
         ended: Ended | None,
         due_ms: int | None,
     ) -> Forgotten:
-        """Sign and store a paper, and note it in the register. With a last state, or with `ended`, the intent is removed."""
+        """Sign and store a paper, and note it in the register. With a last state, or with `ended`, remove the intent."""
         request = self._register.get(intent.id)
         gone = present_of(self._evidence.topics, intent).ended
         rows = self._rows(intent, found)

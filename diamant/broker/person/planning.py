@@ -1,7 +1,7 @@
-"""Plans to forget a person: what would happen to which records, topic by topic: the same for a preview and for the job.
+"""Plans to forget a person: what would happen to which records, topic by topic. A preview and the job use the same plan.
 
-All topics are read once, for all identifiers (`following.py`). The records found there are then judged as a redaction judges
-them, so their counts are exact at that moment; and the jobs take them as they are (`Plan.hits`). Nothing is changed.
+Topics are read for all identifiers together (`following.py`). The records found are then judged as in a redaction, so that the
+counts are exact at that moment, and the jobs reuse these records (`Plan.hits`). Nothing is changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 1_000
 MAX_NAMED = 20
-"""The most groups that are named per partition, and entries of the map in an error."""
+"""The most groups that are named per partition, and the most map entries that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,24 @@ class PlannedTopic:
     topic: str
     do: str
     records: int
-    """Matching records, older values of their keys included."""
+    """The number of matching records, including older values of their keys."""
     of_records: int
     undecided: int
     wheres: tuple[str, ...]
-    """Conditions that together select them."""
+    """The conditions that together select these records."""
     keys: tuple[bytes, ...]
-    """Of an erasure."""
+    """The keys of an erasure; empty for other actions."""
     fields: tuple[str, ...]
     fields_not_seen: tuple[str, ...]
-    """Those of them that none of the records has."""
+    """The fields that none of the records has."""
     replacement: str
     keep: Keep | None
     kept_until_ms: int | None
-    """Until when the newest record is kept; None if none is."""
+    """The time until which the newest record is kept; None if no record is."""
     identity: Mapping[str, tuple[str, ...]]
-    """By identifier, the places of the map."""
+    """The places that the map names for each identifier."""
     groups_behind: Mapping[str, Sequence[str]]
-    """By partition, the groups that have not read to its end, so would have to read a tombstone yet."""
+    """The groups that have not read to the partition's end and so would still have to read a tombstone, by partition."""
     readers: tuple[str, ...]
 
     def to_fields(self) -> Mapping[str, Any]:
@@ -84,19 +84,19 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of a person that the map leads to."""
+    """All data of a person to which the map leads, and what would happen to it."""
 
     identifiers: Mapping[str, tuple[str, ...]]
     topics: tuple[PlannedTopic, ...]
     not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Topics whose identifiers are not known of this person, and their names."""
+    """The topics that were not searched because no identifier of theirs is known of this person, with these identifiers."""
     hits: HitsByPartition = field(default_factory=dict)
-    """The records that the search found: jobs look at no others."""
+    """The records that the search found. The jobs' first attempts judge only these."""
     doubts: tuple[str, ...] = ()
-    """Why identifiers may belong to several people, as the caller has confirmed."""
+    """Why identifiers may belong to several people, which the caller has confirmed."""
 
     def to_fields(self) -> Mapping[str, Any]:
-        """Return the JSON object of a preview. It has no identifier but how many there are."""
+        """Return the JSON object of a preview. It has the number of identifiers, but not the identifiers."""
         return {
             "identifiers": {name: len(values) for name, values in self.identifiers.items()},
             "topics": [one.to_fields() for one in self.topics],
@@ -106,13 +106,13 @@ class Plan:
         }
 
     def entries(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what the register states of each topic."""
+        """Yield the register's entry for each topic."""
         for one in self.topics:
             kept = {} if one.kept_until_ms is None else {"kept_until_ms": one.kept_until_ms}
             yield {"topic": one.topic, "do": one.do, "records": one.records, **kept}
 
     def jobs(self) -> tuple[tuple[TopicFate, ...], tuple[PersonJob, ...]]:
-        """Return the rows of a paper, and the jobs that bring them about. TooMany jobs: NotPossible."""
+        """Return the rows of a paper and the jobs that make them true. Raises NotPossible for too many jobs."""
         by_key: dict[bytes, list[str]] = {}
         for one in self.topics:
             for key in one.keys if one.do == ERASE_KEY else ():
@@ -129,7 +129,7 @@ class Plan:
             rows.append(TopicFate(one.topic, one.do, one.records, ids, one.fields, one.keep, one.identity))
         if len(jobs) > MAX_JOBS:
             raise NotPossible(
-                f"it takes {len(jobs):,} erasures and redactions, at most {MAX_JOBS:,} are made at a time"
+                f"the request takes {len(jobs):,} erasures and redactions, but at most {MAX_JOBS:,} are possible"
             )
         return tuple(rows), tuple(jobs)
 
@@ -147,31 +147,31 @@ class Plans:
 
 
 class _Watched:
-    """Conditions of which one suffices; notes the newest timestamp of what they match, and its fields (`RecordCondition`)."""
+    """A `RecordCondition` of several conditions, one of which suffices. It notes the matches' fields and newest timestamp."""
 
     def __init__(self, wheres: Sequence[Where]) -> None:
         self._wheres = wheres
         self.newest_ms = -1
         self.fields: set[str] = set()
-        """The fields to blank that any of these records has."""
+        """The fields to blank that any of the records has."""
 
     def examine(self, record: Record) -> tuple[int, None]:
         verdict = NO
         for where in self._wheres:
             one, changed = where.examine(record)
             self.fields.update(() if changed is None else changed.seen)
-            # Blanked already: it is the person's all the same.
+            # A record that is blanked already is still the person's.
             verdict = max(verdict, YES if one == DONE else one)
         if verdict == YES:
             self.newest_ms = max(self.newest_ms, record.timestamp)
-        return verdict, None  # A plan only counts.
+        return verdict, None  # A plan only counts records.
 
     def may_be_in(self, payload: bytes) -> bool:
         return any(where.may_be_in(payload) for where in self._wheres)
 
 
 class Planning:
-    """Makes plans. Belongs to the loop thread."""
+    """The planning of one broker. Belongs to the loop thread."""
 
     def __init__(self, node: Node, explaining: ExplainOperation, groups: Lazy[GroupCoordinator]) -> None:
         self._node = node
@@ -187,14 +187,14 @@ class Planning:
         is_confirmed: bool,
         registry: str | None,
     ) -> list[Plan]:
-        """Find the records of each person in all topics of the map. BadArgument, NotPossible, TooMany, Unconfirmed."""
+        """Plan for each person, over all topics of the map. Raises BadArgument, NotPossible, TooMany, Unconfirmed."""
         given = given_people(subjects)
         following = Following(
             self._node, self._explaining, people_of(people), given, is_confirmed=is_confirmed, registry=registry
         )
         if following.without_topic:
             absent = ", ".join(following.without_topic[:MAX_NAMED])
-            raise BadArgument(f"map: there is no topic for {absent}: take the entries out, or create the topics")
+            raise BadArgument(f"map: there is no topic for {absent}: remove these entries, or create the topics")
         await following.follow(progress)
         progress.begin("counting", total=len(given), unit="people")
         return [await self._plan(person, following.values, progress) for person in following.people]
@@ -226,7 +226,7 @@ class Planning:
         if do != BLANK and until_ms > now_ms:
             do = KEEP
         elif do != BLANK:
-            keep = None  # Its time is over.
+            keep = None  # The time for which records are kept is over.
         return PlannedTopic(
             topic=topic,
             do=do,
@@ -277,7 +277,7 @@ def _by_name(steps: Iterable[IdentifierStep]) -> dict[str, tuple[str, ...]]:
 
 
 def values_of(identifiers: Mapping[str, tuple[str, ...]]) -> Iterable[bytes]:
-    """Yield the values of all identifiers, which no reason may name."""
+    """Yield the values of all identifiers. No reason may name them."""
     for values in identifiers.values():
         for value in values:
             yield value.encode()

@@ -1,4 +1,4 @@
-"""Requests of the operations on people. Their modules import much, so commands read the requests here."""
+"""Requests of the operations on people. Commands import them from here, since the operations' modules import much."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from diamant.argument import Argument, Registry
 
 PersonMap: TypeAlias = Annotated[Mapping[str, Any], Argument("The map of people, as JSON.")]
 Identifiers: TypeAlias = Annotated[
-    Mapping[str, Any], Argument("Identifiers of the person by name: a text, or a list of texts.")
+    Mapping[str, Any], Argument("Identifiers of the person by name, each a text or a list of texts.")
 ]
 Subjects: TypeAlias = Annotated[
-    list[Mapping[str, Any]], Argument("The people: of each the identifiers, as of one person. None twice.")
+    list[Mapping[str, Any]], Argument("The identifiers of each person, as for one person. No person may occur twice.")
 ]
 Confirm: TypeAlias = Annotated[
-    bool, Argument("Follow identifiers that may belong to several people, which are refused otherwise.")
+    bool, Argument("Follow identifiers even if they may belong to several people; otherwise these are refused.")
 ]
 
 
@@ -32,7 +32,7 @@ class ShowPersonRequest:
 
 
 SampledRecords: TypeAlias = Annotated[
-    int, Argument("Records to look at in each topic, the newest.", least=1, most=100_000)
+    int, Argument("How many of the newest records to read in each topic.", least=1, most=100_000)
 ]
 
 
@@ -40,7 +40,7 @@ SampledRecords: TypeAlias = Annotated[
 class SuggestPeopleMapRequest:
     """Suggests a map of people. Errors: NotFound, TooMany."""
 
-    topics: Annotated[tuple[str, ...], Argument("Topics. Default: all but internal ones.")] = ()
+    topics: Annotated[tuple[str, ...], Argument("The topics. Default: all but internal topics.")] = ()
     _: KW_ONLY
     records: SampledRecords = 1_000
     registry: Registry = None

@@ -1,7 +1,7 @@
-"""The register of persons' requests: one record of each in the compacted topic `__diamant_requests`, as JSON.
+"""The register of persons' requests: one record for each, as JSON, in the compacted topic `__diamant_requests`.
 
-It holds no identifier: their HMACs only tell whether two requests are about the same person. A change is in the topic first, then
-in memory. Bounds: `MAX_REQUESTS` in memory, the newest of them; the topic has them all.
+It holds HMACs instead of identifiers, which only tell whether two requests are about the same person. A change is written to the
+topic before it is made in memory. Bounds: the newest `MAX_REQUESTS` requests are in memory; the topic has all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_REQUESTS = 100_000
 ID_BYTES = 16
 
 RECEIVED, IN_PROGRESS, DONE, CLOSED = "received", "in-progress", "done", "closed"
-"""States of a request. `CLOSED`: ended without a final paper, for the reason that it names."""
+"""The states of a request. `CLOSED`: ended without a final paper, for the reason in `closed_because`."""
 OPEN = (RECEIVED, IN_PROGRESS)
 
 KINDS = ("forget", "show", "correct")
@@ -39,7 +39,7 @@ KINDS = ("forget", "show", "correct")
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A later due date, and why."""
+    """An extension of a due date, with its reason."""
 
     reason: str
     at_ms: int
@@ -48,7 +48,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class PersonRequest:
-    """One request. Times on the broker's clock."""
+    """One request. Times are on the broker's clock."""
 
     id: str
     kind: str
@@ -56,12 +56,12 @@ class PersonRequest:
     due_ms: int
     reference: str
     identifiers: tuple[tuple[str, str], ...]
-    """Name and HMAC of each."""
+    """The name and HMAC of each identifier."""
     state: str = RECEIVED
     reason: str = ""
     topics: tuple[Mapping[str, Any], ...] = ()
-    """Of each topic: its name, what becomes of it, the records of the person when that was planned, and until when records are
-    kept (`kept_until_ms`), if they are.
+    """For each topic: its name, the action, the number of the person's records when it was planned, and the time until which
+    records are kept (`kept_until_ms`), if they are.
     """
     certificate: str = ""
     """The state of the last paper; "" if there is none."""
@@ -71,18 +71,18 @@ class PersonRequest:
 
     @property
     def is_open(self) -> bool:
-        """True until it is done or closed."""
+        """True until the request is done or closed."""
         return self.state in OPEN
 
     def to_fields(self) -> Mapping[str, Any]:
-        """Return its JSON object."""
+        """Return the JSON object of the request."""
         found = asdict(self)
         found["identifiers"] = [{"name": name, "hmac": digest} for name, digest in self.identifiers]
         return found
 
     @classmethod
     def from_fields(cls, found: Mapping[str, Any]) -> PersonRequest:
-        """Undo `to_fields`. KeyError, TypeError."""
+        """Return the request of a JSON object, the inverse of `to_fields`. Raises KeyError, TypeError."""
         given = {
             "identifiers": tuple((one["name"], one["hmac"]) for one in found["identifiers"]),
             "topics": tuple(found["topics"]),
@@ -92,7 +92,7 @@ class PersonRequest:
 
 
 def digests(secret: bytes, identifiers: Mapping[str, Sequence[str]]) -> tuple[tuple[str, str], ...]:
-    """Return name and HMAC of each identifier."""
+    """Return the name and HMAC of each identifier."""
     return tuple(
         (name, identifier_digest(secret, name, value))
         for name, values in sorted(identifiers.items())
@@ -113,12 +113,12 @@ class RequestRegister:
             factor=node.config.internal_factor("offsets.topic.replication.factor"),
         )
         self._requests: dict[str, PersonRequest] = {}
-        """By id, in the order of their last change."""
+        """The requests by id, in the order of their last change."""
         self._loading: asyncio.Lock = asyncio.Lock()
         self._is_loaded = False
 
     async def load(self) -> None:
-        """Read the topic, if it exists and was not read yet. NotPossible if it cannot be read."""
+        """Read the topic, if it exists and was not read yet."""
         async with self._loading:
             if self._is_loaded:
                 return
@@ -127,7 +127,7 @@ class RequestRegister:
             self._is_loaded = True
 
     def known(self) -> Iterable[PersonRequest]:
-        """Return the requests, oldest change first; none before `load`."""
+        """Return the requests, least recently changed first; none before `load`."""
         return self._requests.values()
 
     @property
@@ -141,20 +141,20 @@ class RequestRegister:
         return min((one.due_ms for one in self._requests.values() if one.is_open), default=None)
 
     def open_of(self, identifiers: Iterable[tuple[str, str]], besides: Collection[str]) -> PersonRequest | None:
-        """Return an open request about one of these identifiers, `besides` some by their ids; None if there is none."""
+        """Return an open request about one of these identifiers, except requests with ids in `besides`; None if there is none."""
         sought = {*identifiers}
         known = (one for one in self._requests.values() if one.is_open and one.id not in besides)
         return next((one for one in known if sought & {*one.identifiers}), None)
 
     def get(self, request_id: str) -> PersonRequest:
-        """Return a request. NotFound."""
+        """Return a request. Raises NotFound."""
         found = self._requests.get(request_id)
         if found is None:
             raise NotFound(f"there is no request {request_id[:64]!r}; `diamant person requests` lists them")
         return found
 
     async def put(self, request: PersonRequest) -> PersonRequest:
-        """Write a request, new or changed. NotPossible, TooMany."""
+        """Write a new or changed request. Raises NotPossible, TooMany."""
         await self.load()
         if request.id not in self._requests and len(self._requests) >= MAX_REQUESTS:
             oldest = next((one.id for one in self._requests.values() if not one.is_open), None)
@@ -171,7 +171,7 @@ class RequestRegister:
         return request
 
     async def change(self, request_id: str, **changes: Any) -> PersonRequest:
-        """Change fields of a request. NotFound, NotPossible."""
+        """Change fields of a request. Raises NotFound, NotPossible."""
         await self.load()
         found = self.get(request_id)
         changed = replace(found, **changes)
@@ -179,11 +179,11 @@ class RequestRegister:
 
     @staticmethod
     def new_id() -> str:
-        """Return an id for a request."""
+        """Return a new id for a request."""
         return os.urandom(ID_BYTES).hex()
 
     def _read(self) -> dict[str, PersonRequest]:
-        """Return the latest record of each request. Blocks."""
+        """Return the requests by the latest record of each. Blocking."""
         problems: list[Problem] = []
         env, path = self._node.env, f"{self._node.config.data_dir}/{names.partition_dir_name(REQUESTS_TOPIC, 0)}"
         found: dict[str, PersonRequest] = {}

@@ -1,12 +1,12 @@
 """The execution of a schedule in a broker, between the clients and the logs of compacted topics.
 
-Compactions run within the turn of the loop that answers a fetch, so the same requests see the same logs. The cleaner is the
+Compactions run in the turn of the loop that answers a fetch, so equal sequences of requests see equal logs. The cleaner is the
 plain engine in mode kafka. Its clock runs ahead of the broker's by the delays in the schedule.
 
-Kafka cleans a log up to its last segment, so all records but those of the last batch at most. While compactions of all
-records are to come, each batch gets a segment of its own. In a topic with transactional writers the last batch may be a marker:
-there, that of an aborted transaction without records is appended, and the records before it are cleaned to the last one.
-Consumers never receive it, so in other topics one that waits for a record at the last offset would wait for ever.
+Kafka cleans a log up to its active segment, so at best all records except those of the last batch. While compactions of all
+records are still scheduled, each batch gets a segment of its own. In a topic with transactional writers, a marker of an aborted
+transaction without records is appended, so that all records before it can be cleaned. Consumers never receive the marker, so
+in other topics, a consumer that waits for a record at the last offset would wait forever.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import scan_headers
 
 MAX_PRODUCER_PARTS = 5
-"""The most parts of an idempotent producer's batch: the number of batches remembered, so that a retry is recognized."""
+"""The most parts of an idempotent producer's batch: the number of batches that the broker remembers to recognize a retry."""
 MAX_TOLD_BYTES = 16 * 1024 * 1024
-"""The largest compaction, in bytes of segments, whose removed records are listed."""
+"""The largest compaction, in bytes of segments, of which removed records are listed."""
 FIRST_PRODUCER_ID = 1 << 62
-"""The first producer id of the markers; ids of real producers start at 0."""
+"""The first producer id of the markers. The ids of real producers start at 0."""
 
 
 @dataclass(slots=True)
@@ -59,13 +59,13 @@ class PartitionPlay:
 
     left: deque[Compaction]
     fetches: int = 0
-    """The fetches since the last compaction."""
+    """The number of fetches since the last compaction."""
     marked_offset: int = -1
-    """The log's end after the last marker."""
+    """The log end offset after the last marker."""
 
 
 class SchedulePlay:
-    """An `Interposer` of all logs of a broker. Belongs to the loop thread; `history` remains valid after the broker's stop."""
+    """The `Interposer` of all logs of a broker. Belongs to the loop thread; `history` remains valid after the broker's stop."""
 
     def __init__(self, node: Node, schedule: Schedule) -> None:
         self.history = History()
@@ -75,7 +75,7 @@ class SchedulePlay:
         self._settings = CleanerSettings(mode=KAFKA, kafka_version=node.config.diamant_cleaner_kafka_version)
         self._passed_ms = 0
         self._transactional: set[str] = set()
-        """Topics that transactional producers write to."""
+        """The topics to which transactional producers write."""
         self._producer_ids = itertools.count(FIRST_PRODUCER_ID)
         for log in node.directory.logs.values():
             log.interposer = self
@@ -89,7 +89,7 @@ class SchedulePlay:
         node.topics.on_created = on_created
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Yield the parts of a batch with more records than the schedule allows; roll the segment before each if it is due."""
+        """Yield a batch in parts of as many records as the schedule allows; before each part, roll the segment if that is due."""
         is_concerned = self._is_concerned(log)
         if is_concerned and checked.header.is_transactional:
             self._transactional.add(log.topic)
@@ -107,7 +107,7 @@ class SchedulePlay:
         return log.topic not in self._transactional and any(compaction.share == ALL for compaction in left)
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
-        """Run the compactions scheduled before this fetch; return how many bytes it may read."""
+        """Run the compactions that are scheduled before this fetch; return how many bytes the fetch may read."""
         if not self._is_concerned(log) or not max_bytes:
             return max_bytes
         play = self._partitions.get(log)
@@ -137,7 +137,7 @@ class SchedulePlay:
             self._passed_ms += log.config.min_compaction_lag_ms
             self._clean(log, end)
             if compaction.is_late:
-                # The first run has set the delete horizons; after this time they have passed.
+                # The first run has set the delete horizons, which have passed after this time.
                 self._passed_ms += log.config.delete_retention_ms
                 self._clean(log, end)
             after = {record.offset for record in _records(log, end)}
@@ -147,7 +147,7 @@ class SchedulePlay:
         self.history.add(Compacted(_name(log), end, passed_ms, removed, error))
 
     def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
-        """Return the end of the part to clean: the base offset of a segment."""
+        """Return the end of the part to clean, the base offset of a segment."""
         if share == ALL:
             if play.marked_offset != log.log_end_offset and self._is_transactional(log):
                 self._mark_end(log)
@@ -184,7 +184,7 @@ class SchedulePlay:
         )
 
     def _clean(self, log: Log, end: int) -> None:
-        """Run the cleaner over all records below `end`, as if none had been cleaned before. Blocks."""
+        """Run the cleaner over all records below `end`, as if none had been cleaned before. Blocking."""
         start = log.log_start_offset
         if end <= start:
             return
@@ -204,7 +204,7 @@ class SchedulePlay:
 
 
 async def play(node: Node, schedule: Schedule) -> History:
-    """Execute a schedule on a broker's logs from now on. Returns the history, which grows. On the loop thread."""
+    """Execute a schedule on a broker's logs from now on; return the history, which grows. Call this on the loop thread."""
     return SchedulePlay(node, schedule).history
 
 
@@ -213,7 +213,7 @@ def _name(log: Log) -> str:
 
 
 def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
-    """Yield batches of at most `most` records (0: any number) with the other fields of the batch."""
+    """Yield a batch as batches of at most `most` records (0: any number), with its other fields."""
     batch, header = checked
     if header.has_producer_id:
         most = most and max(most, -(-header.record_count // MAX_PRODUCER_PARTS))
@@ -235,7 +235,7 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 
 
 def _records(log: Log, end: int) -> list[StoredRecord]:
-    """Return the records in the segments below `end`; none if the segments are large or of an old format."""
+    """Return the records in the segments below `end`, without batches of an old format; none if the segments are large."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
     records: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:

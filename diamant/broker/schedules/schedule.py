@@ -1,4 +1,4 @@
-"""A schedule of compactions: the times between a consumer's fetches at which the cleaner runs, and its range."""
+"""A schedule of compactions: between which fetches of a consumer the cleaner runs, and on which part of the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 
 def _short(value: Compaction | Schedule) -> str:
-    """Return the call that creates a value, with only those arguments that differ from their default."""
+    """Return the call that creates a value, with only the arguments that differ from their defaults."""
     values = ((field, getattr(value, field.name)) for field in fields(value))
     named = (f"{field.name}={found!r}" for field, found in values if found != field.default)
     return f"{type(value).__name__}({', '.join(named)})"
@@ -22,10 +22,10 @@ class Compaction:
     fetches: int = 0
     """The number of fetches of the partition between the previous compaction and this one."""
     share: int = ALL
-    """The share of the closed segments to clean, in percent, 1 to 99; `ALL`: all records written, but for the last batch in a
-    topic without transactional writers."""
+    """The share of the closed segments to clean, 1 to 99 percent; `ALL`: all records written, except the last batch in a topic
+    without transactional writers."""
     is_late: bool = False
-    """True if `delete.retention.ms` passes before it, so that tombstones and transaction markers are removed, too."""
+    """True if `delete.retention.ms` passes before it, so that it also removes tombstones and transaction markers."""
 
     __repr__ = _short
 
@@ -36,16 +36,16 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The events of each partition of each compacted topic; by default none."""
+    """The events in each partition of each compacted topic; by default there are none."""
 
     compactions: tuple[Compaction, ...] = ()
-    """In order; each partition counts its own fetches."""
+    """The compactions in order. Each partition counts its own fetches."""
     batch_records: int = 0
-    """The most records of a batch; a larger one is stored as several. 0: stored as sent."""
+    """The most records of a batch. A larger batch is stored as several. 0: batches are stored as sent."""
     segment_records: int = 0
-    """The number of offsets after which the next batch starts a new segment; 0: as configured."""
+    """The number of offsets after which the next batch starts a new segment. 0: segments roll as configured."""
     is_one_batch_per_fetch: bool = False
-    """True if each fetch of a partition returns one batch."""
+    """True if each fetch of a partition returns a single batch."""
 
     __repr__ = _short
 

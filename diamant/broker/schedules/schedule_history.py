@@ -1,4 +1,4 @@
-"""The history of a schedule: the fetches and compactions of each partition, and a text about records that a consumer missed."""
+"""The history of a schedule: the fetches and compactions of each partition, and texts about records that a consumer missed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from diamant.duration import duration_text
 
 VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
 MAX_EVENTS = 10_000
-"""The most fetches and compactions that are kept; later ones are left out."""
+"""The most events that are kept; later events are left out."""
 MAX_NAMED = 12
-"""The most records of a compaction, and offsets of successive fetches, that are listed."""
+"""The most records of a compaction, and the most offsets of successive fetches, that are listed."""
 MAX_KEY_CHARS = 40
 
 
@@ -43,15 +43,15 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """A run of the cleaner over a partition, below `end_offset`."""
+    """A run of the cleaner over a partition below `end_offset`."""
 
     partition: str
     end_offset: int
     passed_ms: int
-    """The time that passed before it."""
+    """The time that passes on the cleaner's clock before the run."""
     removed: Sequence[StoredRecord]
     error: str | None = None
-    """The reason of a failure."""
+    """The reason for a failure; None if the run succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class History:
 
     events: list[Event] = field(default_factory=list)
     topics: dict[str, bool] = field(default_factory=dict)
-    """The topics in use by clients; True for a compacted one."""
+    """The topics in use by clients, with True for a compacted topic."""
 
     def add(self, event: Event) -> None:
         """Add an event, up to `MAX_EVENTS`."""
@@ -85,7 +85,7 @@ class History:
         return max(counts.values(), default=0)
 
     def why_untried(self) -> str | None:
-        """The reason why the test has tested nothing; None if a client has fetched from a compacted topic."""
+        """Return why the test has tested nothing; None if a client has fetched from a compacted topic."""
         if self.fetches:
             return None
         policies = (f"{name} ({'compact' if is_compacted else 'delete'})" for name, is_compacted in self.topics.items())
@@ -95,7 +95,7 @@ class History:
         )
 
     def lines(self) -> Iterator[str]:
-        """Yield lines about the events of each partition, then about the records that a consumer cannot have seen."""
+        """Yield lines about the events of each partition, then lines about records that a consumer cannot have seen."""
         missed: list[str] = []
         for partition in sorted({event.partition for event in self.events}):
             events = [event for event in self.events if event.partition == partition]
@@ -133,7 +133,7 @@ def _compaction_lines(event: Compacted) -> Iterator[str]:
 
 
 def _ended(events: Sequence[Event]) -> Iterator[str]:
-    """Yield a line if the consumer has come to a marker at the end: it receives no record from there."""
+    """Yield a line if the consumer has reached a marker at the end, from where it receives no record."""
     marker = next((event.offset for event in reversed(events) if isinstance(event, Marked)), None)
     last = next((event.offset for event in reversed(events) if isinstance(event, Fetched)), -1)
     if marker is not None and last >= marker:
@@ -144,7 +144,7 @@ def _ended(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _missed(events: Sequence[Event]) -> Iterator[str]:
-    """Yield a line for each tombstone that was removed after the fetch of its value, but before its own."""
+    """Yield a line for each tombstone that was removed after its key's value was fetched and before it was fetched itself."""
     values: dict[bytes | None, int] = {}
     for position, event in enumerate(events):
         if not isinstance(event, Compacted):

@@ -1,4 +1,4 @@
-"""The runner of tests marked `diamant_any_compaction`, which runs pytest's protocol once per schedule, with new fixtures."""
+"""The runner of tests marked `diamant_any_compaction`: it runs pytest's protocol once per schedule, with new fixtures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Example:
 
     schedule: Schedule
     history: History | None = None
-    """The history of the test's broker, once it has one."""
+    """The history of the test's broker, once there is one."""
 
 
 EXAMPLE = pytest.StashKey[Example]()
 
 
 class _Untried(Exception):
-    """The test skipped itself, or fetched nothing."""
+    """The test skipped itself or fetched nothing."""
 
 
 class MarkedTest:
@@ -50,7 +50,7 @@ class MarkedTest:
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
         """Run the test once as part of the search."""
-        # The test itself is named as the next item: pytest keeps shared fixtures and ends the test's own.
+        # With the test's parent as the next item, pytest keeps shared fixtures and tears down the test's own.
         reports, history = self.run(schedule, cast(pytest.Item, self._item.parent))
         has_passed = not any(report.failed for report in reports)
         if has_passed and (any(report.skipped for report in reports) or history.why_untried()):
@@ -61,7 +61,7 @@ class MarkedTest:
 
 
 def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Run a marked test under its schedules. Report it once: the run under the smallest failing schedule, or one without any."""
+    """Run a marked test under its schedules. Report one run: under the smallest failing schedule, or without any."""
     mark = item.get_closest_marker(MARK)
     assert mark is not None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -102,7 +102,7 @@ def _reports(
     if schedule is None:
         seed = zlib.crc32(item.nodeid.encode()) if seed is None else seed
         try:
-            # The last run has no compaction. After it, fixtures that no other test shares are torn down.
+            # One run is left for the report, with `nextitem`, after which fixtures that no other test shares are torn down.
             found = find_failing(test.carry_out, examples - 1, seed, may_be_late=late)
         except _Untried:
             found = FoundSchedule(None, 0)

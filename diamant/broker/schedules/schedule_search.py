@@ -1,7 +1,7 @@
 """The search for the smallest schedule under which a test fails.
 
-The first example has no compaction. The second fetches batch by batch, to count the fetches. Half of the others compact all
-records, including tombstones, after one of these fetches; the rest are random.
+The first example has no compaction. The second fetches batch by batch, to count the fetches. Half of the other examples compact
+all records, including tombstones, after one of these fetches. The rest are random.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class RunOutcome(NamedTuple):
 
     has_passed: bool
     fetches: int
-    """The fetches of the most fetched partition."""
+    """The number of fetches of the most fetched partition."""
 
 
 class FoundSchedule(NamedTuple):
     """The outcome of a search."""
 
     schedule: Schedule | None
-    """The smallest failing schedule found; None if none fails."""
+    """The smallest failing schedule that was found; None if none fails."""
     examples: int
-    """The number of schedules tried up to the first failing one, or in total."""
+    """The number of schedules tried up to the first failing one, or in total if none fails."""
 
 
 def find_failing(
@@ -48,9 +48,9 @@ def find_failing(
     may_be_late: bool = True,
     is_over: Callable[[], bool] = lambda: False,
 ) -> FoundSchedule:
-    """Try up to `examples` schedules, then smaller ones than the first failing one. Equal seeds try equal schedules.
+    """Try up to `examples` schedules, then schedules smaller than the first failing one. Equal seeds try equal schedules.
 
-    Without `may_be_late`, no tombstone is removed. `is_over`: asked after each run whether to stop looking for smaller ones.
+    Without `may_be_late`, no tombstone is removed. `is_over()`: whether to stop the search for smaller schedules.
     """
     search = _Search(carry_out)
     for schedule in search.candidates(examples, random.Random(seed)):
@@ -66,7 +66,7 @@ def find_failing(
 
 
 class _Search:
-    """The schedules tried so far; each is tried once."""
+    """A search, with the schedules tried so far. Each is tried once."""
 
     def __init__(self, carry_out: Callable[[Schedule], RunOutcome]) -> None:
         self._carry_out = carry_out
@@ -74,7 +74,7 @@ class _Search:
         self._fetches = 0
 
     def fails(self, schedule: Schedule) -> bool:
-        """True if the test fails under a schedule; False if the schedule was tried before."""
+        """Return whether the test fails under a schedule; False if the schedule was tried before."""
         if schedule in self.tried:
             return False
         self.tried.add(schedule)
@@ -83,7 +83,7 @@ class _Search:
         return not outcome.has_passed
 
     def candidates(self, examples: int, source: random.Random) -> Iterator[Schedule]:
-        """Yield schedules, some repeatedly."""
+        """Yield schedules to try. Some may be repeated."""
         yield Schedule()
         yield ONE_BY_ONE
         yield replace(ONE_BY_ONE, compactions=(Compaction(is_late=True),))
@@ -95,7 +95,7 @@ class _Search:
             yield random_schedule(source, self._fetches)
 
     def shrunk(self, schedule: Schedule, is_over: Callable[[], bool]) -> Schedule:
-        """Return a smaller schedule that also fails, or the same one."""
+        """Return a smaller schedule that also fails, or the same schedule."""
         most = len(self.tried) + MAX_SHRINKS
         is_smaller = True
         while is_smaller and len(self.tried) < most:

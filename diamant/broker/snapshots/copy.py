@@ -21,19 +21,19 @@ logger = logging.getLogger(__name__)
 async def copy_directory(node: Node, target: str) -> Lock:
     """Copy the directory's state at one moment to `target`, which must not exist. Blocks the loop while files are linked.
 
-    Returns the lock of the copy. NotPossible when the broker stops or a partition could not be opened: it would be empty in
-    the copy. OperationError on disk errors. Errors leave nothing behind, or what `remove_copy` leaves.
+    Returns the lock of the copy. Raises NotPossible if the broker is stopping, or if a partition could not be opened and would
+    be empty in the copy; OperationError on disk errors. An error leaves nothing behind, except what the disk refuses to remove.
     """
     copy = DirectoryCopy(node.env, target)
     lock: Lock | None = None
     try:
         node.env.make_dirs(parent(target))
         if isinstance(node.env, RealEnv):
-            os.mkdir(target, 0o700)  # its parent may be readable by others
+            os.mkdir(target, 0o700)  # the mode matters: the parent may be readable by others
         node.env.make_dirs(target)
         lock = node.env.lock(f"{target}/{names.LOCK}")
         while any(log.is_exchanging for log in node.directory.logs.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0)  # a swap renames files over several turns
+            await asyncio.sleep(0)  # a swap renames files over several turns of the loop
         if node.is_stopping:
             raise NotPossible("the broker is stopping or being reset, so its state cannot be copied")
         if unopened := [one for one in node.directory.failures if not one.is_new]:
@@ -44,7 +44,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
             )
         copy.take(node.directory, node.metadata.content(), node.metadata.broker_epoch)
         if copy.has_unlinked:
-            logger.info("%s: hard links from %s are not possible: the data is copied", target, node.directory.path)
+            logger.info("%s: hard links from %s are not possible, so the data is copied", target, node.directory.path)
             await asyncio.to_thread(copy.finish)
     except BaseException as error:
         copy.close()
@@ -61,7 +61,7 @@ async def copy_directory(node: Node, target: str) -> Lock:
 
 
 async def remove_copy(node: Node, path: str) -> bool:
-    """Remove a copy, and return whether it is gone: the housekeeping tries again if the disk refuses."""
+    """Remove a copy and return whether it is gone. If the disk refuses, the housekeeping tries again."""
     queue = node.directory.deletions
     left = await asyncio.to_thread(queue.remove, [path])
     for error in left.values():

@@ -1,4 +1,4 @@
-"""The directories of forks, which are beside the data directory and removed with the fork.
+"""The directories of forks. Each is beside the data directory and is removed with its fork.
 
 <data>.fork-<12 hex digits>    a fork; locked until its end, except for a moment during its start
 """
@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 class ForkDirectory:
-    """Owns the directory of a fork. `remove` is called at the latest when the object is garbage-collected.
+    """The owner of a fork's directory. `remove` is called at the latest when the object is garbage-collected.
 
-    `remove_later(path)`, for any thread: gives the broker that was forked a path that the disk refuses to remove.
+    `remove_later(path)`, callable from any thread, leaves a path that the disk refuses to remove to the original broker.
     """
 
     def __init__(self, env: Env, path: str, lock: Lock, remove_later: Callable[[str], None]) -> None:
@@ -34,7 +34,7 @@ class ForkDirectory:
         self._env, self._path = env, path
 
     def lock_again(self) -> None:
-        """Lock the directory of a stopped fork: a start of the original removes forks that are not locked. Raises InUse."""
+        """Lock the directory of a stopped fork, since a start of the original removes forks that are not locked. Raises InUse."""
         self.lock = self._env.lock(f"{self._path}/{names.LOCK}")
 
 
@@ -49,7 +49,7 @@ def new_fork_of(data_dir: str) -> str:
 
 
 def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id: int) -> None:
-    """Remove a fork with its snapshots; in a process that was forked do nothing."""
+    """Remove a fork with its snapshots, but do nothing in a forked process."""
     if os.getpid() != process_id:
         return
     for one in (path, snapshots_of(path)):
@@ -57,7 +57,7 @@ def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id
             env.remove_tree(one)
         except OSError as error:
             logger.warning(
-                "%s: a copy of the data stays for now: %s. The broker that was forked tries again, at the latest when it starts",
+                "%s: a copy of the data stays for now: %s. The original broker tries again, at the latest when it starts",
                 one,
                 error,
             )
@@ -65,16 +65,16 @@ def _remove(env: Env, path: str, remove_later: Callable[[str], None], process_id
 
 
 def remove_left_forks(env: Env, data_dir: str, remove_later: Callable[[str], None]) -> None:
-    """Remove the forks, and their forks, that a killed process left behind. Forks in use are locked and kept. Blocks."""
+    """Remove the forks that a killed process left behind, and forks of these. Forks in use are locked and stay. Blocking."""
     data = os.path.realpath(data_dir)
     is_fork = re.compile(rf"{re.escape(os.path.basename(data))}(\.fork-[0-9a-f]{{12}})+")
-    with suppress(OSError):  # a process that may not list the directory has created no fork there
+    with suppress(OSError):  # a process that cannot list the directory has created no fork there
         for name in filter(is_fork.fullmatch, env.list_dir(parent(data))):
             path = f"{parent(data)}/{name}"
             try:
                 lock = env.lock(f"{path}/{names.LOCK}")
             except InUse:
                 continue
-            logger.info("%s: the fork of a killed process is removed", path)
+            logger.info("%s: removing the fork that a killed process left behind", path)
             _remove(env, path, remove_later, os.getpid())
             lock.release()

@@ -1,4 +1,4 @@
-"""The operations on snapshots. `Broker.reset` takes the snapshot itself, too, so it is written by hand."""
+"""The operations on snapshots. `Broker.reset` is written by hand, since it also takes a snapshot object."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diamant.progress import Progress
 
 
 async def snapshot(snapshots: Snapshots, _request: NoArguments, _: Progress) -> BrokerSnapshot:
-    """Create a snapshot, and return its description. Raises NotPossible, TooMany."""
+    """Create a snapshot and return its description. Raises NotPossible, TooMany."""
     return await snapshots.create()
 
 

@@ -7,9 +7,9 @@
     <data>.snapshots/<id>.trash    data replaced by a reset, or a deleted snapshot, until it is removed
 
 `<data>` is the real path of the data directory, by whatever name the broker was started. A snapshot keeps its data until it is
-deleted. So erasures are refused while snapshots exist, and snapshots during an erasure. For this, snapshots count wherever the
-broker can know them: also beside a link with which an earlier version was started, and beside the place where the data directory
-was when its last snapshot was made.
+deleted. So erasures are refused while snapshots exist, and snapshots are refused during an erasure. Snapshots count wherever the
+broker can know of them: in its own directory, beside a link with which an earlier version was started, and beside the place
+where the data directory was when its last snapshot was made.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _TRASH = ".trash"
 
 
 class BrokerSnapshot(NamedTuple):
-    """A state of a broker. `size_bytes` includes segments that are shared with the broker."""
+    """A stored state of a broker. `size_bytes` includes segments that are shared with the broker."""
 
     id: str
     created_ms: int
-    """The time of creation by the system's clock."""
+    """The time of creation, on the system's clock."""
     size_bytes: int
 
     def to_fields(self) -> dict[str, object]:
@@ -51,11 +51,11 @@ class BrokerSnapshot(NamedTuple):
 
 def snapshots_of(data_dir: str) -> str:
     """Return the directory of a data directory's snapshots."""
-    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # "." and a link have no sibling, or another one
+    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # of the real path, since "." and a link have no sibling or another one
 
 
 class SnapshotFiles:
-    """The snapshots of one data directory, on disk. Any thread."""
+    """The snapshots of one data directory on disk. Usable from any thread."""
 
     def __init__(self, env: Env, data_dir: str) -> None:
         self.env = env
@@ -74,17 +74,17 @@ class SnapshotFiles:
         return self.env.list_dir(path) if self.env.is_dir(path) else []
 
     def note_place(self) -> None:
-        """Note in the data directory where it is, so that its snapshots are known when it was moved."""
+        """Write the path of the data directory into it, so that its snapshots are known after it was moved."""
         place = os.path.realpath(self.data_dir)
         self.env.write_atomically(f"{self.data_dir}/{names.SNAPSHOTS_NOTE}", os.fsencode(place))
 
     def places(self) -> list[str]:
-        """Return the directories that may hold snapshots of the data directory, its own first."""
+        """Return the directories that may hold snapshots of the data directory, this one first."""
         env, found = self.env, [self.path, f"{os.path.abspath(self.data_dir)}{_SUFFIX}"]
         note = f"{self.data_dir}/{names.SNAPSHOTS_NOTE}"
         if env.exists(note):
             noted = os.fsdecode(env.read_bytes(note))
-            # In a copied directory the note names the original, which still exists and owns its snapshots.
+            # In a copied directory the note names the original. If that still exists, the snapshots are its own.
             if not env.exists(f"{noted}/{names.META_PROPERTIES}"):
                 found.append(f"{noted}{_SUFFIX}")
         return [*dict.fromkeys(found)]
@@ -94,11 +94,11 @@ class SnapshotFiles:
         return [f"{place}/{name}" for place in self.places() for name in self._names_in(place)]
 
     def making(self, snapshot_id: str) -> str:
-        """Return the path of a snapshot before it is complete."""
+        """Return the path of a snapshot while it is being made."""
         return f"{self.path}/{snapshot_id}{_MAKING}"
 
     def new_trash(self) -> str:
-        """Return a free path for data that is about to be removed."""
+        """Return an unused path for data that is about to be removed."""
         return f"{self.path}/{os.urandom(6).hex()}{_TRASH}"
 
     def describe(self, snapshot_id: str) -> BrokerSnapshot:
@@ -108,10 +108,10 @@ class SnapshotFiles:
         )
 
     async def discard(self, node: Node, path: str) -> None:
-        """Remove a path in this directory as `remove_copy` does, and the directory if nothing else is in it. On the loop."""
+        """Remove a path as `remove_copy` does, and then this directory if it is empty. Call this on the loop thread."""
         await remove_copy(node, path)
-        with suppress(OSError):  # the next start removes it
-            self._leave()  # not in the thread: a snapshot might begin in between
+        with suppress(OSError):  # if this fails, the next start removes it
+            self._leave()  # not in a thread, since a snapshot might begin in between
 
     def _leave(self) -> None:
         if not self._names():
@@ -126,11 +126,11 @@ class SnapshotFiles:
         self._leave()
 
     def check_none(self) -> None:
-        """Raise NotPossible, which names the snapshots, if there are any, since they hold data that an erasure must remove."""
+        """Raise NotPossible, which names the snapshots, if there are any: they hold data that an erasure must remove."""
         found = self.there()
         if found:
             raise NotPossible(
-                f"nothing can be erased while snapshots exist, which would keep the data: {', '.join(found)}. "
+                f"nothing can be erased while snapshots exist, since they would keep the data: {', '.join(found)}. "
                 f"`diamant snapshot delete ID` deletes one in {self.path}; remove others yourself"
             )
 
@@ -141,7 +141,7 @@ def _size(env: Env, path: str) -> int:
 
 
 class Snapshots:
-    """Creates, lists and deletes snapshots. Belongs to the loop thread."""
+    """The snapshots of one broker: creates, lists and deletes them. Belongs to the loop thread."""
 
     def __init__(self, node: Node, is_erasing: Callable[[], bool]) -> None:
         """`is_erasing()`: true while an erasure or a redaction is pending."""
@@ -150,7 +150,7 @@ class Snapshots:
         self.files = SnapshotFiles(node.env, node.config.data_dir)
 
     async def create(self) -> BrokerSnapshot:
-        """Create a snapshot of the current state. NotPossible during an erasure, TooMany, OperationError on disk errors."""
+        """Create a snapshot of the present state. Raises TooMany, OperationError; NotPossible during an erasure."""
         self.check_not_erasing()
         found = self.files.ids()
         if len(found) >= MAX_SNAPSHOTS:
@@ -174,11 +174,9 @@ class Snapshots:
         """Delete a snapshot. Raises NotFound, NotPossible during a reset."""
         path = self.find(snapshot_id)
         if self._node.is_stopping:
-            raise NotPossible(
-                "the broker stops, or is being reset, perhaps to this snapshot: try again when that is over"
-            )
+            raise NotPossible("the broker is stopping or being reset, perhaps to this snapshot: try again later")
         trash = self.files.new_trash()
-        self._node.env.rename(path, trash)  # in one step, so that no reset finds part of it
+        self._node.env.rename(path, trash)  # in one step, so that no reset uses a part of it
         await self.files.discard(self._node, trash)
 
     def find(self, snapshot_id: str) -> str:
