@@ -8,8 +8,7 @@ A record is a line, printed by `diamant latest` and read by `diamant exec --seed
     {"topic": "users", "key": "42", "value": {"json": {"name": "Ada"}}, "headers": [{"key": "h", "value": "v"}], "timestamp": 0}
 
 Only `topic` is required. A key or a value is null, a text, or an object with one of `text`, `hex`, `base64` and `json` (any
-JSON, stored without spaces). By default, the key chooses
-`partition`, and `timestamp` (ms) is the clock's time. `offset` is ignored.
+JSON, stored without spaces). By default, the key decides `partition`, and `timestamp` (ms) is now. `offset` is ignored.
 """
 
 from __future__ import annotations

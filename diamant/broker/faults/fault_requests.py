@@ -26,13 +26,9 @@ class FaultRequest:
     """Describes a fault to install. `Faults.add` says which fields may be combined."""
 
     api: Annotated[Any, Argument("The API's name or key, or a list of them. Default: every API.")] = None
-    client_id: Annotated[
-        str | None, Argument("Only requests of this client, by its id or a pattern such as app-*.")
-    ] = None
+    client_id: Annotated[str | None, Argument("Only requests of this client: an id or a pattern like app-*.")] = None
     topic: Annotated[str | None, Argument("Only requests for this topic.")] = None
-    partition: Annotated[int | None, Argument("Only requests for this partition of the topic.", most=MAX_PARTITION)] = (
-        None
-    )
+    partition: Annotated[int | None, Argument("Only requests for this partition of it.", most=MAX_PARTITION)] = None
     broker: Annotated[int | None, Argument("Only requests to this one of several brokers.", most=MAX_PARTITION)] = None
     after: Annotated[int, Argument("The number of matching requests to skip.")] = 0
     times: Annotated[int | None, Argument("The number of requests to fire on. Default: all.", least=1)] = None

@@ -4,9 +4,8 @@
     forgotten = await broker.person.forget({"customer_id": "42"}, map, reason="GDPR Art. 17")
     forgotten.state, forgotten.certificate, forgotten.next_due_ms
 
-A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job. Requests
-are carried out one at a time, and so are their jobs. A request is refused while another one to forget the same person is in
-progress, which the error names.
+A request is in the register (`register.py`) before anything is changed, and its intent is on disk before its first job. One job
+runs at a time. While a request to forget a person is in progress, another one is refused with an error that names the first.
 """
 
 from __future__ import annotations
@@ -254,7 +253,7 @@ class People:
         due_ms = Keep(f"P{request.months}M", "").until_ms(found.due_ms)
         if due_ms > Keep(f"P{1 + MAX_EXTENSION_MONTHS}M", "").until_ms(found.received_ms):
             raise NotPossible(
-                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in total (GDPR Art. 12), which this would exceed"
+                f"a request is extended by {MAX_EXTENSION_MONTHS} months at most in total (GDPR Art. 12), which this call exceeds"
             )
         extension = Extension(request.reason, self._clock.now_ms(), found.due_ms)
         return await self.register.change(found.id, due_ms=due_ms, extensions=(*found.extensions, extension))

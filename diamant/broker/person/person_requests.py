@@ -18,8 +18,7 @@ Now: TypeAlias = Annotated[
     bool, Argument("Also remove tombstones before their horizon, unless groups have not read them, as with an erasure.")
 ]
 ConfirmGroupsBehind: TypeAlias = Annotated[
-    bool,
-    Argument("With `now`: remove tombstones even if groups have not read them. These groups never see the deletion."),
+    bool, Argument("With `now`: remove tombstones even if groups have not read them and never see the deletion.")
 ]
 
 
@@ -114,9 +113,7 @@ class ExtendRequest:
 
     id: RequestId
     _: KW_ONLY
-    reason: Annotated[
-        str, Argument("Why it takes longer. The register keeps this reason, so it must name no identifier.")
-    ]
+    reason: Annotated[str, Argument("The reason. The register keeps it, so it must name no identifier.")]
     months: Annotated[int, Argument("The extension in months.", least=1, most=2)] = 2
 
 
@@ -130,8 +127,5 @@ class CloseRequest:
     id: RequestId
     _: KW_ONLY
     reason: Annotated[
-        str,
-        Argument(
-            "The reason, such as answered, withdrawn, refused. The register keeps it, so it must name no identifier."
-        ),
+        str, Argument("Such as answered, withdrawn or refused. The register keeps it, so it must name no identifier.")
     ]

@@ -15,9 +15,7 @@ Reason: TypeAlias = Annotated[
 ]
 Reference: TypeAlias = Annotated[
     str,
-    Argument(
-        "The case number of the request. It is recorded in the certificate, so it must contain no key and no value."
-    ),
+    Argument("The request's case number. It is recorded in the certificate, so it must contain no key and no value."),
 ]
 Id: TypeAlias = Annotated[str, Argument("The id of the erasure or redaction.")]
 
@@ -44,9 +42,7 @@ class EraseRequest:
     ] = False
     confirm_groups_behind: Annotated[
         bool,
-        Argument(
-            "With `now`: remove the tombstones even if groups have not read them. These groups never see the deletion."
-        ),
+        Argument("With `now`: remove the tombstones even if groups have not read them and never see the deletion."),
     ] = False
     force: Force = False
     engine: Engine = None
@@ -93,9 +89,7 @@ class RedactRequest:
     reference: Reference = ""
     blank: Annotated[
         tuple[str, ...],
-        Argument(
-            "Fields to blank, such as value.customer.name or header.user. The records and their other fields stay."
-        ),
+        Argument("Fields to blank, such as value.customer.name or header.user. All other data in the records stays."),
     ] = ()
     blank_with: Annotated[
         str,
@@ -164,7 +158,5 @@ class CertificateRequest:
     _: KW_ONLY
     as_it_is: Annotated[
         bool,
-        Argument(
-            "Return the certificate even if its signature is wrong or cannot be checked; a page says so in its first line."
-        ),
+        Argument("Return it even if its signature is wrong or cannot be checked. A page says so in its first line."),
     ] = False

@@ -68,13 +68,9 @@ class SlowRequest:
 class ShuffleRequest:
     """Moves each partition's leader to another in-sync replica, chosen at random. Errors: NotFound."""
 
-    topic: Annotated[str | None, Argument("One topic. Default: all topics, including those of the coordinators.")] = (
-        None
-    )
+    topic: Annotated[str | None, Argument("One topic. Default: all topics, including internal topics.")] = None
     _: KW_ONLY
-    seed: Annotated[
-        int | None, Argument("The seed of the random choice; an equal seed repeats it.", most=MAX_INTEGER)
-    ] = None
+    seed: Annotated[int | None, Argument("An equal seed repeats the random choices.", most=MAX_INTEGER)] = None
 
 
 @dataclass(frozen=True, slots=True)

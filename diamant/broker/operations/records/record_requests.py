@@ -103,9 +103,7 @@ class RecordRequest:
     key: Annotated[bytes | None, Argument("The key. Default: null.")] = None
     _: KW_ONLY
     tombstone: Annotated[bool, Argument("Write null as the value.")] = False
-    headers: Annotated[
-        Mapping[str, Any] | None, Argument("Values by name, each in the same form as a key, or null.")
-    ] = None
+    headers: Annotated[Mapping[str, Any] | None, Argument("Values by name, each in the form of a key or null.")] = None
     partition: Annotated[
         int | None, Argument("The partition. Default: chosen by the key, as Kafka's producer does.", most=MAX_PARTITION)
     ] = None
