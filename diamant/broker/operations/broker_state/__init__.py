@@ -1,1 +1,1 @@
-"""The running broker: its clock, which can be moved from deadline to deadline, its status, its history."""
+"""The running broker: its clock, which moves from deadline to deadline, its status and its history."""

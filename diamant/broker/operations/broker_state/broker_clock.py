@@ -51,7 +51,7 @@ _real_clock = SystemClock()
 
 @dataclass(frozen=True, slots=True)
 class ClockReport:
-    """A reading of the clock. Times in milliseconds since the epoch."""
+    """A reading of the clock. Times are in milliseconds since the epoch."""
 
     kind: str
     """`system`, or `manual` for a clock that can be moved."""
@@ -77,7 +77,7 @@ class MoveReport:
     from_ms: int
     to_ms: int
     stops: int
-    """Moments at which the due work was done, including the last one."""
+    """The number of moments at which due work was done, including the last one."""
     duration_ms: int
     """In real time."""
     problems: tuple[str, ...]
@@ -161,8 +161,8 @@ class BrokerClock:
     ) -> MoveReport:
         """Move forward by milliseconds, or by a text like `8d`; return once all due work is done.
 
-        OperationError: NotAllowed without a manual clock; BadArgument for a move backward; TimedOut if due work
-        is not done after `timeout` of real time. The clock keeps the time that it has reached, and `advance(0)` waits again.
+        Raises NotAllowed without a manual clock; BadArgument for a move backward; TimedOut if due work is not done within
+        `timeout`, in real time. The clock then keeps the time that it has reached, and `advance(0)` waits for the work again.
         """
         try:
             delta_ms = parse_duration_ms(by)
@@ -193,11 +193,11 @@ class BrokerClock:
         return await on_loop(self._loop, settle())
 
     async def freeze(self) -> ClockReport:
-        """Stop the clock until it is moved or resumed. OperationError: NotAllowed."""
+        """Stop the clock until it is moved or resumed. Raises NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=True))
 
     async def resume(self) -> ClockReport:
-        """Let the clock run with real time again, from its present time. OperationError: NotAllowed."""
+        """Let the clock run with real time again, from its present time. Raises NotAllowed."""
         return await on_loop(self._loop, self._run_or_stand(is_frozen=False))
 
     # -- the broker's loop -----------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class BrokerClock:
         journey.note(await self._go(clock, target_ms, sessions), target_ms)
 
     def _next_stop_ms(self, clock: SettableClock, target_ms: int, sessions: bool) -> int | None:
-        """Return the next stop before the target: the next due time of work from which later deadlines count. None: no stop."""
+        """Return the next stop before the target, a due time from which later deadlines count; None if there is none."""
         times = [self._cleaning.next_deadline_ms]
         if self._transactions.made is not None:
             times.append(self._transactions.made.store.next_timeout_ms)
@@ -354,7 +354,7 @@ class BlockingClock:
 
 @asynccontextmanager
 async def _deadline(timeout_s: float) -> AsyncIterator[None]:
-    """`asyncio.timeout` that raises TimedOut."""
+    """Limit the time of the block as `asyncio.timeout` does, but raise TimedOut."""
     try:
         async with asyncio.timeout(timeout_s):
             yield

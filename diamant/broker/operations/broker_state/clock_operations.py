@@ -1,4 +1,4 @@
-"""The operations on the clock. In Python they are methods of `broker.clock`, whose readings work on any thread at once."""
+"""The operations on the clock. In Python `broker.clock` has them, and reads the clock on any thread without waiting."""
 
 from __future__ import annotations
 

@@ -185,7 +185,9 @@ async def history(histories: Lazy[FigureHistory], request: HistoryRequest, _: Pr
     known = histories()
     found = known.to_fields(request.topic, request.since_ms)
     if found is None:
-        raise NotFound("this topic has no history: the largest topics have one, from the first use of the history on")
+        raise NotFound(
+            "this topic has no history: only the largest topics have one, since the first use of the history"
+        )
     return {**found, "topics": known.topics()}
 
 

@@ -63,7 +63,7 @@ class Delay(Protocol):
 
 
 class Delays(Protocol):
-    """The delays of requests to brokers, to which another can be added."""
+    """The part that can delay requests to a broker."""
 
     def add(self, *, broker: int, delay_ms: int) -> Delay: ...
 
@@ -86,7 +86,7 @@ class Brokers:
         self._is_erasing = is_erasing
         self._slow: dict[int, tuple[int, Delay]] = {}
         self._turn = asyncio.Lock()
-        """Held by a change of many partitions: one at a time."""
+        """A lock by which changes of many partitions run one at a time."""
         self._in_sync_ms: dict[int, int] = {}
         """The brokers that are up and catching up, with the time on the clock at which each is in sync."""
         add = node.scheduler.add

@@ -1,4 +1,4 @@
-"""Blocking work for coroutines: some completes even if its coroutine is cancelled, some stops with it."""
+"""Blocking work for coroutines, which completes even if the coroutine is cancelled, or stops with it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Calls of a broker's operations from anywhere: its own loop, another loop, or a thread without one.
 
 State belongs to the broker's loop thread. `on_loop` runs a coroutine there and waits for it in the caller's loop;
-`call` waits for it in a thread that has none.
+`call` waits for it in a thread without a loop.
 
     report = await broker.compact("t")              # from any event loop
     report = call(loop, broker.compact("t"))        # from a thread

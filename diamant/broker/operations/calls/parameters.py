@@ -35,7 +35,7 @@ _KNOWN: dict[type[Any], tuple[Param, ...]] = {}
 
 
 class Param(NamedTuple):
-    """One argument: a field of a body, a parameter of a query, an option of a command."""
+    """One argument: a field of a body, a parameter of a query, or an option of a command."""
 
     name: str
     type: ParamType

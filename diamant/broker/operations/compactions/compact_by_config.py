@@ -6,13 +6,13 @@ a topic with constant writes would never be done. Any other request begins a new
 before that request.
 
 Bounds: `RATE_PER_S` new compactions in the long run, `BURST` at once. Further requests wait for their turn within their time
-limit. Compactions without a waiting caller count towards `compact.MAX_CALLS`.
+limit. Compactions without a waiting caller count towards `compactions.MAX_CALLS`.
 
 | error | when |
 |---|---|
 | INVALID_CONFIG | the topic is not compacted; a value other than `now` |
 | UNKNOWN_TOPIC_OR_PARTITION | there is no such topic, or it was deleted during the wait |
-| REQUEST_TIMED_OUT | the time is over, or the broker stops: try again |
+| REQUEST_TIMED_OUT | the time limit has passed, or the broker is stopping: try again |
 | THROTTLING_QUOTA_EXCEEDED | there are too many such requests: try again later |
 | KAFKA_STORAGE_ERROR | a partition could not be cleaned |
 """
@@ -61,7 +61,7 @@ class Allowance:
         self._at_s = 0.0
 
     def take(self, now_s: float, longest_s: float) -> float | None:
-        """Take a token and return the seconds until it is available; take none and return None if these exceed `longest_s`."""
+        """Take a token and return the seconds until it is available, or take none and return None if that exceeds `longest_s`."""
         self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
         self._at_s = now_s
         wait_s = max(0.0, (1 - self._tokens) / self._rate_per_s)

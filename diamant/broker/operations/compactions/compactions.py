@@ -1,6 +1,6 @@
 """Compact and wait: the operation behind `Broker.compact`.
 
-Partitions are compacted in parallel, each up to its end when the call reached it. Concurrent calls share
+Partitions are compacted in parallel, each up to its log end when the call reached it. Concurrent calls share
 their rounds. A round continues when its caller stops waiting (timeout, cancellation), and a later call joins it.
 
 Bound: `MAX_CALLS` calls at once; each holds a few hundred bytes per partition.
@@ -137,7 +137,7 @@ class Compactions:
         try:
             await asyncio.wait({running}, timeout=request.timeout)
             if running.cancelled() or (running.done() and _is_ended_by_a_stop(running.exception())):
-                raise BrokerStopping("the broker is stopping, the compaction continues at its next start")
+                raise BrokerStopping("the broker is stopping; the compaction continues at its next start")
             if running.done():
                 return running.result()
             raise TimedOut(

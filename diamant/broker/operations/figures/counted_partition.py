@@ -17,12 +17,12 @@ class CountedPartition:
     log: Log
     log_start_offset: int
     sizes: tuple[tuple[int, int], ...]
-    """Base offset and size of each segment that is not empty."""
+    """The base offset and size of each segment that is not empty."""
     census: SegmentCensus
     counted_s: float
     """The time of the count, on the monotonic clock."""
     took_s: float
-    """CPU time of the counting thread."""
+    """The CPU time of the counting thread."""
 
     @property
     def by_base_offset(self) -> dict[int, SegmentRecords]:
@@ -36,7 +36,7 @@ class CountedPartition:
 
 
 def sizes_of(log: Log) -> tuple[tuple[int, int], ...]:
-    """Return base offset and size of each segment that is not empty."""
+    """Return the base offset and size of each segment that is not empty."""
     return tuple((segment.base_offset, segment.size) for segment in log.segments if segment.size)
 
 

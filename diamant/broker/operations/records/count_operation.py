@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 2
 UNASKED_BYTES = 1024 * 1024 * 1024
 UNASKED_S = 1.0
-"""In processor time. Counting 1 GiB takes less, unless it is compressed well or has more than five million keys."""
+"""The limit in processor time. Counting 1 GiB takes less, unless it is compressed well or has more than five million keys."""
 _TAKES_LONG = f"counting that takes more than {UNASKED_S:g} s of processor time is done only on request"
 
 
@@ -103,7 +103,7 @@ class CountOperation:
         self.unasked_s = UNASKED_S
 
     async def count(self, request: CountRequest, progress: Progress) -> TopicRecords:
-        """See `Broker.count`."""
+        """Count the records of a topic; see `Broker.count`."""
         topic, exact = request.topic, request.exact
         logs = self._explaining.logs(topic, request.partition)
         if exact and self._turns.locked():

@@ -118,7 +118,7 @@ class ExplainOperation:
         return topic_values(self._node, topic, registry)
 
     async def explain(self, request: ExplainRequest, progress: Progress | None = None) -> Explanation:
-        """See `Broker.explain`."""
+        """Explain records or whole partitions; see `Broker.explain`."""
         topic, partition, key, offset = request.topic, request.partition, request.key, request.offset
         if (key is not None) + (offset is not None) + request.tombstones > 1:
             raise BadArgument(

@@ -46,7 +46,7 @@ EARLY_MS = 60_000
 
 MAX_GHOSTS = 10_000
 MAX_KEY_BYTES = 1024
-"""The longest key that is stored; longer keys are not recorded. A ledger takes at most about 15 MB."""
+"""The longest key that is recorded. A ledger takes at most about 15 MB."""
 
 
 class Ghost(NamedTuple):
@@ -131,7 +131,7 @@ class _Looked(NamedTuple):
     """The first offset read."""
     now_ms: int
     next_ms: int | None
-    """The earliest horizon of a tombstone read that had not passed."""
+    """The earliest horizon that had not passed, among the tombstones read."""
 
     def is_enough(self, log: Log, start: int, now_ms: int) -> bool:
         """Return whether no tombstone from `start` on can have reached its horizon since the reading."""
@@ -234,7 +234,7 @@ class Ghosts:
     # -- the answer ------------------------------------------------------------------------------------------------------
 
     async def of(self, request: GhostsRequest, _progress: Progress | None = None) -> GhostReport:
-        """Return the ghosts of a topic, or of one group in it; read the topic if there are any. Raises OperationError.
+        """Return the ghosts of a topic, or of one group in it. Reads the topic if it has ghosts. Raises OperationError.
 
         Keys that were written again are left out, and so are groups that were deleted or reset to earlier offsets.
         """

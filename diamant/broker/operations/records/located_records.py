@@ -22,7 +22,7 @@ OFFSET_BYTES = 64 * 1024 * 1024
 async def located_records(
     explaining: ExplainOperation, topic: str, where: RecordCondition, hits: HitsByPartition | None = None
 ) -> list[tuple[int, LocatedRecords]]:
-    """Return what `locate_records` finds, by ascending partition. `hits`: from an earlier search. NotFound, NotPossible."""
+    """Return what `locate_records` finds, by partition. `hits`: of an earlier search. Raises NotFound, NotPossible."""
     found = []
     for log in explaining.logs(topic, None):
         try:

@@ -68,7 +68,7 @@ class LogAtMoment:
         )
 
     def open(self, key: bytes | None) -> LogFiles:
-        """Open the files, including released ones. Raises Changed if one no longer exists, OSError."""
+        """Open the files, including released files. Raises OSError, or Changed if a file no longer exists."""
         state = self.state
         aborted: set[AbortedTxn] = set()
         sizes = [(one.base_offset, one.size) for one in state.segments]

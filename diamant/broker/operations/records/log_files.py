@@ -45,7 +45,7 @@ class LogFiles(Iterable[OpenSegment]):
             self._later.append((segment, base_offset, size))
 
     def add_other(self, path: str) -> None:
-        """Add a file that is no segment: read it if the log has released it; only count it if it may hold records otherwise."""
+        """Add a file that the log has released, or count another leftover that may hold records. Ignores other files."""
         name = path.rpartition("/")[2]
         parsed = names.parse_segment_file(name)
         if name.startswith(names.STAGING_PREFIX):

@@ -54,7 +54,7 @@ def _lines(page: RecordPage, values: Values) -> list[Mapping[str, Any]]:
 async def find(
     explaining: ExplainOperation, searching: SearchOperation, request: FindRequest, _: Progress
 ) -> AsyncGenerator[list[Mapping[str, Any]], None]:
-    """Yield matching records and progress; if the search ends early, an error last. Raises BadArgument, NotFound, TooMany."""
+    """Yield matching records and progress, then an error if the search ends early. Raises BadArgument, NotFound, TooMany."""
     topic, most = request.topic, request.limit
     total = sum(log.size for log in explaining.logs(topic, request.partition))
     undecided: list[int] = []

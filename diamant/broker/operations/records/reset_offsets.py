@@ -1,4 +1,4 @@
-"""The reset of the committed offsets of a group without members, as `diamant group reset` does it from outside."""
+"""The reset of the committed offsets of a group without members. `diamant group reset` does the same as a client."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def reset_offsets(
     request: ResetOffsetsRequest,
     _: Progress,
 ) -> ResetOffsets:
-    """Commit a new offset for each partition, or only determine it; return the offsets. BadArgument, NotFound, NotPossible."""
+    """Commit a new offset for each partition, or only determine it; return them. Raises BadArgument, NotFound, NotPossible."""
     group_id, where = request.group, request.to
     logs = explaining.logs(request.topic, request.partition)
     if GROUP_OFFSETS_TOPIC not in node.topics.by_name:

@@ -33,7 +33,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class PlacedRecord(NamedTuple):
-    """A record and its partition. Its key and value are cut."""
+    """A record with its partition, and with key and value cut."""
 
     partition: int
     record: Record
