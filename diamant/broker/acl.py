@@ -46,7 +46,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """Operations on a resource. ALL covers every other."""
+    """Operations on a resource. ALL covers every other one."""
 
     UNKNOWN = 0
     ANY = 1
@@ -76,7 +76,7 @@ class PermissionType(IntEnum):
 
 
 class Acl(NamedTuple):
-    """One ACL: it allows or denies an operation on the resources of a pattern to a principal, from a host."""
+    """One ACL: a principal is allowed or denied an operation, from a host, on the resources of a pattern."""
 
     resource_type: ResourceType
     resource_name: str

@@ -247,7 +247,7 @@ class Broker(BrokerFacts, Operations):
 
     @as_operation_error()
     def records(self, topic: str, partition: int | None = None) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield each committed record that a consumer would read now, with its partition. Read and close as with `latest`."""
+        """Yield each committed record that a consumer would read now, with its partition. On closing, see `latest`."""
         operation = self.services.records()
         return operation.records(operation.pages(topic, partition))
 
@@ -255,7 +255,7 @@ class Broker(BrokerFacts, Operations):
     def latest(
         self, topic: str, partition: int | None = None, *, tombstones: bool = False
     ) -> AsyncGenerator[tuple[int, Record], None]:
-        """Yield the latest committed record of each key, with its partition, as if the log was compacted to its end.
+        """Yield the latest committed record of each key, with its partition, as if the log were compacted to its end.
 
         Each partition is read as of one moment, page by page. A caller that may stop early closes this (`contextlib.aclosing`).
         """
@@ -323,8 +323,8 @@ class Broker(BrokerFacts, Operations):
     async def stop(self) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
 
-        The ports and a temporary directory are kept until the broker starts again, `with` ends, or the broker is
-        garbage-collected. Faults and schedules of compactions end.
+        The ports stay reserved, and a temporary directory stays, until `start`, the end of `with`, or the end of the last
+        reference to the broker. Faults and schedules of compactions end.
         """
         async with self._turn:
             if self._running is None:

@@ -23,7 +23,7 @@ def check_reason(reason: str, reference: str = "") -> None:
         raise BadArgument(f"reason and reference are limited to {MAX_TEXT} characters each")
     if any(unicodedata.category(letter) in _NOT_TEXT for letter in reason + reference):
         raise BadArgument(
-            "reason and reference must be one line each, without line breaks and control characters: they are shown on "
+            "reason and reference must be one line each, without line breaks or control characters: they are shown on "
             "terminals"
         )
 

@@ -49,7 +49,7 @@ HANDSHAKE = "TLS handshake"
 
 
 class CertificateFaults:
-    """Certificate faults, which give TLS connections a certificate that has expired or is for another host. On the loop thread.
+    """Certificate faults: TLS connections get a certificate that has expired or is for another host. Belongs to the loop thread.
 
     They need a broker with a throw-away CA (`BrokerConfig(tls=True)`): clients trust that signer, so only the certificate's
     contents can make them refuse it. `installed`: all faults, in matching order. Each context is made once.
@@ -93,7 +93,7 @@ class CertificateFaults:
 
 
 class TooManyFaults(FaultError):
-    """An error: `MAX_FAULTS` faults are already installed."""
+    """`MAX_FAULTS` faults are already installed."""
 
     code = NotPossible.code
 

@@ -58,7 +58,7 @@ MAX_PEOPLE = 1_000
 
 
 class FollowedPerson:
-    """All that is known so far of what leads to the records of one person."""
+    """The identifiers of one person that are known so far, and the records found through them."""
 
     def __init__(self, known: KnownIdentifiers) -> None:
         self.known = known

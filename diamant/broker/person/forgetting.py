@@ -55,7 +55,7 @@ class Forgetting:
         queue: JobQueue[PersonIntent, Subject, Forgotten],
         settle: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`settle` records in the register what became of the request with an id."""
+        """`settle(request_id)` records in the register what became of a request."""
         self._evidence = evidence
         self._steps = steps
         self._queue = queue

@@ -165,7 +165,7 @@ class People:
         return [Admitted(entry, *one) for entry, one in zip(entries, work, strict=True)]
 
     async def _admit(self, request: ForgetRequests, plans: Sequence[Plan], received_ms: int) -> list[PersonRequest]:
-        """Register a request of each person, or use an open one, as in progress. Raises NotPossible if one is already."""
+        """Put a request of each person in progress, an open or a new one. Raises NotPossible if one is in progress already."""
         secret = (await self._evidence.keys.usable()).secret
         entries: list[PersonRequest] = []
         async with self._admission:
@@ -272,7 +272,7 @@ class People:
         )
 
     async def _check_unnamed(self, entry: PersonRequest, reason: str) -> None:
-        """Refuse a reason in which a word, or several in a row, are an identifier of the request. Raises BadArgument."""
+        """Refuse a reason in which a word or several in a row form an identifier of the request. Raises BadArgument."""
         secret = (await self._evidence.keys.usable()).secret
         words = [word.strip(_AROUND_WORDS) for word in reason.split()]
         runs = {" ".join(words[at : at + most]) for at in range(len(words)) for most in range(1, MAX_RUN + 1)}

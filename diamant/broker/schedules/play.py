@@ -5,8 +5,8 @@ plain engine in mode kafka. Its clock runs ahead of the broker's by the delays i
 
 Kafka cleans a log up to its active segment, so at best all records except those of the last batch. While compactions of all
 records are still scheduled, each batch gets a segment of its own. In a topic with transactional writers, a marker of an aborted
-transaction without records is appended, so that all records before it can be cleaned. Consumers never receive the marker, so
-in other topics, a consumer that waits for a record at the last offset would wait forever.
+transaction without records is appended, so that all records before it can be cleaned. Other topics get no marker: consumers
+never receive it, so a consumer that waits for a record at the last offset would wait forever.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class ForkDirectory:
     """The owner of a fork's directory. `remove` is called at the latest when the object is garbage-collected.
 
-    `remove_later(path)`, callable from any thread, leaves a path that the disk refuses to remove to the original broker.
+    `remove_later(path)`, callable from any thread, hands over to the original broker a path that the disk refuses to remove.
     """
 
     def __init__(self, env: Env, path: str, lock: Lock, remove_later: Callable[[str], None]) -> None:

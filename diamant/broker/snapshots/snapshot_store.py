@@ -51,7 +51,7 @@ class BrokerSnapshot(NamedTuple):
 
 def snapshots_of(data_dir: str) -> str:
     """Return the directory of a data directory's snapshots."""
-    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # of the real path, since "." and a link have no sibling or another one
+    return f"{os.path.realpath(data_dir)}{_SUFFIX}"  # the real path, since "." has no sibling and a link has others
 
 
 class SnapshotFiles:

@@ -114,7 +114,7 @@ class Evidence:
         return () if image is None else image.partitions.keys()
 
     def values(self, topic: str, registry: str | None = None) -> Values:
-        """Return the decoder of a topic's keys and values. Attempts of the same time share schemas. Raises BadArgument."""
+        """Return the decoder of a topic's keys and values. Attempts in a group share schemas. Raises BadArgument."""
         found = self._schemas.get(registry or "")
         if found is None:
             found = self._schemas[registry or ""] = topic_values(self._node, topic, registry).schemas
@@ -219,7 +219,7 @@ class Evidence:
     async def _still_read(self, topics: frozenset[str], progress: Progress) -> list[str]:
         """Wait until no client reads removed files of the topics; return the files still read at the time limit.
 
-        A file removed after that exists when the scan begins, so the scan reads it.
+        A file that is removed later still exists when the scan begins, so the scan reads it.
         """
         progress.begin("waiting for readers of removed files")
         waited_s = 0.0

@@ -1,4 +1,4 @@
-"""The members of share groups that hold records to be removed, in their own memory, which no removal reaches."""
+"""The members of share groups that hold records to be removed: they have them in memory, which no removal reaches."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class EraseSteps:
         horizons = [one.horizon_ms for claim in ends for one in verdict.report.tombstones(*claim)]
         known = [one for one in horizons if one is not None]
         now_ms = self._evidence.env.clock.now_ms()
-        # The next round gives a tombstone without a horizon one.
+        # A tombstone without a horizon gets one in the next round.
         due_ms = max([*known, *([now_ms + RETRY_MS] if None in horizons else [])], default=now_ms)
         erasure = await self._certificates.issue(intent, removal, verdict, due_ms)
         is_agreed = not erasure.groups_not_known and (intent.is_confirmed or not erasure.groups_behind)
@@ -137,7 +137,7 @@ class EraseSteps:
         return intent, erasure
 
     async def _not_certified(self, intent: Intent, removal: Removal[Subject], verdict: EraseVerdict) -> Erasure:
-        """Certify the reasons for refusal and schedule a retry, after growing pauses since each attempt scans everything."""
+        """Certify the reasons for refusal and schedule a retry. The pauses grow, since each attempt scans everything."""
         # An operator who has repaired a partition that took no tombstone waits for the retry, so bound the pause.
         most = MAX_FAILURE_DOUBLINGS if intent.refused else intent.retries
         due_ms = self._table.retry_ms(min(intent.retries, most))

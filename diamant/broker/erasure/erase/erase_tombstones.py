@@ -55,7 +55,7 @@ class LocatedKeys:
     ends: Mapping[TopicPartition, LogEnd]
     """The end of each log when the key was located."""
     files: Mapping[str, str]
-    """Segments that hold the key and have no digest yet: the name shown in certificates by file name."""
+    """Segments that hold the key and have no digest yet: by file name, the name shown in certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class EraseTombstones:
         return replace(intent, needles=tuple(subject.needles), found=found), LocatedKeys(located, ends, files)
 
     async def _check_values_unsaid(self, intent: Intent, removal: Removal[Subject]) -> None:
-        """Refuse an erasure whose texts contain a value, known only now, and drop its intent. Raises BadArgument."""
+        """Refuse an erasure whose texts contain one of the values just located, and drop its intent. Raises BadArgument."""
         said = [intent.reason, intent.reference]
         try:
             certificate_texts.check_unsaid("reason and reference", said, [intent.key], removal.subject.needles)

@@ -72,7 +72,7 @@ class EraseValues:
             pause_s = min(2 * pause_s, MAX_LOOK_AGAIN_S)
 
     def _show_transaction(self, intent: Intent, left: Sequence[TopicPartition], progress: Progress) -> None:
-        """Name an open transaction that holds one of the partitions, if there is one, in the progress."""
+        """Show in the progress an open transaction that holds one of the partitions, if there is one."""
         for one in left:
             log = self.evidence.logs.get(one)
             opened = None if log is None else oldest_open(log)

@@ -6,8 +6,8 @@
 The phases (`cleaner/erasure_state/intent.py`). After a stop, the broker resumes them at its next start:
 
     writing     the key is located in every partition; tombstones are written where a value has none yet
-    removing    the partitions are compacted, files that await deletion are deleted, and everything is scanned. A certificate
-                for `values-gone` follows, or for `nothing-matched` if the topics hold nothing of the key: the erasure ends
+    removing    the partitions are compacted, files that await deletion are deleted, everything is scanned, and `values-gone` is
+                certified; or `nothing-matched`, which ends the erasure, if the topics hold nothing of the key
     waiting     the erasure waits for the tombstones' horizon or a call of `erase_now`; then another round follows
     closing     the intent drops the key, everything is scanned again, `key-gone` is certified, and the intent is removed
 

@@ -30,7 +30,7 @@ class GroupsBehind:
     """All topics of the broker, including `__consumer_offsets`."""
 
     async def not_known(self) -> list[str]:
-        """Wait until the groups are loaded; return a text for each partition of theirs that cannot be loaded."""
+        """Wait until the groups are loaded; return a text for each partition of their topic that cannot be loaded."""
         from diamant.broker.groups.coordinator.committed_offsets import groups_not_known
 
         return await groups_not_known(self.groups, self.topics)
