@@ -147,7 +147,7 @@ def may_pass(error: Exception) -> bool:
 
 @contextmanager
 def as_operation_error() -> Iterator[None]:
-    """Turn an error of the system into an OperationError. Importing an operation at its first call may fail, too."""
+    """Turn an error of the system into an OperationError. The import of an operation at its first call may fail, too."""
     try:
         yield
     except Exception as error:
@@ -223,7 +223,7 @@ _BY_NUMBER: dict[int, str] = {number: code for code, numbers in _CODES_OF_KAFKA.
 
 
 def code_of_kafka_error(number: int) -> str:
-    """Return our code for a Kafka error code. By default an argument is to blame."""
+    """Return our code for a Kafka error code. A code that names no state and does not pass by itself blames an argument."""
     return _BY_NUMBER.get(number, "bad-argument")
 
 

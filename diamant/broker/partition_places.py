@@ -9,7 +9,7 @@ _END = ("end", "latest")
 def offset_at(where: str, start: int, end: int, *, committed: int | None = None, name: str | None = None) -> int:
     """Return the offset of a place from `start` to `end`: one of these words, an offset, or `-N` before the end.
 
-    With the `name` of a partition, `+N` after its `committed` offset is a place, too; None: nothing is committed. An offset out
+    With the `name` of a partition, `+N` after its `committed` offset (None: nothing is committed) is a place, too. An offset out
     of range becomes the nearer bound. The caller handles `@TIME`. Raises ValueError for other texts.
     """
     if where in _START:

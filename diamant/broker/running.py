@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 
 logger = logging.getLogger("diamant.broker.broker")
+"""The logger keeps this name because it is in users' logs."""
 
 _TAKEN_OVER = (
     "the last broker on %s was not Diamant's: its logs are now cleaned by the rules of diamant.cleaner.mode=%s (kafka: Kafka's, "
     "byte for byte; prompt: Diamant's, which remove records as soon as Kafka's guarantees allow)"
 )
-"""The text for the log when the last broker on the directory was not Diamant's."""
 
 STOP_TIMEOUT_S = 10.0
 """The time that a stop waits for requests in progress before it closes their connections."""

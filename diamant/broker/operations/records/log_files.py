@@ -67,7 +67,7 @@ class LogFiles(Iterable[OpenSegment]):
             )
         if self._aside:
             problems.append(
-                f"{self._aside} files that a start has set aside from the log were not read ({names.ASIDE_SUFFIX}): they may "
+                f"{self._aside} files that a start has taken out of the log were not read ({names.ASIDE_SUFFIX}): they may "
                 "hold older records; read them with `diamant log dump`, and remove them when you no longer need them"
             )
         return replace(found, problems=(*found.problems, *problems)) if problems else found
