@@ -1,1 +1,1 @@
-"""The cleaner on Apache Spark. Nothing here is imported before Spark is asked for."""
+"""The cleaner on Apache Spark. Its modules are only imported when Spark is used."""

@@ -1,11 +1,11 @@
 """The tasks of a count: count the records of a part by kind, and merge the keys of divided logs.
 
-A task counts records (`RecordCounter`) and keys. For a log of one part this is all. Each part of a divided log outputs its keys,
-distributed by hash over `SLICES` (`key_blocks`). A second task merges the keys of some slices, one by one, in the order of
-parts, so that later records supersede earlier ones.
+A task counts records (`RecordCounter`) and keys. A log of one part needs no more. For each part of a divided log the task also
+outputs the keys, distributed by hash over `SLICES` (`key_blocks`). A second task merges the keys of some slices, one slice after
+another, in the order of parts, so that later records supersede earlier ones.
 
-Memory of a counting task: `RangeReader`, and `table_bytes`, or 1.5 times that if it outputs keys. Memory of a merging task:
-`table_bytes`, and Spark's memory to sort blocks of a shuffle (spark.python.worker.memory). The rest is in temporary files.
+A counting task takes the memory of `RangeReader` and `table_bytes`, or 1.5 times `table_bytes` if it outputs keys. A merging task
+takes `table_bytes`, and Spark's memory to sort blocks of a shuffle (spark.python.worker.memory). The rest is in temporary files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.queries.record_counter import RecordCounter
 
 _COUNTED = -1
-"""Marks a row with the part's counts, in place of the number of a block."""
+"""Stands for the number of a block in a row with a part's counts."""
 
 
 class LogCount(NamedTuple):
@@ -38,7 +38,7 @@ class LogCount(NamedTuple):
 
     kinds: Kinds = Kinds()
     log_end_offset: int | None = None
-    """Offset after the last existing batch; None: there is none."""
+    """Offset after the last existing batch; None without batches."""
 
     def plus(self, other: LogCount) -> LogCount:
         """Add the counts of another part."""
@@ -51,13 +51,13 @@ class CountedPart:
     """The input of one task."""
 
     log: int
-    """Index of its log."""
+    """Index of the part's log."""
     number: int
     """Number of the part, ascending with the offsets of its log."""
     is_alone: bool
-    """True if it is the whole log."""
+    """True if the part is the whole log."""
     is_decided: bool
-    """True if its tasks have the outcomes of transactions."""
+    """True if `tasks` have the outcomes of transactions."""
     log_start_offset: int
     tasks: tuple[ReadTask, ...]
     """In offset order."""
@@ -82,11 +82,11 @@ class CountJob:
     versions: Versions
     table_bytes: int
     directory: str
-    """For blocks of keys, if all tasks run on this machine; empty if they go through Spark's shuffle."""
+    """Directory for blocks of keys if all tasks run on this machine; empty if the blocks go through Spark's shuffle."""
 
 
 def slice_of(key: tuple[int, int, int, int]) -> int:
-    """Return the slice of a row's key: where the shuffle sends it."""
+    """Return the slice of a row's key, by which the shuffle distributes rows."""
     return key[0]
 
 
@@ -104,7 +104,7 @@ def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
 
 
 def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
-    """Read a part; yield its keys, unless it is alone, and its counts."""
+    """Read a part; yield its keys, unless it is the whole log, and its counts."""
     # Loads the kernels, which the driver does not need.
     from diamant.cleaner.queries.record_counter import RecordCounter
 
@@ -157,7 +157,7 @@ def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[
 
 
 def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
-    """Return the task that merges keys. It takes rows sorted by slice, log, part and block, and yields one for each log."""
+    """Return the task that merges keys: from rows sorted by slice, log, part and block to a row for each slice and log."""
 
     def work(rows: Iterable[Row]) -> Iterator[Row]:
         yield from totals_of(rows, sent.value)

@@ -1,14 +1,14 @@
-"""Record counts of logs by kind, counted in parts by tasks: the counts of `diamant log stats`, for any amount of data.
+"""Record counts of logs by kind, as in `diamant log stats`, for any amount of data: tasks count parts of logs.
 
 A part is a whole log if that keeps all cores busy; otherwise it is some adjacent segments of a log, or adjacent batches of large
-segments. `count_tasks` has the tasks.
+segments. The tasks are in `count_tasks`.
 
 A producer snapshot and the headers after it give the outcomes of transactions. Without a snapshot the driver would have to read
 all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
 
-There are 24 bytes for each key of each part of a divided log (again for each time that its table was full): in files on one
-machine, else in Spark's shuffle (`key_blocks`). No key and no value leaves a task. Memory of the driver: the parts, and on one
-machine 200 bytes for each block; of tasks: see `count_tasks`.
+Each key of each part of a divided log takes 24 bytes, and again each time that the part's table was full: in files on one
+machine, otherwise in Spark's shuffle (`key_blocks`). No key and no value leaves a task. The driver's memory holds the parts, and
+on one machine 200 bytes for each block. For the memory of tasks see `count_tasks`.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
-"""On a cluster, where a task may be lost and run again."""
+"""Largest part on a cluster, where a task may be lost and run again."""
 RANGES_PER_PART = 64
-"""Ranges that a part is made of, at least: parts of a divided log differ by less than one."""
+"""Least number of ranges in a part of a divided log, whose parts differ in size by less than one range."""
 TABLE_BYTES = 96 * 1024 * 1024
-"""Memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
+"""Least memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
 
 
 def count_logs(
@@ -68,7 +68,7 @@ def count_logs(
 ) -> list[LogCount]:
     """Return the counts of each log. Raises CorruptLog, SegmentChanged and OSError, wrapped by Spark.
 
-    `part_bytes`: least size to which logs are divided.
+    `part_bytes`: least size of the parts of divided logs.
     """
     if table_bytes is None:
         table_bytes = max(TABLE_BYTES, DEFAULT_MAX_BYTES // context.defaultParallelism)
@@ -126,7 +126,7 @@ def _counted(
 
 
 def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
-    """Return rows for tasks that each have some slices, sorted. `has_blocks`: not only the places of blocks."""
+    """Return the rows, sorted, for tasks that each get some slices. `has_blocks`: rows hold blocks, not just their places."""
     count = min(SLICES, context.defaultParallelism)
     if has_blocks:
         return rows.repartitionAndSortWithinPartitions(count, slice_of)
@@ -143,7 +143,7 @@ def _shared_directory(context: SparkContext) -> Iterator[str]:
     if not is_local(str(context.master)):
         yield ""
         return
-    # Beside Spark's own files, which go with the JVM. A task of a job that failed may still write into it.
+    # The JVM removes the directory with Spark's own files. A task of a failed job may still write into it.
     with TemporaryDirectory(prefix="diamant-keys-", dir=context._temp_dir, ignore_cleanup_errors=True) as directory:
         yield directory
 
@@ -151,7 +151,7 @@ def _shared_directory(context: SparkContext) -> Iterator[str]:
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: int) -> int:
     """Return the size of parts; larger logs are divided into parts of about this size.
 
-    Every part has most keys of its log again, so there is only one for each core.
+    Every part repeats most keys of its log, so there is only one part for each core.
     """
     if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
@@ -161,7 +161,7 @@ def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: 
 def _parts(
     place: int, log: PartitionFiles, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
 ) -> list[CountedPart]:
-    """Return the parts of a log: adjacent tasks, in parts of about the same size."""
+    """Divide the tasks of a log into parts of adjacent tasks, of about the same size."""
     total = sum(task.size for task in tasks)
     count = max(1, ceil(total / max(1, part_bytes)))
     groups: list[list[ReadTask]] = [[] for _ in range(count)]

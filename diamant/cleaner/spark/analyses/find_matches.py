@@ -50,9 +50,9 @@ def find(
     pattern: str | None = None,
     topics: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the records below `paths` with `key`, or that `pattern` matches: `COLUMNS`, by topic, partition and offset.
+    """Return the records below `paths` that have `key` or match `pattern`: `COLUMNS`, by topic, partition and offset.
 
-    Raises SparkMisuse unless exactly one of the two is given, for an invalid regular expression, and if there is nothing to
+    Raises SparkMisuse unless either a key or a pattern is given, for an invalid regular expression, and if there is nothing to
     read. Executors keep the matches of a pattern, in memory or on disk, until the session ends.
     """
     from pyspark.sql import functions as f
@@ -86,7 +86,7 @@ def find(
 
 
 def matches(records: DataFrame, pattern: str) -> DataFrame:
-    """Return the records with `pattern` in key, value or a header, with the column `places`."""
+    """Return the records with `pattern` in key, value or a header, and add the column `places`."""
     from pyspark.sql import functions as f
 
     def has(column: Column) -> Column:

@@ -1,7 +1,7 @@
-"""The keys of a part, for the tasks that merge parts: blocks of entries (`key_tables`), each of one slice of the hashes.
+"""The keys of a part as blocks of entries (`key_tables`), each of one slice of the hashes, for the tasks that merge parts.
 
-On a cluster the blocks go through Spark's shuffle. On one machine they go through files, and the driver passes on their places:
-bytes pass from task to task through the page cache, without pickling and without the JVM.
+On a cluster the blocks go through Spark's shuffle. On one machine they go through files, and the driver passes on their places,
+so the bytes pass from task to task through the page cache, without pickling and without the JVM.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SLICES = BUCKETS
 _SLICE_SHIFT = 60
 """Position of the bits in the hash's second half that select the slice (`KeyTable.take`).
 
-These also select the slot in the part's table, so a slice is a few large blocks.
+These bits also select the slot in the part's table, so a slice is stored in a few large blocks.
 """
 _SHUFFLED_BYTES = 2048 * ENTRY.size
-"""Largest block in the shuffle: the JVM allocates each at once, and Spark's Python side gathers many before it writes."""
+"""Largest block in the shuffle. The JVM allocates a block in one piece; Spark's Python side gathers many before it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ def bytes_of(block: Block) -> bytes:
 
 
 class KeyBlocks:
-    """The keys of a part, in a table that is emptied into blocks when it is full. Replaces a `KeyCensus`."""
+    """The keys of a part, in a table that is emptied into blocks when it is full. Used in place of a `KeyCensus`."""
 
     def __init__(self, hashed_by: RandomHash, table_bytes: int, directory: str) -> None:
-        """`directory`: for a file each time that the table is emptied; the caller removes it. Empty: no files."""
+        """`directory` gets a file each time that the table is emptied, and is removed by the caller; empty for no files."""
         self.hash = hashed_by
         self._counts = memoryview(bytearray(8 * 3)).cast("q", (3, 1))
         self._table = CompiledKeyTable(self._counts, LEAST_KEYS, table_bytes, is_one_log=False)
@@ -72,7 +72,7 @@ class KeyBlocks:
             self.take()
 
     def take(self) -> None:
-        """Empty the table."""
+        """Empty the table into blocks."""
         taken = self._table.take(_SLICE_SHIFT)
         if not self._directory:
             self._blocks += [
@@ -87,7 +87,7 @@ class KeyBlocks:
                 file.write(block)
 
     def blocks(self) -> Iterator[tuple[int, int, Block]]:
-        """Yield the number, slice and block of each one taken from the table since the last call."""
+        """Yield number, slice and content of each block taken from the table since the last call."""
         for slice_number, block in self._blocks:
             yield self._number, slice_number, block
             self._number += 1

@@ -1,4 +1,4 @@
-"""The facts about partitions from their directories, without reading segments: the table that all jobs join.
+"""Table of facts about partitions, from their directories without reading segments. All jobs join it.
 
 One row for each partition in each log directory:
 
@@ -7,9 +7,9 @@ One row for each partition in each log directory:
     log_start_offset                         records below it are deleted
     first_dirty_offset                       the cleaner's checkpoint; NULL if the log was never cleaned
     dirty_ratio                              the cleaner's measure, ignoring min.compaction.lag.ms and open transactions; NULL
-                                             if nothing can be cleaned, or if the topic is known not to be compacted and never
-                                             was
-    cleanup_policy                           the topic's policy in the directory's metadata log, `delete` if that sets none;
+                                             if nothing can be cleaned, or if the topic is known not to be compacted and the
+                                             log was never cleaned
+    cleanup_policy                           the topic's policy in the directory's metadata log; `delete` if the log sets none;
                                              NULL without a metadata log, or without the topic in it
     max_compaction_lag_ms                    likewise; NULL if the topic sets none
 
@@ -100,7 +100,7 @@ def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
     except OSError:
         return {}
     with tempfile.TemporaryDirectory(prefix="diamant-metadata-") as copy:
-        # Copied, because it is small, a broker may write to it, and it may not be on a local disk.
+        # Copy the metadata log, which is small: a broker may write to it, and it may not be on a local disk.
         for entry in entries:
             if not entry.is_dir and entry.name.endswith((names.LOG_SUFFIX, names.METADATA_SNAPSHOT_SUFFIX)):
                 Path(copy, entry.name).write_bytes(place.child(entry.name).read_bytes())

@@ -1,11 +1,11 @@
 """Finds values that compacted topics should not keep: superseded for too long, or stranded on another partition.
 
-    superseded        a later committed record of the partition has its key; the next one's timestamp is the start
+    superseded        a later committed record of the partition has the key; superseded since the next such record's timestamp
     overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the given deadline
-    erased, overdue   the next record is a tombstone: the producer wanted to delete the value
+    erased, overdue   overdue, and the next record of the key is a tombstone, so the producer wanted to delete the value
     stranded          the latest record of its key on its partition, with a value, although another partition has a
-                      younger one. Compaction works within a partition and keeps it forever. This happens after
-                      partitions were added to a topic
+                      younger record of the key. Compaction works within a partition and keeps the value forever. This
+                      happens when partitions were added to a topic
 
 A row for each topic:
 
@@ -42,7 +42,7 @@ def read_audit(
     deadline_ms: int | None = None,
     is_all: bool = False,
 ) -> DataFrame:
-    """Return the audit of the compacted topics below `paths`; with `is_all`, or without a metadata log, of all topics.
+    """Return the audit of the compacted topics below `paths`, or of all topics with `is_all` or without a metadata log.
 
     Segments of other topics are not opened.
     """
@@ -63,9 +63,9 @@ def read_audit(
 
 
 def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
-    """Return a row for each topic of `logs` (`log_table`), see the module. Of `records` (`COUNTED_COLUMNS`) committed ones count.
+    """Return a row for each topic of `logs` (`log_table`), from the committed ones of `records` (`COUNTED_COLUMNS`).
 
-    `deadline_ms` applies to topics without max.compaction.lag.ms, and to others if it is less.
+    `deadline_ms` applies to topics without max.compaction.lag.ms, and to others if it is shorter.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -84,7 +84,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
                 "is_erased": f.lead(f.col("value_size").isNull()).over(next_one),
             }
         )
-        # After the shuffle, so that not every record carries its topic's name.
+        # Join after the shuffle, so that records do not carry their topic's name through it.
         .join(of_log, "log_id")
         .withColumn("late_ms", f.lit(now_ms) - f.col("since_ms") - limit)
     )
@@ -129,7 +129,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
 
 
 def _of_keys(judged: DataFrame) -> DataFrame:
-    """Return a row for each key of a partition. The window has already grouped its records: one read and one shuffle."""
+    """Return a row for each key of a partition. The window has grouped the key's records, so no other shuffle is needed."""
     from pyspark.sql import functions as f
 
     is_late = f.col("is_superseded") & (f.col("late_ms") > 0)

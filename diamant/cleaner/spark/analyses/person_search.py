@@ -1,9 +1,9 @@
 """The records of a person in any number of partitions: `diamant log person` on Spark.
 
-Topics are searched one after another, as identifiers lead from one to the next; the partitions of a topic are tasks of one job.
-Executors open the files by the driver's paths, and have its schemas (`shipped_schemas`). Of an object store, a task copies its
-partition to the disk of the executor, as a log opens from files alone; a sample is read where it lies. The driver's memory: the
-lines of a topic, and for a draft of a map the sample of one topic.
+Topics are searched one after another, because identifiers found in one lead to records in the next; the partitions of a topic are
+tasks of one job. Executors open the files by the driver's paths, and use its schemas (`shipped_schemas`). From an object store, a
+task copies its partition to the executor's disk, because a log can only be opened from files; a sample is read in place. The
+driver's memory holds the lines of a topic, and for a draft of a map the sample of one topic.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PersonSearch:
     """The partitions of some log directories, in one session."""
 
     def __init__(self, session: SparkSession, tasks: Tasks, places: SchemaPlaces) -> None:
-        """Read the topics `_schemas`."""
+        """Read the `_schemas` topics of the log directories."""
         logs = [one.partition for some in tasks.values() for one in some]
         self._context = session.sparkContext
         self._tasks = tasks
@@ -65,7 +65,7 @@ class PersonSearch:
     def lines(
         self, people: PeopleMap, given: Mapping[str, Sequence[str]], *, is_confirmed: bool = False
     ) -> Iterator[Line]:
-        """Yield the lines of `person show`. As `directory_lines`."""
+        """Yield the lines of `person show`, as `directory_lines` does."""
         return directory_lines(self._tasks, people, given, self._search, is_confirmed=is_confirmed)
 
     def samples(self, records: int) -> Iterator[TopicSample]:
@@ -103,7 +103,7 @@ def _searched(
 
 
 def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
-    """Return a partition by local paths: itself, or a copy with what a start reads beside it."""
+    """Return `partition` itself if it is local, otherwise a local copy, with the files beside it that a start reads."""
     place = place_of(partition)
     if place.is_local:
         return partition
@@ -117,7 +117,7 @@ def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
                 for position in range(0, source.size(), READ_AHEAD_BYTES):
                     copy.write(source.pread(READ_AHEAD_BYTES, position))
         except FileNotFoundError:
-            continue  # Removed since it was listed, as retention does; or there is none.
+            continue  # Retention has removed the file since it was listed, or it never existed.
     log = partition.topic, partition.partition
     return replace(list_partition(RealEnv(), directory, log, {}), log_start_offset=partition.log_start_offset)
 
@@ -132,7 +132,7 @@ def _newest(sent: Broadcast[tuple[Versions, ShippedSchemas]], most: int, task: P
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """As much of an `Env` as a sample needs."""
+    """The part of an `Env` that a sample needs."""
 
     filesystem: str
 

@@ -1,6 +1,6 @@
-"""The second pass: the compiled engine's rewriter rewrites one group of segments; the kept offsets come from the shuffle.
+"""The second pass: the compiled engine's rewriter rewrites one group of segments, with kept offsets from the shuffle.
 
-Everything else is the engine's own: batches, horizons, markers, indexes, the end of an output. So the bytes are the same.
+Batches, horizons, markers, indexes and the end of an output are the engine's own, so its outputs have the same bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_group(
 ) -> tuple[StagedOutput, ...]:
     """Write the outputs of a group into `files`; `directory` is the name of their directory in the manifest.
 
-    `state` is the tracker's state before the group. `survivors` is None without a dirty range: no record is superseded.
+    `state` is the tracker's state before the group. `survivors` is None without a dirty range, when no record is superseded.
     """
     records = RowRecords(work.limits)
     told: Survivors
@@ -67,13 +67,13 @@ def staged_outputs(
 
 
 class ShuffledSurvivors:
-    """`Survivors` from the shuffle: by offset only, segment by segment."""
+    """`Survivors` from the shuffle, identified by offset alone, and loaded segment by segment."""
 
     def __init__(self, plan: CleanPlan, group: GroupSurvivors, end_offset: int) -> None:
         self.end_offset = end_offset
         """Last offset that the map covers."""
         self.keys = OffsetMap(plan.hash_key, memory_bytes=0)
-        """Empty."""
+        """An empty map."""
         self.latest: SegmentSurvivors | None = None
         """The kept offsets of the current segment."""
         self._group = group
@@ -88,7 +88,7 @@ class ShuffledSurvivors:
         yield 0, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield all rows at once. Batches have notes below the dirty range, too."""
+        """Yield the range of all rows, because batches below the dirty range have notes, too."""
         self._notes.give(chunk, 0, chunk.count, ALWAYS)
         yield 0, chunk.count
 
@@ -101,7 +101,7 @@ class ShuffledSurvivors:
         for record in batch.records():
             if record.key is None:
                 continue
-            # Earlier records of the key are removed, later ones kept: the first kept one decides for all.
+            # Records of a key before its first kept one are removed and later ones kept, so the first kept offset suffices.
             before = found.get(record.key, NEVER)
             found[record.key] = min(before, record.offset) if record.offset in latest else before
         return found

@@ -1,4 +1,4 @@
-"""Rounds in a Spark session of this process: as one task or divided among cores; and an engine for whole directories."""
+"""Rounds in a Spark session of this process, as one task or divided among cores, and an engine for whole directories."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@
 There are two jobs. Map runs first, for its statistics and events, which have a partition of their own. Reduce and rewrite
 continue from the same shuffle. Only the attempt whose result Spark accepts counts in the statistics.
 
-In mode kafka a round ends where Kafka's map is full. The statistics of map show whether it is. If so, one task reads the dirty
-range like the local engines, with a map of Kafka's size, to find the position; then map runs again.
+In mode kafka a round ends where Kafka's map is full. If the statistics of map show that it is, one task reads the dirty range
+like the local engines, with a map of Kafka's size, to find the position; then map runs again.
 
 Memory of the driver: the manifest (about 500 bytes per output), the plan, 24 bytes for each producer in each part, and a few
 times that for each aborted transaction (`transaction_cuts`). It does not grow with records, keys or committed transactions.
@@ -116,7 +116,7 @@ class CleanJob:
         try:
             shuffled, events, figures = self._map(NO_LIMIT)
         except RecordsOutOfOrder:
-            # A shuffle loses the order of the records, which tells the last one of a key where its offset does not.
+            # A shuffle loses the order of the records, which identifies the last one of a key if offsets are out of order.
             return run_whole(self._context, plan, self._job, self._start, self.progress)
         mapped = sum(figure.mapped for figure in figures)
         dirty = {part.index for part in self._parts if part.is_dirty}
@@ -145,7 +145,7 @@ class CleanJob:
         return {index: events for index, events, _ in found if events is not None}
 
     def _map(self, map_end_offset: int) -> tuple[Any, dict[int, NDArray[np.int64]], list[PartFigures]]:
-        """Make the tuples. Return the shuffled RDD, each part's events, and the statistics."""
+        """Run the map step. Return the shuffled RDD, each part's events, and the statistics."""
         states = self._states_of_parts()
         self._begin("map", max((part.end - part.position for part in self._parts), default=0))
         self._job = replace(self._job, map_end_offset=map_end_offset)
@@ -267,7 +267,7 @@ class CleanJob:
 
 
 class _FullMap(NamedTuple):
-    """The end of Kafka's map."""
+    """The offset at which Kafka's map ends, and the statistics up to there."""
 
     is_full: bool
     map_end_offset: int
@@ -282,7 +282,7 @@ def _find_end_of_map(sent: Any, start: DirtyStart, done: Done) -> Callable[[int]
         from diamant.cleaner.spark.clean.manifest import fields_of, is_final
 
         job: Job = sent.value
-        # No other task runs at the same time.
+        # No other task runs at the same time, so this one gets the whole rate.
         throttle = job.new_throttle(job.plan.io_max_bytes_per_second)
         work = RoundWork(TaskFiles(job.plan, job.source).env, job.plan, throttle=throttle, limits=job.limits.engine)
         key_map = CompiledMap(work, RowRecords(work.limits))

@@ -65,7 +65,7 @@ class PartFigures:
     index: int
     bytes_read: int = 0
     messages_read: int = 0
-    """Records, counted as in the map."""
+    """Records read, counted as in the map."""
     mapped: int = 0
     asked: int = 0
 
@@ -95,7 +95,7 @@ class PartWalk:
     def chunks(self) -> Iterator[Rows]:
         """Yield each chunk, with STEP set by `choose_rows`.
 
-        Parts are put together by the offsets of their segments: CorruptLog also for a batch outside of them.
+        Raises CorruptLog also for a batch outside of its segment's offsets, by which kept offsets are assigned to segments.
         """
         plan, part = self._plan, self._part
         segment = plan.segments[part.segment]

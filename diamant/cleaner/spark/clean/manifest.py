@@ -92,7 +92,7 @@ class GroupResult:
 
 
 def is_final(error: BaseException) -> bool:
-    """Return whether another attempt would fail the same way: the log or the plan is at fault."""
+    """Return whether another attempt would fail the same way, because the log or the plan is at fault."""
     from diamant.storage.errors import StorageError
 
     return isinstance(error, StorageError | FileNotFoundError)

@@ -79,7 +79,7 @@ def _cuts(env: Env, plan: CleanPlan, segment: SegmentPlan, part_bytes: int) -> I
 
 
 def _is_batch(file: File, position: int, last_offset: int) -> bool:
-    """Return whether a batch with `last_offset` begins at `position`: the index may be wrong, or the batch of an old format."""
+    """Return whether a batch with `last_offset` begins at `position`; not so if the index is wrong or the format is old."""
     try:
         return parse_header(file.pread(HEADER_SIZE, position)).last_offset == last_offset
     except CorruptBatch:
@@ -100,7 +100,7 @@ def records_per_byte(env: Env, plan: CleanPlan) -> float:
                 if position >= SAMPLE_BYTES:
                     break
         except CorruptLog:
-            continue  # the task that reads it reports the damage
+            continue  # the task that reads the segment reports the damage
         finally:
             file.close()
     return records / size if size else 0.0

@@ -1,8 +1,8 @@
-"""The progress of a job: reported by its tasks when they end, and by its only task before that.
+"""The progress of a job, reported by its tasks when they end, and by the task of a single-task job also while it runs.
 
-Spark delivers accumulators when a task ends, and its heartbeats have no figures of Python. So the only task of a job writes its
-number of bytes to a file at the job's place, which the driver reads. Only on local or shared file systems: in an object store
-each number would be a request. Attempts of the same task share the file.
+Spark delivers accumulators when a task ends, and its heartbeats carry no figures from Python. So the only task of a job writes its
+number of bytes to a file at the job's place, which the driver reads. It does so on local and shared file systems only, because in
+an object store each update would be a request. Attempts of the same task share the file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_S = 1800.0
 SLOWEST_BYTES_PER_S = 1e6
 """Slowest expected rate of a task, unless a lower one is set."""
 INTERVAL_S = 0.25
-"""Shortest time between two numbers of a task."""
+"""Shortest time between two updates by a task."""
 _NAME = "progress"
 _NUMBER_BYTES = 8
 
@@ -47,14 +47,14 @@ class Done(NamedTuple):
 class JobProgress:
     """The progress of a job. Another thread may read the numbers while the job runs.
 
-    `place` is that of a job with a single task, which tells its progress there.
+    `place`: the job's place, if the job has a single task, which reports its progress there.
     """
 
     def __init__(self, context: SparkContext, place: Location | None = None) -> None:
         self.stage = "starting"
-        """In a word."""
+        """Name of the current stage."""
         self.patience_s = PATIENCE_S
-        """If no task ends for this time, the job hangs."""
+        """A job in which no task ends within this time is considered hung."""
         self.done = Done(context.accumulator(0), context.accumulator(0))
         """Updated by tasks."""
         self._place = place
@@ -81,7 +81,7 @@ class JobProgress:
 
 
 class CountingThrottle:
-    """Counts the bytes that a task reads and writes, in place of its throttle, which it calls. Use it as a context manager.
+    """A throttle that counts the bytes that a task reads and writes, and calls the task's throttle. A context manager.
 
     `place`: the job's place. A file that cannot be written is not an error.
     """

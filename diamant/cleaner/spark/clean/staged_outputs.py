@@ -5,7 +5,7 @@ output, in order, up to a possible end of the round. Each file must have the siz
 log must be adjacent, with ascending offsets within the range of its sources, and as many records as the task counted. A file is
 moved if the staging place is on the partition's file system, and otherwise copied, at the throttled rate.
 
-Blocks for the disk. Memory: `CHUNK_BYTES`, and that of a `ChunkReader`.
+Blocks on disk I/O. Memory: `CHUNK_BYTES`, and that of a `ChunkReader`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StagedFileWrong(SparkError):
 def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     """Compare a job's manifest with the plan. Raises StagedFileWrong.
 
-    Call it before the first swap: a missing output, or one with another's sources, would lose records.
+    Call it before the first swap, because a missing output, or one with another's sources, would lose records.
     """
     what = f"{plan.topic}-{plan.partition}: the job"
     end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
@@ -80,7 +80,7 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
             raise StagedFileWrong(f"{what} has made one output of {list(sources)}, which do not belong together")
         if output.base_offset != sources[0] or output.modified_ms != modified_ms[sources[-1]]:
             raise StagedFileWrong(
-                f"{what} calls the output of {list(sources)} {output.base_offset}, or dates it wrongly"
+                f"{what} names the output of {list(sources)} {output.base_offset}, or dates it wrongly"
             )
     written = sum(staged.records for staged in manifest.outputs)
     if (
@@ -114,7 +114,7 @@ def take_over(
         )
     log = staged.files[expected[0]]
     if (log.size, log.crc32c) != (output.size, output.crc32c):
-        raise StagedFileWrong(f"{expected[0]}: the job reports two sizes or CRCs of the same file")
+        raise StagedFileWrong(f"{expected[0]}: the job reports two sizes or CRCs for the same file")
     directory = place.child(staged.directory)
     for name in expected:
         path = f"{plan.directory}/{name}"
@@ -179,7 +179,7 @@ def _copy(env: Env, source: Location, path: str, check_done: CheckDone, throttle
             while data := file.pread(CHUNK_BYTES, size):
                 check_done()
                 target.append(data)
-                throttle(2 * len(data), check_done)  # read and written
+                throttle(2 * len(data), check_done)  # bytes read and bytes written
                 size += len(data)
                 crc = crc32c(data, crc)
             return StagedFile(size, crc)
@@ -218,7 +218,7 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
             last_offset = header.last_offset
             records += header.record_count
     except CorruptLog as error:
-        raise StagedFileWrong(f"{path}: at {error.position} there is no batch: {error.reason}") from None
+        raise StagedFileWrong(f"{path}: there is no batch at {error.position}: {error.reason}") from None
     finally:
         file.close()
     if at != output.size or records != staged.records:
@@ -228,7 +228,7 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
 
 
 def _are_sound(file: File, staged: StagedOutput, end_offset: int) -> bool:
-    """Return whether kernels find nothing wrong with the batches; they do not judge batches of old formats."""
+    """Return whether kernels find the batches sound; False also for batches of old formats, which they do not judge."""
     last_offset, records = staged.output.base_offset - 1, 0
     try:
         for chunk in ChunkReader().chunks(file, 0, staged.output.size):

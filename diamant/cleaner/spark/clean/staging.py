@@ -5,7 +5,7 @@
         segments/<base offset>.log              copies of the segments, if executors do not see the broker's disk
         progress                                the bytes so far of a job with a single task
 
-`owner` is a digest of the log directory, `partition` one of the partition; `run` identifies the process. A job removes its place
+`owner` and `partition` are digests of the log directory and the partition; `run` identifies the process. A job removes its place
 at its end. The leftovers of a killed process are removed
 
     by the next job at the partition                                `remove_leftovers`
@@ -20,12 +20,12 @@ A place outside of the log directory has a note there, which is written before t
     <log directory>/<name of the place>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
 
 An unmounted staging place looks empty, and an earlier configuration's place is no longer examined. As long as the note exists,
-the place may exist, too. A scan that certifies the absence of records must have seen that it does not (`is_seen_at`). Normally
-the note is removed with the place. A log directory that never used Spark has none.
+the place may exist, too. A scan that certifies the absence of records must have seen that the place is gone (`is_seen_at`).
+Normally the note is removed with the place. A log directory that never used Spark has none.
 
 `identity` distinguishes the staging directory from others of its name: inode number and birth time, which a mount does not
 change. It is null for remote places (s3:), where the name is enough. A note has no credentials, because the text of a location
-omits them. It is durable before its place is made. Blocks for the disk.
+omits them. It is durable before its place is made. Blocks on disk I/O.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_notes(env: Env, log_directory: str) -> list[Note]:
 
 
 def forget(env: Env, log_directory: str, place: Location) -> None:
-    """Remove the note of a removed place, unless another disk is mounted now than when it was made. Raises OSError."""
+    """Remove the note of a removed place, unless a different disk is mounted now. Raises OSError."""
     with suppress(FileNotFoundError):
         note = _read(env, log_directory, place.name)
         if note.is_seen_at(place.parent):
@@ -108,13 +108,13 @@ def forget(env: Env, log_directory: str, place: Location) -> None:
 def forget_gone(env: Env, log_directory: str, root: Location, is_over: Callable[[str], bool]) -> None:
     """Remove the notes of places that were in `root` and are gone. Raises OSError or StorageError.
 
-    `is_over`: returns whether the job that wrote the note of this name has ended, so that its place cannot appear later.
+    `is_over` returns whether the job that wrote the note of this name has ended, so that its place cannot appear later.
     """
     notes = [note for note in read_notes(env, log_directory) if is_over(note.name) and note.is_seen_at(root)]
     if not notes:
         return
     there: set[str] = set()
-    with suppress(FileNotFoundError):  # as in an empty object store
+    with suppress(FileNotFoundError):  # an empty object store has no `root`
         there = {entry.name for entry in root.entries()}
     for note in notes:
         if note.name not in there and note.is_seen_at(root):
@@ -212,14 +212,14 @@ def sweep(
     *,
     young_s: float = YOUNG_S,
 ) -> Swept:
-    """Remove the leftovers of earlier runs of a broker on this log directory at the staging place. Blocks.
+    """Remove the leftovers of earlier runs of a broker on this log directory at the staging place. Blocking.
 
     These are the places with the owner's name or a note, except those of `run` (the broker's `RUN`). `is_stopped` is polled
     before each place. Raises OSError or SparkError if the staging place cannot be listed.
     """
     owner = owner_of(env, log_directory)
     root = staging_root(staging)
-    # If the log directory was moved, noted places have another owner.
+    # If the log directory was moved, the names of noted places contain another owner.
     noted = {note.name for note in read_notes(env, log_directory) if note.is_seen_at(root)}
 
     def is_over(name: str) -> bool:
@@ -237,7 +237,7 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
     source = place.child("segments")
     for segment in plan.segments:
         if segment.base_offset in plan.quarantined or segment.base_offset in plan.untouched:
-            continue  # no task reads it
+            continue  # no task reads this segment
         path = names.log_file(plan.directory, segment.base_offset)
         file = env.open(path, read_only=True)
         try:
@@ -266,12 +266,12 @@ def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
 def _remove_all(
     root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
 ) -> Swept:
-    """Remove the directories in `root` for which `is_over` is true; unless `is_safe` is, too, only those older than `young_s`."""
+    """Remove the directories in `root` that are over, if `is_safe` is true for them or they are older than `young_s`."""
     try:
         entries = root.entries()
     except FileNotFoundError:
         return Swept()
-    # The clock of the files, not the broker's, which can be set.
+    # File times come from the system clock, so compare them with it, not with the broker's clock, which can be set.
     young_ms = int((time.time() - young_s) * 1000)
     removed = young = 0
     stuck: list[str] = []

@@ -82,11 +82,11 @@ def survivor_rows(
             for tuples, count in spool.runs(MAPPED):
                 for number, words in enumerate(tuples):
                     if not number and not offsets.is_spilled:
-                        # A run is in hash order, and small beside a table of the largest size.
+                        # A run is in hash order, which needs room in advance; it is small beside the largest table.
                         offsets.make_room_for(words.data.cast("B"), count)
                     offsets.add(words.data, len(words))
             yield from _stay(plan, groups, offsets, spool)
-            # Counted once the map is complete.
+            # The keys are counted once the map is complete.
             yield 0, (KEYS, 0, offsets.size.to_bytes(8, "little"))
         finally:
             offsets.close()

@@ -46,7 +46,7 @@ class Job:
     versions: Versions
     """The driver's software."""
     parts: tuple[Part, ...] = ()
-    """This field and the next ones up to `limits` are for divided rounds."""
+    """Like the next fields up to `limits`, for divided rounds only."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Groups of segments, by index, each rewritten into one output."""
     partitions: int = 0
@@ -63,7 +63,7 @@ class Job:
 
     @property
     def group_of(self) -> dict[int, int]:
-        """Index of a segment to its group."""
+        """Index of each segment's group, by the segment's index."""
         return {place: index for index, group in enumerate(self.groups) for place in group}
 
     def segments(self, group: int) -> list[SegmentPlan]:
@@ -93,7 +93,7 @@ def attempt() -> int:
 
 
 def read_to_the_end(rows: Iterable[object]) -> None:
-    """Read the rest of a task's rows. Otherwise Spark ends the worker, and the next one must load the engine again."""
+    """Read the rest of a task's rows. Otherwise Spark ends the worker, and the next worker must load the engine again."""
     for _ in rows:
         pass
 

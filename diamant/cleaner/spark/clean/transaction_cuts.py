@@ -14,10 +14,10 @@ each aborted transaction (`_Course`). Between the beginnings of two of them, onl
     before the first abort      whether there was data, whether there was a commit, and data after that
     after it                    the last event, data or a commit
 
-Events of other producers have no influence: they only make announced transactions begin, as a producer's own next event does.
+Events of other producers have no influence. They only make announced transactions begin, as a producer's own next event does.
 
-Memory: 24 bytes for each kept event, in the driver, too: one for each producer in each part, and five for each aborted
-transaction that reaches into it. It does not grow with the number of transactions.
+Memory, also of the driver, is 24 bytes for each kept event: one event for each producer in each part, and five for each aborted
+transaction that reaches into the part. It does not grow with the number of transactions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DATA = -1
-"""Event of a data batch, in place of a control type."""
+"""Marks the event of a data batch, in place of a control type."""
 
 EVENT_FIELDS = 3
 """Fields of an event: last offset, producer id, control type."""
@@ -86,7 +86,7 @@ class ResumableTracker(TransactionTracker):
 
 
 class RecordingTracker(TransactionTracker):
-    """Records the events of a part. Answers come from another tracker; without one, no transaction is aborted."""
+    """Records the events of a part. The answers come from another tracker; without one, it answers that none is aborted."""
 
     __slots__ = ("_begins", "_courses", "_last", "_tracker")
 
@@ -95,9 +95,9 @@ class RecordingTracker(TransactionTracker):
         self._tracker = tracker
         self._begins = _begins_of(plan)
         self._courses: dict[int, _Course] = {}
-        """Producer id to the events of a producer with aborted transactions."""
+        """Events of the producers with aborted transactions, by producer id."""
         self._last: dict[int, tuple[int, int]] = {}
-        """Other producers: id to last offset and kind of the last event."""
+        """Last offset and kind of each other producer's last event, by producer id."""
 
     @property
     def events(self) -> NDArray[np.int64]:
@@ -112,7 +112,7 @@ class RecordingTracker(TransactionTracker):
         return np.array(kept, np.int64).reshape(-1, EVENT_FIELDS)
 
     def drops_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
-        """As any tracker."""
+        """Record a data batch, and return the other tracker's answer."""
         if is_transactional:
             self._record(last_offset, producer_id, DATA)
         if self._tracker is None:
@@ -122,7 +122,7 @@ class RecordingTracker(TransactionTracker):
     def drops_control(
         self, last_offset: int, producer_id: int, control_type: int | None, *, is_frozen: bool = False
     ) -> tuple[bool, AbortedTxn | None]:
-        """As any tracker."""
+        """Record a control batch, and return the other tracker's answer."""
         if control_type in (ControlType.ABORT, ControlType.COMMIT):
             self._record(last_offset, producer_id, int(control_type))
         if self._tracker is None:
@@ -165,7 +165,7 @@ class _Course:
         event = (last_offset, kind)
         if ControlType.ABORT in kinds:
             if kind != ControlType.ABORT:
-                # No further transaction is aborted: only the last event matters.
+                # No further transaction is aborted, so only the last event matters.
                 self._run = [*run[: kinds.index(ControlType.ABORT) + 1], event]
         elif kind == ControlType.ABORT:
             run.append(event)

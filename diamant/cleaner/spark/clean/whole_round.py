@@ -63,7 +63,7 @@ class WholeRound:
         self._context = context
         self._plan = plan
         target.make_directory()
-        # Looked up here, because executors with copies of the segments have no indexes.
+        # The driver looks up the start, because executors with copies of the segments have no indexes.
         self._start = dirty_start(RealEnv() if env is None else env, plan) if plan.has_dirty_range else None
         self._job = Job(
             plan_text=plan.to_json(),
@@ -90,7 +90,7 @@ def run_whole(
     [found] = context.parallelize([0], 1).map(whole_round(sent, start, progress.done)).collect()
     if not isinstance(found, Manifest):
         raise error_of(found, f"{plan.topic}-{plan.partition}")
-    # The clock of another machine differs: adjust the times.
+    # The clock of another machine differs, so adjust the times.
     stats = found.stats
     behind_s = time.monotonic() - stats.end_s
     stats.start_s += behind_s
