@@ -1,8 +1,8 @@
 """The progress of a job, reported by its tasks when they end, and by the task of a single-task job also while it runs.
 
-Spark delivers accumulators when a task ends, and its heartbeats carry no figures from Python. So the only task of a job writes its
-number of bytes to a file at the job's place, which the driver reads. It does so on local and shared file systems only, because in
-an object store each update would be a request. Attempts of the same task share the file.
+Spark delivers accumulators when a task ends, and its heartbeats carry no figures from Python. So the task of a single-task
+job writes its number of bytes to a file at the job's place, which the driver reads. It does so on local and shared file systems
+only, because in an object store each update would be a request. Attempts of the same task share the file.
 """
 
 from __future__ import annotations

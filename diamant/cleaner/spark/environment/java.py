@@ -2,7 +2,7 @@
 
     python -m diamant.cleaner.spark.environment.java        prints its home, or an error with exit code 1
 
-The order is `JAVA_HOME`, `java` on the PATH, then the oldest sufficient one in /usr/lib/jvm: Spark releases are not tested with
+The order is `JAVA_HOME`, `java` on the PATH, then the oldest sufficient one in /usr/lib/jvm, because Spark is not tested with
 later Java versions.
 """
 
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MIN_VERSION = 17
-"""Spark 4 needs Java 17."""
+"""The oldest version that Spark 4 runs on."""
 INSTALL_COMMAND = "apt-get install -y openjdk-17-jre-headless"
-"""Installs Java on Debian and Ubuntu."""
+"""Command that installs Java on Debian and Ubuntu."""
 JVM_DIRECTORY = "/usr/lib/jvm"
 _ASK_TIMEOUT_S = 20
 _VERSION = re.compile(r'"?(\d+)(?:\.(\d+))?')
 
 
 class JavaNotFound(Exception):
-    """No Java of version 17 or newer was found; the text names those found, and how to install one."""
+    """No Java of version 17 or newer was found; the text names older ones, and says how to install Java."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def find_java(environ: Mapping[str, str] = os.environ, jvm_directory: str = JVM_
         too_old.append(f"Java {version} in {home}")
     found = f"found only {', '.join(too_old)}" if too_old else "found none"
     raise JavaNotFound(
-        f"Spark needs Java {MIN_VERSION} or newer, {found} (looked at JAVA_HOME, PATH and {jvm_directory}). "
+        f"Spark needs Java {MIN_VERSION} or newer, {found} (searched JAVA_HOME, PATH and {jvm_directory}). "
         f"On Debian or Ubuntu, as root: {INSTALL_COMMAND}; or set JAVA_HOME to one that is installed elsewhere"
     )
 
@@ -89,7 +89,7 @@ def _version_of(home: str) -> int | None:
                 if line.startswith("JAVA_VERSION="):
                     return _parse_version(line.removeprefix("JAVA_VERSION="))
     except OSError:
-        pass  # Not every distribution ships that file: run the program instead.
+        pass  # Not every distribution ships this file, so run the program instead.
     try:
         asked = subprocess.run(
             [f"{home}/bin/java", "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False

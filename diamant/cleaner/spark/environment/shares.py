@@ -1,4 +1,4 @@
-"""Distribution of logs over cores: if every core gets a fair share of whole logs, none needs to be divided."""
+"""Distribution of logs over cores. If every core gets a fair share of whole logs, no log needs to be divided."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from heapq import heapreplace
 
 LONGEST_SHARE = 4 / 3
-"""Largest share of a core, relative to a fair one. Dividing logs costs more: with records of 100 B, 1.5 times the CPU time of a
-count, and three times that of a cleaning."""
+"""Largest share of a core, relative to a fair one. Dividing logs would cost more: with records of 100 B, a count takes 1.5 times
+and a cleaning three times the CPU time."""
 
 
 def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
@@ -22,7 +22,7 @@ def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
 
 
 def largest_share(sizes: Sequence[int], cores: int) -> int:
-    """Return the size up to which logs need not be divided; 0 if all must be, or if there are none.
+    """Return the size up to which logs need not be divided; 0 if all must be divided, or without logs.
 
     All cores share each larger log; the others are distributed whole.
     """

@@ -1,8 +1,8 @@
 """The package's own code as a .zip that Spark ships to its executors, and the check of their software.
 
-Python imports directly from a zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would also accept a wheel,
-but silently not import it. The broker is left out, because no task imports it. The name contains a digest of the code, by which
-an executor identifies it:
+Python imports directly from a zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would accept a wheel, too,
+but silently fail to import it. The broker is left out, because no task imports it. The zip's name contains a digest of the code,
+by which an executor identifies it:
 
     diamant-code-<16 hex>.zip/diamant/...
 
@@ -39,7 +39,7 @@ _SHIPPED = ("cleaner", "storage", "protocol", "kernels")
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _PYC_HEADER_BYTES = 16
 _UNCHECKED = 1
-"""The flags of byte code that is identified by a hash of its source, which Python does not compare."""
+"""Flags of byte code that has a hash of its source, which Python is told not to check."""
 
 
 def write_code_archive(directory: str | Path) -> Path:

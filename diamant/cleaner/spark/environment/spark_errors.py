@@ -17,4 +17,4 @@ class SparkMisuse(SparkError, WrongInput):
 
 
 class SegmentChanged(SparkError):
-    """A file is not the planned one: it was cleaned, deleted or truncated since."""
+    """A file has changed since it was planned: it was cleaned, deleted or truncated."""

@@ -1,4 +1,4 @@
-"""The settings for cleaning on Spark, by a broker or a command, and the rule when to use it. Does not import Spark."""
+"""The settings for cleaning on Spark, by a broker or a command, and the rule for using it. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SparkSettings:
     staging: str = ""
     """URI of the staging place; empty: beside the cleaned segments."""
     min_bytes: int = 64 * 1024**3
-    """Smaller plans are sent to Spark only on request; -1: all plans are."""
+    """Size below which plans go to Spark only on request; -1: no plan goes to Spark without a request."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's own configuration. May hold secrets."""
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
@@ -65,7 +65,7 @@ def cores(settings: SparkSettings) -> int | None:
 
 
 def is_worth_it(plan: CleanPlan, settings: SparkSettings) -> bool:
-    """Return whether a plan is worth Spark: it is large enough, and faster there than in a worker process.
+    """Return whether a plan is worth running on Spark: it is large enough, and faster there than in a worker process.
 
     A cluster with an unknown number of cores is assumed to be faster. Segments that the round leaves alone do not count, because
     no engine reads them.

@@ -11,9 +11,9 @@ other channel is used, because Spark's configuration may contain secrets. It wri
 A job fails if no task ends for far longer than the largest should take at the slowest rate (`JobProgress.patience_s`). Spark
 detects lost executors, but not an executor that waits for a disk or an object store that does not answer.
 
-The driver ends when its standard input ends, and at once (SIGKILL) when the broker ends; the JVM ends with the driver's
-pipe. With `local[*]` it runs at low priority, like a worker of the cleaner, and so do its JVM and its Python workers. The
-driver of a cluster only coordinates: at low priority a busy machine would keep the executors waiting.
+The driver ends when its standard input ends, and at once (SIGKILL) when the broker ends; the JVM ends when its pipe from the
+driver closes. With `local[*]` the driver, its JVM and its Python workers run at low priority, like a worker of the cleaner. The
+driver of a cluster only coordinates; at low priority on a busy machine it would keep the executors waiting.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Driver:
 
     def run(self) -> None:
         """Run jobs until there are no more, or one fails, and report the end of each."""
-        # A global import would load it for code that only starts a driver.
+        # A global import would load the session's code in processes that only start a driver.
         from diamant.cleaner.spark.session.session import spark_session
 
         settings = self._heard.get()
@@ -95,7 +95,7 @@ class DriverJob:
         self._master = master
         self._send = send
         self._is_over = threading.Event()
-        """Set once the end was reported: no message may follow."""
+        """Set once the end was reported, after which no message may follow."""
         self._lock = threading.Lock()
 
     @property
@@ -113,7 +113,7 @@ class DriverJob:
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
             manifest = job.run()
-            # Tasks may have ended since the last number was sent, even all of them.
+            # Tasks may have ended since the last progress message, even all of them.
             last = {"type": "progress", "stage": job.progress.stage, "bytes": job.progress.bytes}
             self._send_end(last, *messages(manifest))
         except Exception as error:
@@ -159,7 +159,7 @@ def messages(
     begin = 0
     for end, output in enumerate(outputs, 1):
         sources += len(output.output.source_base_offsets)
-        # The broker parses a message as a whole, on its loop.
+        # The broker parses each message at once, on its loop, so messages are kept small.
         if end - begin == outputs_together or sources >= sources_together or end == len(outputs):
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
             begin, sources = end, 0

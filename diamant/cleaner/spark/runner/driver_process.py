@@ -1,6 +1,6 @@
-"""The runner's side of a driver: a process that receives jobs, reports progress, and has scratch directories.
+"""The runner's side of a driver, which is a process that receives jobs, reports progress, and has scratch directories.
 
-Loop thread only.
+Call it on the loop thread only.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class DriverProcess:
         return self._child.obituary()
 
     async def end(self) -> None:
-        """End the driver, by force after a time, wait until it and its JVM have exited, and remove its directories."""
+        """End the driver, by force after `STOP_TIMEOUT_S`; remove its directories once it and its JVM have exited."""
         if self._is_done:
             self._child.end_input()
             with suppress(TimeoutError):
@@ -95,7 +95,7 @@ class DriverProcess:
             await asyncio.get_running_loop().run_in_executor(thread, self._scratch.remove)
 
     async def _kill(self) -> None:
-        # The JVM is in the driver's session; by itself it would end a moment later.
+        # The JVM is in the driver's process session; left alone, it would end a moment later.
         self._child.kill(with_children=True)
         await self._child.wait()
         await self._child.read_rest(STOP_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Scratch directories of one driver, or one command on Spark, and its JVM, removed after its end.
+"""Scratch directories of one driver, or one command on Spark, and its JVM, removed after they end.
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
         lock                locked while its broker or command runs; lists the directories below
@@ -6,8 +6,8 @@
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
     <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ if that, or SPARK_LOCAL_DIRS, is set
 
-Spark removes its own directories, unless the JVM is killed. The leftovers of a killed broker or command have a free lock; the
-next driver or command of the same user removes them. Blocks for the disk.
+Spark removes its own directories, unless the JVM is killed. The lock of a killed broker or command is free; the next driver or
+command of the same user removes the leftovers. Blocks on disk I/O.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ logger = logging.getLogger(__name__)
 PREFIX = "diamant-driver-"
 LOCAL_DIR = "spark.local.dir"
 _MAKING_S = 60.0
-"""A younger, empty lock file may be about to be locked."""
+"""Age below which the process that created an empty lock file may be about to lock it."""
 _REMOVE_ATTEMPTS = 20
 _REMOVE_PAUSE_S = 0.05
 
 
 class DriverScratch:
-    """`conf` is Spark's configuration without these directories."""
+    """The scratch directories of one driver or command. `conf` is Spark's configuration without them."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self.conf = dict(conf)
@@ -50,7 +50,7 @@ class DriverScratch:
         home = tempfile.mkdtemp(prefix=PREFIX)
         self._directories.append(home)
         self._lock = os.open(f"{home}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for a process that tests whether it is abandoned
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # waits for processes that test whether `home` is abandoned
         roots = [one for one in (os.environ.get(LOCAL_DIRS) or self.conf.get(LOCAL_DIR, "")).split(",") if one]
         local = [f"{root}/{os.path.basename(home)}" for root in roots] or [f"{home}/spark"]
         os.write(self._lock, json.dumps(local).encode())
@@ -62,7 +62,7 @@ class DriverScratch:
         self.conf[LOCAL_DIR] = ",".join(local)
         self.environment["TMPDIR"] = f"{home}/tmp"  # noqa: S108
         if LOCAL_DIRS in os.environ:
-            self.environment[LOCAL_DIRS] = ",".join(local)  # it takes precedence
+            self.environment[LOCAL_DIRS] = ",".join(local)  # takes precedence over the configuration
 
     def remove(self) -> None:
         """Remove the directories, after the driver and its JVM have exited."""

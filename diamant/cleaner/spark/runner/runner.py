@@ -6,11 +6,11 @@ The staging place is a directory of the job: beside the segments, or below `diam
 share that file system with the broker (s3:), the segments are copied there first. The directory is removed at the end of the
 round. The leftovers of a killed broker are removed by the next round at the partition, or at the next start.
 
-After a job that failed through no fault of the log, Spark is not used for a while (`turns`). The local runner takes the round at
-once, if no output was swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are corrupt batches,
-outputs that overflow, and changed segments. The broker verifies them on its own disk. All other failures are those of Spark or
-the staging place: no Java, no master, lost executors, a staging place that is full or unreachable, a disk that executors do not
-see. If the broker's disk is at fault after all, the local runner reports it.
+After a job that failed through no fault of the log, Spark is not used for a while (`turns`). The local runner takes over the
+round at once, if no output was swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are corrupt
+batches, outputs that overflow, and changed segments. The broker verifies them on its own disk. All other failures are blamed on
+Spark or the staging place: no Java, no master, lost executors, a staging place that is full or unreachable, a disk that executors
+do not see. If the broker's disk is at fault after all, the local runner reports it.
 
 Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended. After a successful job a driver
 may be kept for the next one (`diamant.cleaner.spark.driver.max.idle.ms`), because small jobs mostly wait for a session.
@@ -79,17 +79,16 @@ START_TIMEOUT_S = 90.0
 session, or for Spark to give up on a master that does not answer (60 s)."""
 
 LOCAL_START_TIMEOUT_S = 900.0
-"""The same for `local[*]`, where no master can keep the driver waiting: on a busy machine its low priority leaves it little
-CPU."""
+"""The same for `local[*]`, where the driver waits for no master, but its low priority leaves it little CPU on a busy machine."""
 
 DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
 class SparkRunner:
-    """`local` runs the rounds of failed jobs; without it they fail.
+    """Runs rounds on Spark. If a job fails, `local` runs its round; without `local` the round fails.
 
     `turns` is shared by all runners of a broker. A runner has one job and one driver at a time; the driver takes about 200 MB
-    beside its JVM's heap. It also has its own thread, so that long copies and throttling do not delay others.
+    beside its JVM's heap. A runner has its own thread, so that long copies and throttling do not delay other runners.
     """
 
     name = NAME
@@ -105,7 +104,7 @@ class SparkRunner:
         start_timeout_s: float | None = None,
         program: str = DRIVER_PROGRAM,
     ) -> None:
-        """`program`: the Python source that the driver runs. `niceness` is for `local[*]`: elsewhere executors have the load."""
+        """`program`: the Python source that the driver runs. `niceness` applies to `local[*]` only."""
         self._program = program
         self.settings = settings
         self.progress_stage = ""
@@ -127,7 +126,7 @@ class SparkRunner:
 
     @property
     def progress_bytes(self) -> int:
-        """Bytes that the current job, or the local runner in its place, has read and written."""
+        """Bytes that the current job, or the local runner instead of it, has read and written."""
         if self._is_local_at_it and self._local is not None:
             return self._local.progress_bytes
         return self._job_bytes
@@ -152,7 +151,7 @@ class SparkRunner:
         return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Return whether a plan suits Spark and can run now: no other job occupies the machine, and none failed recently."""
+        """Return whether a plan suits Spark and can run now, as no other job occupies the machine, and none failed recently."""
         return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
@@ -176,7 +175,7 @@ class SparkRunner:
             else:
                 self._turns.succeeded()
                 return result
-        # Outside of the turn: a local round may take long, and must not delay other partitions.
+        # Run a local round outside of the turn: it may take long, and must not delay other partitions.
         self._is_local_at_it = True
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
 
@@ -185,7 +184,7 @@ class SparkRunner:
         self._is_closed = True
         async with self._turn:
             await self._turns.end_idle()
-        self._thread.shutdown(wait=False)  # it is idle
+        self._thread.shutdown(wait=False)  # the thread is idle
 
     # -- a job -----------------------------------------------------------------------------------------------------------
 
@@ -198,7 +197,7 @@ class SparkRunner:
             except SegmentChanged:
                 raise
             except RunnerFailed as failure:
-                # While idle it may have ended, or lost its executors. A later failure is the job's own.
+                # The idle driver may have ended or lost its executors. A failure after bytes were read is the job's own.
                 if self._job_bytes:
                     raise
                 logger.info("%s-%d: starting a new Spark driver: %s", plan.topic, plan.partition, failure)
@@ -342,7 +341,7 @@ class SparkRunner:
                 case "error":
                     raise error_of(message, what)
                 case _:
-                    raise SparkError(f"{what}: unexpected message of the driver: {message['type']}")
+                    raise SparkError(f"{what}: unexpected message from the driver: {message['type']}")
 
     def _rest(self, plan: CleanPlan, failure: RunnerFailed) -> None:
         rest_s = self._turns.failed(str(failure))
@@ -377,7 +376,7 @@ class _Threads:
         self._is_over = threading.Event()
 
     def check(self) -> None:
-        """Raise CleaningAborted if the round must stop. Any thread."""
+        """Raise CleaningAborted if the round must stop. Callable from any thread."""
         if self._is_over.is_set():
             raise CleaningAborted("the round was cancelled")
         self._check_done()
@@ -394,9 +393,9 @@ class _Threads:
 
 
 def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
-    """Return whether a batch that an executor found corrupt is whole, with a valid CRC, on the broker's disk. Blocks.
+    """Return whether a batch that an executor found corrupt is whole, with a valid CRC, on the broker's disk. Blocking.
 
-    Also True if it cannot be read: the local runner then reports the error better. False for files other than segments.
+    Also True if the batch cannot be read, because the local runner's error is then better. False for files other than segments.
     """
     base_offset = corrupt_base(error)
     segment = next((one for one in plan.segments if one.base_offset == base_offset), None)
@@ -420,7 +419,7 @@ def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
 
 
 def _is_as_planned(env: Env, plan: CleanPlan) -> bool:
-    """Return whether the segments of a plan are unchanged. Blocks."""
+    """Return whether the segments of a plan are unchanged. Blocking."""
     try:
         return all(
             env.file_size(names.log_file(plan.directory, segment.base_offset)) == segment.size

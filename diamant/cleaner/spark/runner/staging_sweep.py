@@ -1,4 +1,4 @@
-"""Leftovers of earlier runs at the staging place: removed at a broker's start, and listed for a scan.
+"""Leftovers of earlier runs at the staging place, which are removed at a broker's start, and listed for a scan.
 
 A thread of the broker sweeps a local directory. A remote place (s3:) needs pyarrow, about 50 MB that an idle broker should not
 load. So a child process sweeps it, within `TIMEOUT_S`, and ends with the broker. It reads the URI, which may be secret, from its
@@ -45,7 +45,7 @@ class StagingSweep:
         self._is_stopped = threading.Event()
         self._child: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
-        """Guards the child: none is started after `stop`."""
+        """Guards the child, so that none is started after `stop`."""
 
     def run(self) -> bool:
         """Sweep (`staging.sweep`), and log the result; return True if another sweep is needed after `staging.YOUNG_S`.
@@ -102,7 +102,7 @@ def list_elsewhere(
 ) -> list[str]:
     """List a remote staging place in a child process. Blocks for at most `timeout_s`.
 
-    `check` is called during the listing; its errors end it. Raises OSError or StorageError if the place cannot be listed.
+    `check` is called during the listing, which its errors end. Raises OSError or StorageError if the place cannot be listed.
     """
     child = _start(program)
     request: str | None = json.dumps({"staging": staging})

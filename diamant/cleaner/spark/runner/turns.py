@@ -1,8 +1,8 @@
 """Coordination of a broker's Spark runners: turns for drivers, drivers kept for the next job, pauses after failures.
 
-A broker has a runner for each of `log.cleaner.threads`. With `local[*]` a driver uses the whole machine, so only one runs at a
-time: what suits Spark there is divided among all cores (`in_session`), and two at once would only share them. While it runs,
-other plans go to the local runner, unless Spark was requested. On a cluster each runner may have a driver.
+A broker has a runner for each of `log.cleaner.threads`. With `local[*]` only one driver runs at a time, because a plan that suits
+Spark there is divided among all cores (`in_session`), and two plans would only share them. While a driver runs, other plans go to
+the local runner, unless Spark was requested. On a cluster each runner may have a driver.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_S = 0.1
 
 
 class SparkTurns:
-    """Loop thread only."""
+    """The state that a broker's Spark runners share. For the loop thread only."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self.last_failure: str | None = None

@@ -25,7 +25,7 @@ class ExecutorWatch:
 
     def __init__(self, context: Any, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.reason: str | None = None
-        """Why jobs were ended; None: none was."""
+        """The reason why jobs were ended; None if none was."""
         self._context = context
         self._timeout_s = timeout_ms / 1000
         self._clock = clock
@@ -38,13 +38,13 @@ class ExecutorWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The thread is not joined: it may wait for a JVM that does not answer.
+        # Do not join the thread, because it may wait for a JVM that does not answer.
         self._is_over.set()
 
     def look(self) -> None:
         """Count the executors, and end the current jobs if there was none for too long."""
         jobs = self._context.statusTracker().getActiveJobsIds()
-        # The driver counts as one.
+        # The driver counts as one executor.
         if not jobs or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:
             self._missing_since_s = None
             return

@@ -62,18 +62,18 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # Without it a worker started in a checkout would import that instead of the shipped code.
+    # Without this, a worker started in a checkout would import the checkout's code instead of the shipped code.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     PUSHDOWN: "true",
 }
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Bypass-merge shuffles, the default for few partitions, take 1.5 times the JVM's CPU time: a file for each partition.
+    # Bypass-merge shuffles, the default for few partitions, write a file for each, and take 1.5 times the JVM's CPU time.
     "spark.shuffle.sort.bypassMergeThreshold": "1",
 }
 _LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
-"""Use only the first-tier compiler. The other one takes seconds of CPU from the tasks, and the JVM only passes bytes on."""
+"""The first-tier compiler only. The other one takes seconds of CPU from the tasks, and the JVM only passes bytes on."""
 _LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -89,7 +89,7 @@ logger.task.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
-"""Log errors only, and none of failed tasks, because these are raised."""
+"""A configuration that logs errors only, except those of failed tasks, which are raised."""
 _MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[.*\]|spark://.*|k8s://.*|yarn")
 """The masters that spark-submit accepts; for anything else it prints a stack trace."""
 _MISMATCH = re.compile(r"version:? *\(?(\d+\.\d+)\)?.*?driver:? *\(?(\d+\.\d+)\)?", re.DOTALL)
@@ -107,7 +107,7 @@ def spark_session(
 
     An existing session of the process is used, and left running; `conf` is then ignored, and another `master` is refused.
     Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software. The
-    session's jobs raise it if there is no executor for `executor_timeout_ms` (`reason_of` gives the reason).
+    session's jobs raise it if the session has no executor for `executor_timeout_ms` (`reason_of` gives the reason).
     """
     pyspark = _import_pyspark()
     active = pyspark.SparkContext._active_spark_context
@@ -133,7 +133,7 @@ def spark_session(
 def prepare_session(session: SparkSession, *, executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS) -> None:
     """Ship the code, compare the software of executors with the driver's, and register the data source `kafka-log`.
 
-    Does nothing for a session that is already prepared. Raises SparkUnavailable, as `spark_session`.
+    Does nothing for a session that is already prepared. Raises SparkUnavailable, as `spark_session` does.
     """
     context = session.sparkContext
     if getattr(context, "_diamant_is_prepared", False):
@@ -289,7 +289,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
     with changed_environment(environment):
         try:
             session: SparkSession = pyspark.sql.SparkSession.builder.master(master).appName(app_name).getOrCreate()
-        except Exception as error:  # Py4J's, PySpark's and Java's own
+        except Exception as error:  # errors of Py4J, PySpark and Java
             said = first_line(error)
             if "JAVA_GATEWAY_EXITED" in said:
                 asked = "are spark.driver.memory, spark.driver.extraJavaOptions and the like right?"
@@ -302,7 +302,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
 
 @contextmanager
 def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for processes started inside the block."""
+    """Set environment variables for processes started inside the block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

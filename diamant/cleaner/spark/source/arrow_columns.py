@@ -40,7 +40,7 @@ _LEADER_EPOCH_AT = 12
 
 
 class ArrowColumns:
-    """Makes Arrow batches of one file's records. Memory: a copy of the records in a call's rows."""
+    """Makes Arrow batches of one file's records. Memory: a copy of the records in one call's rows."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ArrowColumns:
         location: Location,
         schemas: ShippedSchemas | None = None,
     ) -> None:
-        """`schemas`: for decoded columns."""
+        """`schemas` are for the columns of decoded values."""
         log_directory = location.parent.parent
         self._values = Values(Schemas() if schemas is None else schemas.schemas(log_directory), topic)
         segment = str(location)
@@ -231,7 +231,7 @@ class ArrowColumns:
 
 
 class RowSource:
-    """The source of the rows of a call: the bytes of a file from `position` on, and a table of their batches."""
+    """The source of one call's rows: the bytes of a file from `position` on, and a table of the batches in them."""
 
     def __init__(self, position: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
         self.position = position
@@ -292,7 +292,7 @@ class ColumnBuffers:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the rows with STEP `step`; return (fault, row), see `walk_records`."""
+        """Let the kernel append the records of rows with STEP `step`; return (fault, row) of `walk_records`."""
         return walk_records(
             chunk.data,
             unpacked,
@@ -335,12 +335,12 @@ class _Table:
         self._rows = self.fixed[columns.ROW]
 
     def of_batch(self, field: int) -> NDArray[np.int64]:
-        """Return the batch's field in the chunk's table for each record."""
+        """Return, for each record, a field of its batch in the chunk's table."""
         found: NDArray[np.int64] = self.chunk.rows[field][self._rows]
         return found
 
     def of_header(self, at: int, kind: str) -> NDArray[Any]:
-        """Return an integer from the batch's header for each record; -1 for old formats."""
+        """Return, for each record, an integer from its batch's header; -1 for old formats."""
         size = np.dtype(kind).itemsize
         count = int(self._rows.max()) + 1 if self.count else 0
         rows = self.chunk.rows[:, :count]

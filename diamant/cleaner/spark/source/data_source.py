@@ -38,7 +38,7 @@ FORMAT = "kafka-log"
 
 
 class KafkaLogDataSource(DataSource):
-    """Read-only."""
+    """The data source `kafka-log`, which is read-only."""
 
     @classmethod
     def name(cls) -> str:
@@ -83,10 +83,10 @@ class KafkaLogReader(DataSourceReader):
         """Yield the records of a task."""
         task = partition.value
         if task is None:
-            return  # Spark's own partition, if there is no task.
+            return  # Without tasks Spark passes a partition of its own.
         assert isinstance(task, ReadTask)
         check_versions(self._driver)
-        # Loads numpy and the kernels, which planning does not need.
+        # Imported here, because it loads numpy and the kernels, which planning does not need.
         from diamant.cleaner.spark.source.range_reader import Counters
         from diamant.cleaner.spark.source.read_task import read_task
 

@@ -93,7 +93,7 @@ def _at_least(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool)
     if column == "timestamp_ms":
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, int(value) + is_strict))
     if column == "timestamp" and isinstance(value, datetime):
-        # Rounded down, and not strict: Spark filters again, with microseconds.
+        # Rounded down, and inclusive, because Spark filters again, with microseconds.
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, _ms(value)))
     return bounds
 

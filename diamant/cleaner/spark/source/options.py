@@ -40,10 +40,10 @@ HELP = {
     "trust_indexes": "`false`: read all batch headers instead of index files and producer snapshots, which may be damaged.",
     "schema_directory": "Schemas in files, for `key_json` and `value_json`: `42.avsc`, `42.proto` or `42.desc` for the id 42, "
     "`orders-value.avsc` for all values of `orders`. Executors read it, too.",
-    "registry": "URL of a schema registry with Confluent's REST API, which executors ask.",
-    "registry_user": "Its login, NAME:PASSWORD-FILE; the driver reads the file.",
-    "registry_token_file": "A file with its token; the driver reads it.",
-    "registry_ca": "PEM certificates to trust for it, a file that executors read. Default: those of the system.",
+    "registry": "URL of a schema registry with Confluent's REST API, which executors query.",
+    "registry_user": "The login at the registry, NAME:PASSWORD-FILE; the driver reads the file.",
+    "registry_token_file": "A file with a token for the registry; the driver reads the file.",
+    "registry_ca": "A file of PEM certificates to trust for the registry; executors read it. Default: the system's certificates.",
     "counters": "A directory for one file per task, with the amounts read and decoded.",
 }
 """Help texts of the options, for the documentation."""
@@ -69,7 +69,7 @@ class SourceOptions:
     containing: str = ""
     schema_places: SchemaPlaces = field(default_factory=SchemaPlaces)
     schemas: ShippedSchemas | None = None
-    """For decoded columns: what the driver has read."""
+    """The schemas that the driver has read, for decoded columns."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:

@@ -1,4 +1,4 @@
-"""Finds the partitions below a user's paths, and lists their files. Opens only small checkpoint files.
+"""Finds the partitions below a user's paths, and lists their files. The only files opened are small checkpoint files.
 
 A path is a log directory, the directory of one partition, or a glob of either. The same partition in several log directories,
 like the replicas of a cluster, counts as several logs.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[PartitionFiles]:
     """Return the partitions below `paths` (of `topics`, if not empty), sorted by topic, number and directory.
 
-    Raises SparkError if a path matches nothing, or nothing with partitions.
+    Raises SparkMisuse if a path matches nothing, or nothing with partitions, or if a topic is missing.
     """
     wanted = frozenset(topics)
     found: dict[Location, PartitionFiles] = {}
@@ -92,7 +92,7 @@ class _OneFile:
 def _partitions_at(
     location: Location, starts: dict[Location, dict[TopicPartition, int]]
 ) -> list[PartitionFiles] | None:
-    """Return the partitions in a log directory, or the single one if it is a partition's directory; None if it is neither."""
+    """Return the partitions in a log directory, or the partition of a partition's directory; None for other directories."""
     try:
         entries = location.entries()
     except (FileNotFoundError, NotADirectoryError):
@@ -113,7 +113,7 @@ def _partitions_at(
             logs.append(_partition(directory, listed, directory.entries(), starts))
         except FileNotFoundError:
             continue  # Deleted since the log directory was listed.
-    # Directories of other programs may have such names, too: dbus-1.
+    # Directories of other programs may have such names, too, for example dbus-1.
     if not any(log.segments for log in logs) and not any(entry.name == names.META_PROPERTIES for entry in entries):
         return None
     return logs

@@ -61,7 +61,7 @@ READ = 1
 _CONVERT = 2
 """STEP of a row to read in an old format, until it is unpacked."""
 _NO_TYPE = -1
-"""NOTE of a format without timestamps."""
+"""NOTE of a batch in the format without timestamps."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class RangeReader:
                 yield arrow.corrupt(f"{error}; from there to byte {self._part.end} nothing was read", error.position)
 
     def groups_to_map(self) -> Iterator[tuple[Rows, memoryview, int, int]]:
-        """Yield (rows, unpacked bytes, first row, end row). Of these, only rows with STEP `READ` count."""
+        """Yield (rows, unpacked bytes, first row, end row). Only rows with STEP `READ` count."""
         with closing(open_range(self._part)) as file:
             for rows in self._sound_chunks(file):
                 for unpacked, first, end, _ in self._groups(rows):
@@ -150,7 +150,7 @@ class RangeReader:
                     return
 
     def fault(self, rows: Rows, row: int) -> CorruptLog:
-        """Return the plain reader's error for the records of a batch."""
+        """Return the error that the plain Python reader raises for the records of a batch."""
         position = int(rows.rows[fields.POSITION, row])
         batch = rows.data[position : position + int(rows.rows[fields.SIZE, row])].tobytes()
         reason = "offsets of its records do not ascend within the batch"
@@ -171,7 +171,7 @@ class RangeReader:
                 yield rows
                 position = rows.position + rows.size
         except CorruptLog as error:
-            # A chunk with damage is not yielded: read its sound part again, up to the damage.
+            # A chunk with damage was not yielded, so read its sound part again, up to the damage.
             if error.position > position:
                 yield from self._chunks(file, position, error.position)
             if not self._is_torn_end(file, error.position):
@@ -203,7 +203,7 @@ class RangeReader:
             table[fields.LAST_OFFSET, row] = header.last_offset
             table[fields.MAX_TIMESTAMP, row] = header.max_timestamp
             table[fields.RECORD_COUNT, row] = header.record_count
-            # Its records have their own timestamps.
+            # The records of old formats have their own timestamps, so drop the batch's timestamp type.
             table[fields.ATTRIBUTES, row] = header.codec
             table[fields.NOTE, row] = bool(header.attributes & LOG_APPEND_TIME_FLAG) if header.magic else _NO_TYPE
 
@@ -372,7 +372,7 @@ class RangeReader:
 
 
 LatestWindow: TypeAlias = Callable[[int, int], "Offsets"]
-"""Returns all kept offsets from a first to a last one, ascending, possibly with others."""
+"""Returns all kept offsets from a first to a last offset, ascending, possibly with others outside of this range."""
 
 
 def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:

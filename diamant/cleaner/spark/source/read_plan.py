@@ -1,11 +1,11 @@
 """The parts of files that a query must read: the tasks of the data source `kafka-log`.
 
-One task for each segment that can hold requested records. Segments larger than `split_bytes` are split at batches in their
+Each segment that can hold requested records has a task. Segments larger than `split_bytes` are split at batches in their
 offset index. Filters and isolation exclude parts of files by names and indexes:
 
     topic, partition      by the names of directories
     offset                by the names of segments, and within a segment by its offset index
-    timestamp from        by the time index: all records up to the offset of an entry are older
+    timestamp from        by the time index, when all records up to the offset of an entry are older
     log start, stable     by the names of segments
 
 Index entries used for cuts are compared with the batches in the file. A damaged index fails the query; in mode PERMISSIVE it
@@ -55,7 +55,7 @@ class Range:
     size: int
     """Size of the whole file when listed."""
     is_last: bool
-    """True for the end of a partition, which may still be written to: a torn batch at the end is then no damage."""
+    """True for the end of a partition, which may still be written to, so that a torn batch there is no damage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,7 @@ def plan_partition(
     stable_offset = decided.stable_offset if options.is_committed else None
     if not options.include_below_log_start:
         bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
-    # All later records determine whether one is the latest of its key: only a lower bound reduces the reads.
+    # Any later record may supersede a requested one, so only the lower bound can reduce the reads.
     reading = replace(FilterBounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
     end_offset = GREATEST if stable_offset is None else stable_offset - 1
     ranges = [
@@ -199,7 +199,7 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
     used = [first] if first >= 0 else []
     starts = [int(index[1, first]) if first >= 0 else 0]
     if is_split:
-        # The first entry at which a range is long enough, unless the rest would be too short.
+        # Cut at the first entry at which a range is long enough, unless the rest would be too short.
         while (number := int(np.searchsorted(index[1], starts[-1] + options.split_bytes))) < index.shape[1]:
             position = int(index[1, number])
             if end - position < options.split_bytes // 2:
@@ -209,14 +209,14 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
     try:
         with closing(place.open(read_ahead_bytes=0)) as file:
             if not segment.is_last and file.size() != segment.size:
-                return [whole]  # as below
+                return [whole]  # changed since: as below
             # The last segment may have grown since it was listed.
             for number in used:
                 _check_entry(file, location, index, number)
             if last < index.shape[1]:
                 _check_entry(file, location, index, last, above=bounds.max_offset)
     except FileNotFoundError:
-        return [whole]  # cleaned or deleted since: the task reports it, or reads the renamed file
+        return [whole]  # cleaned or deleted since; the task reports this, or reads the renamed file
     ends = [*starts[1:], end]
     return [Range(place, start, stop, segment.size, segment.is_last) for start, stop in zip(starts, ends, strict=True)]
 
@@ -226,7 +226,7 @@ def _check_entry(
 ) -> None:
     """Compare an entry of the offset index at `location` with its batch, whose base offset must be greater than `above`.
 
-    Raises CorruptLog if there is another batch, or none: a read from or up to there would miss records.
+    Raises CorruptLog if there is another batch, or none, because a read from or up to the entry would then miss records.
     """
     offset, position = index[:, number].tolist()
     batches = scan_at_entry(file, file.size(), offset, position)
@@ -240,7 +240,7 @@ def _check_entry(
 
 
 def _older_to(log: PartitionFiles, segment: SegmentFile, timestamp_ms: int) -> int:
-    """Return an offset up to which all records of the segment are older; `GREATEST`: all are; `LEAST`: none known."""
+    """Return an offset up to which all records of the segment are older; `GREATEST` if all are, `LEAST` if none is known."""
     location = place_of(log, segment.index(names.TIME_INDEX_SUFFIX))
     if not log.has(location.name):
         return LEAST

@@ -1,7 +1,7 @@
 """One task of a read: the rows of a range of a partition, or with the option `latest_per_key` the latest record of each key.
 
-For these, a first pass over the task's input adds the hash of each key and its offset to the cleaner's own map. Records without
-a key are left out, as in a compacted log.
+With `latest_per_key`, a first pass over the task's input adds the hash and offset of each key to the cleaner's own map. Records
+without a key are left out, as in a compacted log.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> 
             os.urandom(16), memory_bytes=options.map_bytes, spill=lambda: open_spill_file(env, directory)
         )
         try:
-            # Later records count, even if they are not requested themselves.
+            # Later records supersede earlier ones, even if they are not requested themselves.
             _read(replace(task, bounds=FilterBounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
             yield offsets.latest()
         finally:

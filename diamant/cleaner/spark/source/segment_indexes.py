@@ -61,7 +61,7 @@ def read_offset_index(
 def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
     """Return int64[2, n]: timestamps in ms and offsets, both ascending. Records younger than an entry follow its offset.
 
-    Raises CorruptLog if they do not ascend, FileNotFoundError without an index.
+    Raises CorruptLog if timestamps or offsets do not ascend, FileNotFoundError without an index.
     """
     entries = np.frombuffer(_whole(location, _TIME_ENTRY.itemsize), _TIME_ENTRY)
     is_set = (entries["timestamp"] != 0) | (entries["offset"] != 0)

@@ -1,6 +1,6 @@
-"""Schemas for tasks: the driver reads the topics `_schemas`, and sends them with the places of others.
+"""Schemas for tasks. The driver reads those in `_schemas` topics, and sends them with the places of others.
 
-A process of an executor asks a directory or a registry once for each schema, however many tasks it runs.
+An executor process looks up each schema in a directory or a registry only once, however many tasks it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from diamant.storage.env.env import RealEnv
 
 _MAX_KEPT = 16
 _kept: dict[tuple[str, str], Schemas] = {}
-"""Those of this process, by token and log directory."""
+"""The schemas kept in this process, by token and log directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,16 @@ class ShippedSchemas:
 
     places: SchemaPlaces
     of_directories: Mapping[str, RegisteredSchemas]
-    """By the text of a log directory's location."""
+    """Schemas by the text of a log directory's location."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod
     def read(cls, places: SchemaPlaces, log_directories: Iterable[Location]) -> ShippedSchemas:
-        """Read the topics `_schemas`. In the driver."""
+        """Read the `_schemas` topics; called in the driver."""
         return cls(places, {str(one): _registered(one) for one in log_directories})
 
     def schemas(self, log_directory: Location) -> Schemas:
-        """Return the schemas for the records below a log directory. In any process."""
+        """Return the schemas for the records below a log directory; callable in any process."""
         place = self.token, str(log_directory)
         found = _kept.get(place)
         if found is None:

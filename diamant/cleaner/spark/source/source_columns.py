@@ -72,7 +72,7 @@ DECODED = (
     Column(KEY_JSON, "string", f"Key as JSON: {_DECODED}"),
     Column(VALUE_JSON, "string", f"Value as JSON: {_DECODED}"),
 )
-"""Not part of the default: each record takes some 10 to 100 µs."""
+"""Columns that are not part of the default, because each record takes some 10 to 100 µs."""
 BY_NAME = {column.name: column for column in (*COLUMNS, *DECODED, CORRUPT)}
 
 _WANTS = {

@@ -1,8 +1,8 @@
 """The stable offset and the aborted transactions of a log, from its files alone.
 
-The newest producer snapshot has the transactions open at its offset; the headers of the later batches, those of the last
-segment, give the rest. Aborted transactions are in the indexes of the segments that hold their markers, and also found in these
-headers. Without a snapshot, or with `trust_indexes=false`, only the headers of the whole log are read.
+The newest producer snapshot has the transactions that were open at its offset; the headers of the later batches, mostly in the
+last segment, give the rest. Aborted transactions are read from the indexes of the segments that hold their markers, and from
+these headers. Without a snapshot the headers of the whole log are read, and with `trust_indexes=false` nothing else.
 
 Memory: 24 bytes for each aborted transaction, about 100 for each open one.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import ReadableFile
 
 _WINDOW = 4096
-"""Read size: headers are far apart, so a page for each is enough. Of remote files more is read ahead."""
+"""Read size. Headers are far apart, so a page for each is enough. Remote files are read ahead further."""
 _ATTEMPTS = 5
 """Attempts to read a directory without a change in between."""
 _MARKER_BYTES = 128
@@ -60,7 +60,7 @@ class Decided:
 
 
 NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty((0, 2), np.int64))
-"""For a log whose transactions do not matter."""
+"""The value for a log whose transactions do not matter."""
 
 
 def read_decided(
@@ -177,7 +177,7 @@ def _headers(
         if at + _MARKER_BYTES > len(buffer) and start + len(buffer) < end:
             buffer, start, at = file.pread(min(_WINDOW, end - position), position), position, 0
         if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
-            break  # Possibly a torn end: the task that reads it reports damage.
+            break  # This may be a torn end; the task that reads it reports damage.
         size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
         magic = buffer[at + 16]
         if size < HEADER_SIZE_UP_TO_MAGIC or magic > CURRENT_MAGIC:
