@@ -36,7 +36,7 @@ def write_changed(
     """Write the `.cleaned` files of the segment at `base_offset` durably, with its records as `changed` returns them; None goes.
 
     Return None, and write no files, if it returns every record itself. Batches for which `touches` is false are copied unread.
-    Blocks.
+    Blocking.
     Raises CorruptLog for unreadable data; no files remain then.
     """
     path = names.log_file(directory, base_offset)

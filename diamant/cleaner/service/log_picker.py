@@ -291,7 +291,7 @@ def why_not(log: Log) -> str | None:
 
 
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
-    """Load the timestamp of the first batch of segments that take no appends. Any thread.
+    """Load the timestamp of the first batch of segments that take no appends. Callable from any thread.
 
     Unreadable segments are skipped: the next reader meets the error.
     """

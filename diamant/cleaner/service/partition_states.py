@@ -132,7 +132,7 @@ class PartitionStates:
             state.is_aborted = True
 
     def check_done(self, partition: TopicPartition) -> None:
-        """Raise CleaningAborted if the round at a partition must stop. Any thread."""
+        """Raise CleaningAborted if the round at a partition must stop. Callable from any thread."""
         if self.is_stopping:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaner stops")
         state = self._states.get(partition)

@@ -259,9 +259,9 @@ def holds(log: Log, plan: CleanPlan) -> bool:
 
 
 def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
-    """Return the plan entries of all these segments but the last, so that making the plan reads no file. Any thread.
+    """Return the plan entries of all these segments but the last, so that making the plan reads no file.
 
-    Skips segments that were deleted since.
+    Callable from any thread. Skips segments that were deleted since.
     """
     found = {}
     for segment, following in pairwise(segments):

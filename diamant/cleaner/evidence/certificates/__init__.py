@@ -1,1 +1,1 @@
-"""Certificates: their form and signature (`certificate`), keys, files, verification against the data, page."""
+"""Certificates: form and signature (`certificate`), keys, files, verification against the data, and page."""

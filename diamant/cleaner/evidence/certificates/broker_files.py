@@ -33,7 +33,7 @@ CHECKPOINTS = frozenset(
 _FILES = CHECKPOINTS | {names.META_PROPERTIES}
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-"""A legal name (Kafka's Topic.validate)."""
+"""A legal topic name (Kafka's Topic.validate)."""
 
 NOT_COVERED = (
     "Names of topics, and ids of the cluster and its directory, in the broker's own files beside the logs: some contain bytes of "
@@ -42,7 +42,7 @@ NOT_COVERED = (
 
 
 def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needles) -> bool:
-    """List findings within names and ids as `elsewhere`; return whether there were any. Blocks.
+    """List findings within names and ids as `elsewhere`; return whether there were any. Blocking.
 
     Memory: one such file, of `env.MAX_SMALL_FILE` bytes at most, and its entries.
     """
@@ -59,7 +59,7 @@ def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> 
     path = f"{directory}/{file}"
     try:
         if file in CHECKPOINTS:
-            # Apart from topics the file holds only numbers: reading anything else fails.
+            # The file holds only topics and numbers, because reading anything else fails.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
         text = env.read_bytes(path).decode("latin-1")
     except (OSError, StorageError):

@@ -5,8 +5,8 @@ The signature covers the canonical form: JSON without `signature.value`, keys so
 public key in hexadecimal. It proves nothing by itself: a verifier must have obtained the key from elsewhere ("pinned").
 
 Segments are identified by SHA-256, and their root is that of a Merkle tree (RFC 6962). A leaf is SHA-256 of 0x00 and the
-canonical form of `{"file", "sha256", "size"}`; a node is SHA-256 of 0x01 and its two children. Of n leaves the left subtree has
-the greatest power of two below n. Without leaves the root is SHA-256 of nothing.
+canonical form of `{"file", "sha256", "size"}`; a node is SHA-256 of 0x01 and its two children. Of n leaves, as many as the
+greatest power of two below n form the left subtree. Without leaves the root is SHA-256 of nothing.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 TYPE = "diamant-erasure-certificate"
 REDACTION_TYPE = "diamant-redaction-certificate"
 CLUSTER_TYPE = "diamant-cluster-erasure-certificate"
-"""Of an erasure on a Kafka cluster, from outside: what its brokers returned (`cluster_claims`)."""
+"""The type for an erasure on a Kafka cluster, seen from outside by what its brokers return (`cluster_claims`)."""
 DISK_TYPE = "diamant-disk-certificate"
-"""Of the log directories of one broker of such a cluster."""
+"""The type for the log directories of one broker of such a cluster."""
 PERSON_TYPE = "diamant-person-certificate"
-"""Of a request of one person: its parts are certificates of erasures and redactions (`cleaner/papers/paper.py`)."""
+"""The type for one person's request, with certificates of erasures and redactions as parts (`cleaner/papers/paper.py`)."""
 _TYPES = (TYPE, REDACTION_TYPE, CLUSTER_TYPE, DISK_TYPE, PERSON_TYPE)
 VERSION = 1
 HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
-"""How certificates name the digests of keys and descriptions."""
+"""Name of the digests of keys and descriptions in certificates."""
 MAX_BYTES = 16 * 1024 * 1024
 """Limit of a certificate's file."""
 
@@ -77,7 +77,7 @@ NOT_COVERED = (
 )
 
 _PUBLIC_KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""What precedes the key in its DER form."""
+"""The bytes that precede the key in its DER form."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -105,21 +105,21 @@ def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> JsonObject:
 
 
 class Bundle(NamedTuple):
-    """The parts of a certificate with which any program checks its signature, without reading JSON."""
+    """The parts of a certificate with which any program can check the signature without reading JSON."""
 
     signed: bytes
     """The bytes that the signature covers."""
     signature: bytes
     public_key: str
-    """The certificate's own, as PEM; to be compared with one obtained from elsewhere."""
+    """The key in the certificate, as PEM, to be compared with a key obtained from elsewhere."""
 
     def files(self, name: str) -> dict[str, bytes]:
-        """Return the contents of its files by their names, which begin with `name`."""
+        """Return the contents of the bundle's files by their names, which begin with `name`."""
         return {name: self.signed, f"{name}.sig": self.signature, f"{name}.pem": self.public_key.encode()}
 
 
 def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
-    """Return the bundle of a certificate. Raises CertificateError if it is none; the signature is not checked."""
+    """Return the bundle of a certificate. Raises CertificateError for other input; the signature is not checked."""
     check_form(certificate)
     signature = dict(certificate["signature"])
     try:
@@ -132,7 +132,7 @@ def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
 def public_pem(public_key: bytes) -> str:
     """Return the 32 bytes of a public key as PEM (RFC 8410). Raises ValueError for another number of bytes."""
     if len(public_key) != 32:
-        raise ValueError(f"a public key has 32 bytes, this one {len(public_key)}")
+        raise ValueError(f"a public key has 32 bytes, this one has {len(public_key)}")
     line = b64encode(_PUBLIC_KEY_PREFIX + public_key).decode()
     return f"-----BEGIN PUBLIC KEY-----\n{line}\n-----END PUBLIC KEY-----\n"
 
@@ -140,7 +140,7 @@ def public_pem(public_key: bytes) -> str:
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
     """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
 
-    Raises CertificateError if it is not a certificate.
+    Raises CertificateError if `certificate` is none.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -158,7 +158,7 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
 
 
 def _octets(digits: str) -> bytes:
-    """Return the bytes of hexadecimal digits. Raises ValueError for another form of the same bytes, with capitals or blanks."""
+    """Return the bytes of hexadecimal digits. Raises ValueError for other forms, such as capitals or blanks."""
     found = bytes.fromhex(digits)
     if found.hex() != digits:
         raise ValueError("expected lower-case hexadecimal digits only")
@@ -169,7 +169,7 @@ def _octets(digits: str) -> bytes:
 def expected_form() -> Iterator[None]:
     """Raise CertificateError if a signed certificate lacks a field, or has one of another form.
 
-    Only what reads fields belongs inside: an error of any other code would be reported as one of the certificate.
+    Only code that reads fields belongs inside, because any error there is reported as one of the certificate.
     """
     try:
         yield
@@ -201,7 +201,7 @@ def check_form(certificate: object) -> None:
 
 
 def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
-    """Raise WrongKind if a redaction's certificate is given a `key`, or an erasure's a `where`. None: not given."""
+    """Raise WrongKind if a `key` is given for a redaction's certificate, or a `where` for an erasure's. None: not given."""
     if certificate["type"] == REDACTION_TYPE and key is not None:
         raise WrongKind(
             "this is the certificate of a redaction: verify it with a description of records (where), not with a key"
@@ -230,7 +230,7 @@ def is_anything_found(certificate: Mapping[str, Any]) -> bool:
 def parse_certificate(text: bytes) -> JsonObject:
     """Return a certificate from its bytes. Raises CertificateError if it is cut off or not a certificate."""
     if len(text) > MAX_BYTES:
-        raise CertificateError(f"the certificate has {len(text)} bytes, at most {MAX_BYTES} are read")
+        raise CertificateError(f"the certificate has {len(text)} bytes, expected at most {MAX_BYTES}")
     try:
         found = parse_strict(text)
     except (ValueError, RecursionError) as error:
@@ -255,7 +255,7 @@ def _refuse_floats(value: object) -> None:
 
 
 def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]:
-    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocks; raises OSError."""
+    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocking; raises OSError."""
     digest = hashlib.sha256()
     position = 0
     file = env.open(path, read_only=True)

@@ -1,12 +1,12 @@
-"""Verdicts on a certificate's claims after a second scan; the same for erasures and redactions.
+"""Verdicts on a certificate's claims after a second scan, for erasures and redactions alike.
 
 holds           the partition was read, and nothing of what the certificate covers is left below the claim's end
-broken          something of it is there again
+broken          something that the certificate covers is there again
 cannot be told  no record was read; something is unreadable; it is unknown whether the key or description given belongs to the
                 certificate; or the partition is missing, or not known to belong to the certificate's topic (`doubt_about`)
 
-Topics are compared by their ids. Ids need no secret, so they are compared without a scan, too. Certificates of earlier versions
-have no ids: then topics are compared by name.
+Topics are compared by their ids. Ids need no secret, so they are compared without a scan, too. For certificates of earlier
+versions, which have no ids, topics are compared by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNKNOWN = "unknown"
 """The partition exists, but its directory does not say which topic it belongs to."""
 
 MAX_NAMED = 5
-"""Limit of the partitions that one note names."""
+"""Most partitions that one note names."""
 
 _DOUBTS = {
     NOT_THERE: "not there. The topic was deleted since, or this is not the data directory of the certificate. "
@@ -45,7 +45,7 @@ _DOUBTS = {
 }
 
 Judge = Callable[[Mapping[str, Any], TopicPartition, int], tuple[str, str, int]]
-"""Takes a claim, its partition and its end; returns the verdict, the state, and the number of records written since."""
+"""Takes a claim, its partition and its end offset; returns the verdict, the state, and the number of records written since."""
 
 
 def check_claims(
@@ -58,7 +58,7 @@ def check_claims(
     *,
     is_bound: bool,
 ) -> list[JsonObject]:
-    """Return a row for each claim, and add notes about doubts. Blocks.
+    """Return a row for each claim, and add notes about doubts. Blocking.
 
     `is_bound`: whether the key or description given is known to be that of the certificate.
     """
@@ -89,9 +89,9 @@ def check_claims(
 
 
 def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject, env: Env, directory: str) -> None:
-    """Assign the report's findings to topics, by the certificate's partitions and the directories in use. Blocks."""
+    """Assign the report's findings to topics, by the certificate's partitions and the directories in use. Blocking."""
     known = {partition_of(one) for name in ("claims", "not_certified") for one in certificate.get(name, ())}
-    # A topic that is missing or was created again confirms no claim anyway.
+    # No claim is confirmed anyway if its topic is missing or was created again.
     first = {topic: (topic, index) for topic, index in sorted(known, reverse=True)}
     gone = (NOT_THERE, RECREATED)
     there = {one for one in first if doubt_about(certificate, env, directory, first[one]) not in gone}
@@ -100,9 +100,9 @@ def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject,
 
 
 def unscanned_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str) -> list[JsonObject]:
-    """Return rows for the claims when no record was read: `cannot be told` for all, whatever state the files are in.
+    """Return rows for the claims when no record was read: `cannot be told` for all, whatever is in the files.
 
-    A row has `state_now` if names and ids show that there is nothing to read; the notes say so. Blocks.
+    A row has `state_now` if names and ids show that there is nothing to read; the notes say so. Blocking.
     """
     rows = []
     doubts: dict[str, list[TopicPartition]] = {}
@@ -117,7 +117,7 @@ def unscanned_claims(certificate: Mapping[str, Any], notes: list[str], env: Env,
 
 
 def doubt_about(certificate: Mapping[str, Any], env: Env, directory: str, partition: TopicPartition) -> str:
-    """Return "" if the directory holds that partition of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
+    """Return "" if the directory holds this partition of the certificate's topic, else `NOT_THERE`, `RECREATED` or `UNKNOWN`."""
     path = f"{directory}/{names.partition_dir_name(*partition)}"
     if not env.is_dir(path):
         return NOT_THERE

@@ -1,13 +1,13 @@
-"""The claims of certificates about a Kafka cluster, from outside: of its brokers' answers, and of the disks of one broker.
+"""The claims of certificates about a Kafka cluster seen from outside: about its brokers' answers, or the disks of one broker.
 
     unreadable       no replica returned a record of the key with a value below the claim's end; a tombstone names the key
     key-unreadable   no replica returned a record of the key there, nor a tombstone
 
-Both are weaker than values-gone and key-gone: a broker's answer says nothing of its disk. A disk certificate says that, of one
-broker; a certificate with a disk for every replica may claim values-gone or key-gone.
+Both are weaker than values-gone and key-gone, because a broker's answer says nothing about its disk. A disk certificate claims
+these states for one broker; a cluster's certificate that has one for every replica may claim them, too.
 
-The states follow from the rows of the replicas, here and nowhere else: the issuer states what `replica_state` returns, and a
-verifier computes it once more.
+Only this module derives the states from the rows of the replicas: the issuer states what `replica_state` returns, and a verifier
+computes it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY_UNREADABLE = "key-unreadable"
 NOT_READ = "not-read"
 
 ON_DISK = {UNREADABLE: VALUES_GONE, KEY_UNREADABLE: KEY_GONE}
-"""The states that a disk of each replica adds up to."""
+"""The states that are proven if the disk of each replica was searched, too."""
 
 NOT_COVERED = (
     "The disks of the brokers: they may keep the bytes in files that wait for their deletion, in files that no broker serves, "
@@ -62,7 +62,7 @@ def replica_name(topic: str, partition: int, broker: int) -> str:
 
 
 def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
-    """Return the state that the row of a replica proves, and the reason if that is not a claim."""
+    """Return the state that a replica's row proves, and the reason if the state is not a claim."""
     planted, seen = row["known_positives"]["planted"], row["known_positives"]["seen"]
     if row["problem"]:
         return NOT_READ, str(row["problem"])
@@ -93,7 +93,7 @@ def weaker(states: Iterable[str]) -> str:
 
 
 def without_disk(certificate: Row) -> list[str]:
-    """Return the replicas of the claims whose broker's disk was not searched, by name."""
+    """Return the names of the claims' replicas on brokers whose disk was not searched."""
     searched = {
         (disk["broker"], claim["topic"], claim["partition"]): claim["below_offset"]
         for disk in certificate.get("disks", ())
@@ -109,7 +109,7 @@ def without_disk(certificate: Row) -> list[str]:
 
 
 def with_disks(certificate: Row) -> str:
-    """Return the state of a cluster's certificate with its `disks`: values-gone or key-gone if no replica lacks one."""
+    """Return the state of a cluster's certificate with its `disks`: values-gone or key-gone if no replica lacks a disk."""
     read = state_of_reads(certificate)
     if read not in ON_DISK or not certificate.get("disks") or without_disk(certificate):
         return read
@@ -127,13 +127,13 @@ def state_of_reads(certificate: Row) -> str:
 
 
 def contradictions(certificate: Row) -> list[str]:
-    """Return in sentences where a certificate claims more than its own rows prove. KeyError, TypeError for another form."""
+    """Return sentences about claims that exceed the certificate's own rows. Raises KeyError or TypeError for other forms."""
     found: list[str] = []
     claims, topics = certificate["claims"], certificate["request"]["topics"]
     places = Counter((one["topic"], one["partition"]) for one in claims)
     found += [f"It has {count} claims about {topic}-{at}." for (topic, at), count in places.items() if count > 1]
     found += [
-        f"It claims something about {topic!r}, which was not asked for." for topic in {t for t, _ in places} - {*topics}
+        f"It claims something about {topic!r}, which was not requested." for topic in {t for t, _ in places} - {*topics}
     ]
     if certificate["type"] == DISK_TYPE:
         return [*found, *_of_disk(certificate)]
@@ -160,7 +160,7 @@ def written_since(certificate: Row) -> dict[str, set[int]]:
 
 
 def remarks(certificate: Row) -> list[str]:
-    """Return in sentences what a reader must know besides the state: how far it reaches, what is in the way, later records."""
+    """Return sentences about what a reader must know besides the state: its scope, problems in the way, later records."""
     found = [_PROVES[certificate["state"]]] if certificate["state"] in _PROVES else []
     if certificate["type"] == DISK_TYPE:
         found.append(f"It is about the log directories of broker {certificate['broker']} only, and no other replica.")
@@ -196,7 +196,7 @@ def _of_claim(claim: Row, clock: Row) -> list[str]:
 
 
 def _of_disks(certificate: Row) -> list[str]:
-    """Return why the disk certificates in a cluster's do not belong to it."""
+    """Return sentences about disk certificates in a cluster's certificate that do not belong there."""
     found = []
     public_key = bytes.fromhex(certificate["signature"]["public_key"])
     for disk in certificate.get("disks", ()):
@@ -226,7 +226,7 @@ def _of_disk(certificate: Row) -> list[str]:
 
 
 def disk_state(states: Iterable[str], *, is_complete: bool) -> str:
-    """Return the state of a disk certificate, from those of its partitions."""
+    """Return the state of a disk certificate, from the states of its partitions."""
     found = set(states)
     if not found or not is_complete or not found <= {VALUES_GONE, KEY_GONE}:
         return NOT_CERTIFIED

@@ -5,7 +5,7 @@
 
 An intent must not outlive the certificate that says that nothing is left, and a crash must not lose an erasure. So the last
 certificate is written durably under the pending name, then the intent is removed, then the certificate is renamed. At a start, a
-pending certificate without an intent is renamed. If the intent is still there, the erasure continues and issues another one.
+pending certificate without an intent is renamed. If its intent still exists, the erasure continues and issues a new one.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from diamant.storage.env.env import Env
 from diamant.storage.given_names import is_certificate_name
 
 MAX_DESCRIBED = 100
-"""Newest certificates that a list describes. Each of them is read, one after the other."""
+"""Number of the newest certificates that a list describes. They are read one after the other."""
 
 _UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None, "check": None}
 
 GENUINE = "signed"
-"""Value of `check`, in a list, for a certificate as its broker signed it; any other value is a reason."""
+"""Value of `check`, in a list, for a certificate as its broker signed it; any other value says why it is not."""
 
 _KINDS = {names.ERASURE_PREFIX: "erasure", names.REDACTION_PREFIX: "redaction", names.PERSON_PREFIX: "person"}
 
@@ -42,7 +42,7 @@ def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = 
 
 
 def list_certificates(env: Env, directory: str) -> list[JsonObject]:
-    """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Blocks."""
+    """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Blocking."""
     found: list[JsonObject] = []
     for name in env.list_dir(directory):
         if is_certificate_name(name) and not name.endswith(names.PENDING_SUFFIX):
@@ -54,7 +54,7 @@ def list_certificates(env: Env, directory: str) -> list[JsonObject]:
 
 
 class CertificateList:
-    """Describes the certificates in a directory, and checks their signatures. Any thread.
+    """Describes the certificates in a directory, and checks their signatures. Callable from any thread.
 
     Each call reads the files; a file with the same bytes as before is not parsed again. Memory: the descriptions of
     `MAX_DESCRIBED` certificates, some 200 bytes and the topics each.
@@ -62,14 +62,14 @@ class CertificateList:
 
     def __init__(self) -> None:
         self._known: Mapping[tuple[str, bytes], Mapping[str, Any]] = {}
-        """By path and SHA-256."""
+        """Descriptions by path and SHA-256."""
 
     def describe(self, env: Env, directory: str, check: Check | None = None) -> list[JsonObject]:
-        """Return the rows of `list_certificates`, the file written last at the end, with descriptions. Blocks.
+        """Return the rows of `list_certificates`, the file written last at the end, with descriptions. Blocking.
 
         A row gets `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or the reason why it is
-        not. Before the last `MAX_DESCRIBED` rows the last four are None. `check` is also the place for read errors, and is None
-        if there is no key to check with.
+        not. The last four are None in all rows but the last `MAX_DESCRIBED`. `check` also reports read errors, and is None
+        without a key to check with.
         """
         found = []
         for one in list_certificates(env, directory):
@@ -86,7 +86,7 @@ class CertificateList:
                 file = one["path"], hashlib.sha256(text).digest()
                 known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
                 one |= known[file]
-        # Without a key no signature was checked.
+        # Keep nothing if there was no key, because no signature was checked.
         self._known = {} if check is None else known
         return found
 
@@ -108,12 +108,12 @@ def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Map
 
 
 def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]) -> None:
-    """Exchange the intent for the last certificate, durably. Blocks; OSError, after which it may be called again."""
+    """Exchange the intent for the last certificate, durably. Blocking. May be called again after an OSError."""
     env.write_atomically(path + names.PENDING_SUFFIX, text)
     directory, name = os.path.split(path)
     front = f"{name.partition('.')[0]}."
     for other in env.list_dir(directory):
-        # Left by an earlier attempt that could not remove the intent. The next start would rename it.
+        # An earlier attempt that could not remove the intent left this file, which the next start would rename.
         if other.startswith(front) and other.endswith(names.PENDING_SUFFIX) and other != name + names.PENDING_SUFFIX:
             env.remove(f"{directory}/{other}", missing_ok=True)
     env.sync_dir(directory)
@@ -125,8 +125,8 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
 def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.ERASURE_PREFIX) -> str | None:
     """Rename a pending certificate whose intent is gone, after a `conclude` that was interrupted; return its path.
 
-    Blocks; raises OSError. None if there is none. Only for the code that ends the job: while the intent exists the certificate
-    must stay pending.
+    Blocking; raises OSError. Returns None if there is no such certificate. Only the code that ends the job may call this, because
+    the certificate must stay pending while the intent exists.
     """
     found = [
         name
@@ -142,7 +142,7 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.
 
 
 def has_traces(env: Env, directory: str) -> bool:
-    """Tell whether a data directory has certificates, intents or remains, which depend on a key and secret. Blocks; OSError."""
+    """Tell whether a data directory has certificates, intents or remains, which need key and secret. Blocking; raises OSError."""
     suffixes = (names.CERTIFICATE_SUFFIX, names.PENDING_SUFFIX, names.INTENT_SUFFIX, names.REMAINS_SUFFIX)
     return any(name.startswith(names.JOB_PREFIXES) and name.endswith(suffixes) for name in env.list_dir(directory))
 
@@ -150,7 +150,7 @@ def has_traces(env: Env, directory: str) -> bool:
 def tidy(env: Env, directory: str, prefix: str = names.ERASURE_PREFIX) -> list[str]:
     """Complete what a crash interrupted in `conclude` or in writing files; return the paths of renamed certificates.
 
-    `prefix`: that of one kind of jobs. Blocks. Called at a start, before anything is resumed.
+    `prefix` is that of one kind of jobs. Blocking. Called at a start, before any job is resumed.
     """
     named = []
     entries = env.list_dir(directory)

@@ -1,4 +1,4 @@
-"""The common part of the intents of removals, and their form as JSON, of which certificates show some.
+"""The common part of the intents of removals, and their form as JSON, some of which appears in certificates.
 
 In memory, facts about partitions are a mapping to frozen dataclasses; as JSON, a list of objects with `topic` and
 `partition`.
@@ -29,7 +29,7 @@ class TopicScope:
     """The topic of a job, as it was at the time of the request."""
 
     topic_id: str
-    """As text. A topic that is created again under the same name has another id."""
+    """The id as text. A topic that is created again under the same name has another id."""
     partitions: int
     """Number of partitions; the job does not cover those added later."""
 
@@ -47,7 +47,7 @@ class FileDigest:
 class RemovalIntent:
     """The intent of a removal: what a broker needs to resume it after it was stopped in the middle.
 
-    The dataclasses of its two kinds declare these fields once more: their order is that of the JSON on disk.
+    The dataclasses of its two kinds declare these fields again, because they define the order of the JSON on disk.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class RemovalIntent:
     reference: str
     requested_ms: int
     scope: Mapping[str, TopicScope]
-    """By topic; empty in intents of earlier versions."""
+    """Scopes by topic; empty in intents of earlier versions."""
     due_ms: int | None
     """Time of the next attempt."""
     found: Mapping[TopicPartition, Any]
@@ -76,7 +76,7 @@ class RemovalIntent:
         raise NotImplementedError
 
     def remains(self, secret: bytes) -> Remains:
-        """Return what may remain of the values. `secret`: of the broker's key."""
+        """Return what may remain of the values. `secret` is the one beside the broker's key."""
         raise NotImplementedError
 
     def to_bytes(self) -> bytes:
@@ -88,7 +88,7 @@ class RemovalIntent:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def to_json(self, **own: Any) -> bytes:
-        """Return the content as JSON. `own`: the fields of this kind that are not JSON as they are."""
+        """Return the content as JSON. `own` has the fields of this kind that need a conversion."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         parts = {
             "scope": {name: asdict(one) for name, one in self.scope.items()},
@@ -107,7 +107,7 @@ class RemovalIntent:
         done: type[DataclassInstance],
         own: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> Self:
-        """Undo `to_json`; `own` takes its fields, and returns those of this kind. Raises ValueError for any other input."""
+        """Undo `to_json`; `own` converts the fields of this kind from JSON. Raises ValueError for any other input."""
         try:
             plain = json.loads(data)
             parts = {
@@ -123,7 +123,7 @@ class RemovalIntent:
 
 
 def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[JsonObject]:
-    """Return facts about partitions as JSON: fields in the order of the class, without those that are None."""
+    """Return facts about partitions as JSON: fields in the order of the class, except None."""
     made = []
     for (topic, index), one in found.items():
         values = {field.name: _listed(getattr(one, field.name)) for field in fields(one)}

@@ -1,4 +1,4 @@
-"""Places that do not last as long as the data: a container's own layer, and memory. No key is made there unasked.
+"""Places that do not last as long as the data: a container's own layer, and memory. No key is made there by default.
 
 A container whose root is an overlay loses its own layer when it is replaced, but keeps its volumes. Source: proc(5),
 ``/proc/self/mountinfo``. Container roots on other file systems (Docker's storage drivers btrfs and zfs) are not recognised.
@@ -16,7 +16,7 @@ IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
 def mount_table() -> str:
-    """Return the system's table of mounts; empty if there is none (not Linux). Blocks."""
+    """Return the system's table of mounts; empty if there is none (not Linux). Blocking."""
     try:
         with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -25,7 +25,7 @@ def mount_table() -> str:
 
 
 def check_lasting(path: str, directory: str, mounts: str) -> None:
-    """Raise StorageError if a new key would be lost before the data directory is. Follows links. Blocks.
+    """Raise StorageError if a new key would be lost before the data directory is. Follows links. Blocking.
 
     `path`: the key's file; its secret is beside it. `mounts`: as `mount_table` returns it.
     """
@@ -34,10 +34,10 @@ def check_lasting(path: str, directory: str, mounts: str) -> None:
     reason = _vanishes_with(path, mounts)
     if reason is not None and _vanishes_with(directory, mounts) is None:
         raise StorageError(
-            f"{path} would vanish with {reason}, while the data in {directory} stays: without that key's secret digests "
-            "cannot be compared, and an unfinished erasure cannot continue. Set diamant.certificate.key.file to a place that "
-            "lasts, in a container a volume (-v diamant-keys:/keys); or set diamant.certificate.key.ephemeral=true to make the "
-            "key nevertheless"
+            f"{path} would vanish with {reason}, while the data in {directory} stays. Without the key's secret, digests "
+            "cannot be compared, and unfinished erasures cannot continue. Set diamant.certificate.key.file to a place that "
+            "lasts, such as a container's volume (-v diamant-keys:/keys); or set diamant.certificate.key.ephemeral=true to make "
+            "the key anyway"
         )
 
 
@@ -52,7 +52,7 @@ def _vanishes_with(path: str, mounts: str) -> str | None:
 
 
 def _mount_of(path: str, mounts: str) -> tuple[str, str]:
-    """Return the mount point and type of a path without links; of several mounts at one point the last."""
+    """Return the mount point and type of a path without links; the last mount if a point has several."""
     found = "", ""
     for line in mounts.splitlines():
         fields, _, rest = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Earlier certificates of the same key that hold bytes of what a scan looks for: in a reason, a reference, a name.
+"""Earlier certificates of the same key that hold bytes of what a scan looks for, in a reason, a reference or a name.
 
 Their signature proves that no record is hidden in them, and they are kept on purpose. So these findings are listed
 (`ScanReport.elsewhere`) and do not block a certificate. New reasons and references with such bytes are refused
@@ -35,9 +35,9 @@ NOT_COVERED = (
 
 
 def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: bytes) -> bool:
-    """List findings in certificates signed with this key as `elsewhere`. Blocks.
+    """List findings in certificates signed with this key as `elsewhere`. Blocking.
 
-    Returns whether there was any. Memory: one certificate at a time, of `certificate.MAX_BYTES` at most.
+    Returns whether there were any. Memory: one certificate at a time, of `certificate.MAX_BYTES` at most.
     """
     files = {one.file for one in report.astray if one.what == RAW}
     return report.set_aside(
@@ -46,13 +46,13 @@ def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: byte
 
 
 def not_covered(report: ScanReport) -> list[str]:
-    """Return the sentence that a certificate adds about those certificates, or none."""
+    """Return the sentence that a certificate adds about such earlier certificates, or none."""
     is_listed = any(one.topic is None and is_certificate_name(one.file) for one in report.elsewhere)
     return [NOT_COVERED] if is_listed else []
 
 
 Problems = Callable[[Mapping[str, Any]], Sequence[str]]
-"""Returns where a signed certificate contradicts itself, in sentences."""
+"""Returns sentences about contradictions in a signed certificate."""
 
 
 def problem_with(
@@ -60,8 +60,8 @@ def problem_with(
 ) -> str:
     """Return why a certificate is not what its broker signed, given the id and state in its file's name; "" if it is.
 
-    Checks the signature with the broker's own key, and that the contents are consistent. Some 5 ms for 100 KB. `problems`: the
-    check of the contents; None: that of an erasure or redaction.
+    Checks the signature with the broker's own key, and that the contents are consistent. Some 5 ms for 100 KB. `problems` checks
+    the contents; None for those of an erasure or redaction.
     """
     signature = check_signature(certificate, public_key)
     if signature != TRUSTED:

@@ -42,7 +42,7 @@ from diamant.storage.certificate_states import (
 from diamant.words import counted, moment, number, size
 
 MAX_ROWS = 200
-"""Limit of a table's rows; the certificate has them all."""
+"""Most rows of a table; the certificate itself has all of them."""
 MAX_OFFSETS = 10
 
 _KINDS = {
@@ -162,7 +162,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
 
 
 def _cluster_page(certificate: Fields, problem: str) -> str:
-    """Return the page of a certificate about a Kafka cluster: it speaks of answers and of disks, not of a data directory."""
+    """Return the page of a certificate about a Kafka cluster, which describes answers and disks, not a data directory."""
     state = str(certificate["state"])
     title, mood = {**_STATES, **_ON_CLUSTER}.get(state, (f"State: {state}", "warn"))
     heads = [
@@ -218,7 +218,7 @@ class _Missing(ChainableUndefined):
 
 
 class _Fields(Environment):
-    """Reaches only the fields of objects: `one.values` is the field, not the method."""
+    """Looks up only the fields of objects, so that `one.values` is the field, not the method."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if not isinstance(obj, Mapping):
@@ -262,7 +262,7 @@ def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
 
 
 def _reasons(certificate: Fields) -> Iterable[tuple[str, str]]:
-    """Yield the file and the reason of everything that is in the way."""
+    """Yield the file and the reason of each problem in the way of a claim."""
     for one in certificate.get("not_certified", ()):
         for problem in one.get("problems", ()):
             yield str(problem.get("file", "-")), str(problem.get("reason", "-"))

@@ -1,4 +1,4 @@
-"""Words for the fields of a certificate: names, states, settings; and access to fields that may be missing."""
+"""Words for the fields of a certificate (names, states, settings), and access to fields that may be missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diamant.storage import certificate_states as states
 from diamant.words import counted, number
 
 MAX_SHOWN = 600
-"""Limit of letters shown of an unknown value."""
+"""Most letters shown of an unknown value."""
 
 _STATES = {
     states.KEY_GONE: "no record with the key",
@@ -49,7 +49,7 @@ def part(fields: Fields, name: str) -> Fields:
 
 
 def is_redaction(certificate: Fields) -> bool:
-    """True for a redaction, which is about matching records instead of a key."""
+    """Return whether this is a redaction, which is about matching records instead of a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
 
 
@@ -142,7 +142,7 @@ def written_since_count(certificate: Fields) -> int:
 
 
 def shown(value: object) -> str:
-    """Return an unknown value in words: its parts, if it has any."""
+    """Return an unknown value in words, part by part if it has parts."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int):

@@ -37,7 +37,7 @@ IntentT = TypeVar("IntentT", bound=AnyIntent)
 
 
 class IntentFiles(Generic[IntentT]):
-    """The intents of one kind in a data directory, or the remains. Methods block."""
+    """The intents of one kind, or the remains, in a data directory. Its methods block."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class IntentFiles(Generic[IntentT]):
         decode: Callable[[bytes], IntentT],
         suffix: str = names.INTENT_SUFFIX,
     ) -> None:
-        """`decode` turns the bytes of `to_bytes` into an intent; ValueError for any other bytes."""
+        """`decode` turns the bytes of `to_bytes` into an intent, and raises ValueError for any other bytes."""
         self.env = env
         self.directory = directory
         self.prefix = prefix
@@ -62,7 +62,7 @@ class IntentFiles(Generic[IntentT]):
         """Return the ids of the unfinished jobs."""
         files = [name for name in self.env.list_dir(self.directory) if name.startswith(self.prefix)]
         ids = [name[len(self.prefix) : -len(self._suffix)] for name in files if name.endswith(self._suffix)]
-        # Anything else was named by others: it must not appear as an id in lists and logs.
+        # Other names were given by others, and must not appear as ids in lists and logs.
         return [one for one in ids if is_job_id(one)]
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:
@@ -70,7 +70,7 @@ class IntentFiles(Generic[IntentT]):
         return self._decode(key.decrypt(self.env.read_bytes(self.path(intent_id), MAX_STATE_FILE)))
 
     def write(self, intent: IntentT, key: SigningKey) -> None:
-        """Write an intent durably, in place of an earlier one. Raises OSError."""
+        """Write an intent durably, replacing an earlier one. Raises OSError."""
         write_private(self.env, self.path(intent.id), key.encrypt(intent.to_bytes()))
 
     def remove(self, intent_id: str) -> None:
@@ -79,7 +79,7 @@ class IntentFiles(Generic[IntentT]):
 
 
 def write_private(env: Env, path: str, data: bytes) -> None:
-    """Write a file of mode 0600 durably, in place of an earlier one. Blocks; raises OSError."""
+    """Write a file of mode 0600 durably, replacing an earlier one. Blocking; raises OSError."""
     temporary = path + ".tmp"
     fd, _ = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
     try:
@@ -96,7 +96,7 @@ def write_private(env: Env, path: str, data: bytes) -> None:
 
 
 def remove_private(env: Env, path: str) -> None:
-    """Remove such a file, and the rest of an interrupted write, durably."""
+    """Remove a private file, and the rest of an interrupted write, durably."""
     env.remove(path, missing_ok=True)
     env.remove(path + ".tmp", missing_ok=True)
     env.sync_dir(os.path.dirname(path))

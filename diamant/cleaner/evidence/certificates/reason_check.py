@@ -1,11 +1,11 @@
-r"""Rejects a reason or reference that contains the erased key or value in a common encoding: the certificate would keep it.
+r"""Rejects a reason or reference with the erased key or value in a common encoding, because the certificate would keep it.
 
-A key, or a text that a redaction compares with, is recognised at any length, in upper and lower case: a long one anywhere in the
-text, a short one as a whole word, as 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible letters are ignored,
-all dashes are equal. The usual encodings are recognised, too: percent-encoding, quoted-printable, escapes of HTML and JSON, up
-to three of them nested; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, UTF-16; a key of two, four or eight bytes as
-a number, one of 16 bytes as a UUID. Values are known by their digests only: they are recognised byte by byte, plain or encoded,
-from `needles.MIN_BYTES` bytes on.
+A key, or a text that a redaction compares with, is recognised at any length, in upper and lower case; a long one anywhere in the
+text, a short one only as a whole word, like 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible letters are
+ignored, all dashes are equal. The usual encodings are recognised, too: percent-encoding, quoted-printable, escapes of HTML and
+JSON, up to three of them nested; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, UTF-16; a key of two, four or eight
+bytes as a number, a key of 16 bytes as a UUID. Values are known by their digests only, so they are recognised byte by byte, plain
+or encoded, from `needles.MIN_BYTES` bytes on.
 
 Starts no thread and keeps nothing. A text has 1,000 letters at most.
 """
@@ -25,10 +25,10 @@ from uuid import UUID
 from diamant.cleaner.evidence.search.needles import MIN_BYTES, Needles
 
 MIN_ENCODED = 8
-"""Shortest encoded form of a textual key, in letters: a shorter one could be any number or abbreviation."""
+"""Shortest encoded form of a textual key, in letters. A shorter one could be any number or abbreviation."""
 
 MAX_NESTED = 3
-"""Nested escapes that are undone."""
+"""Number of nested escapes that are undone."""
 
 _WORD = re.compile(r"[\w+/=-]+")
 _NUMBER_BYTES = (2, 4, 8)
@@ -48,7 +48,7 @@ def names_sought(text: str, sought: Sequence[bytes]) -> bool:
 
 
 def holds_value(text: str, needles: Needles) -> bool:
-    """Tell whether a text holds a value that is known by its digest."""
+    """Tell whether a text holds one of the values, which are known by their digests."""
     return any(needles.find(one) for one in _decoded(text))
 
 
@@ -110,7 +110,7 @@ def _forms(key: bytes) -> Iterator[str]:
 def _stands_in(form: str, text: str) -> bool:
     if len(form.encode(errors="surrogatepass")) >= MIN_BYTES:
         return form in text
-    # Not by a pattern: `re` keeps those that it has compiled, and with them the key, long after the erasure.
+    # Do not use a pattern: `re` keeps compiled patterns, and the key in them, long after the erasure.
     at = text.find(form)
     while at >= 0:
         end = at + len(form)
@@ -130,7 +130,7 @@ def _is_of_word(letter: str) -> bool:
 def _folded(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        # Looked up once per distinct letter: a key may have a million letters, and this runs on the loop.
+        # Look up each distinct letter once, because a key may have a million letters, and this runs on the loop.
         kinds = {one: unicodedata.category(one) for one in set(text)}
         text = text.translate({ord(one): _SHOWN[kind] for one, kind in kinds.items() if kind in _SHOWN})
     return text.casefold()

@@ -37,7 +37,7 @@ def default_path() -> str:
 
 
 def check_outside(path: str, directory: str) -> None:
-    """Raise StorageError if the key or its secret lies, or would lie, in a broker's data directory. Follows links. Blocks.
+    """Raise StorageError if the key or its secret lies, or would lie, in a broker's data directory. Follows links. Blocking.
 
     Otherwise anyone with a copy of the data, such as a backup, could find out whose digests the certificates hold, read the
     intents, and sign.
@@ -52,7 +52,7 @@ def check_outside(path: str, directory: str) -> None:
 
 
 def check_there(path: str) -> None:
-    """Raise StorageError if the key or its secret is missing although certificates or intents depend on it. Blocks."""
+    """Raise StorageError if the key or its secret is missing although certificates or intents depend on it. Blocking."""
     missing = [file for file in (path, f"{path}.secret") if not os.path.exists(file)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -73,7 +73,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: str) -> SigningKey:
-        """Return the key in the files; make both files if there are none. Blocks. StorageError if they are unusable, OSError."""
+        """Return the key in the files; create both if missing. Blocking. Raises StorageError if they are unusable, or OSError."""
         from cryptography.hazmat.primitives import serialization as forms
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -174,7 +174,7 @@ def read_public_key(path: str) -> bytes:
 
 
 def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
-    """Return a file's content; None if there is no file. Raises StorageError if it `is_private` and others may read it."""
+    """Return a file's content; None without a file. Raises StorageError if its content `is_private` and others may read it."""
     try:
         content, mode = read_input_mode(path, MAX_FILE_BYTES)
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
     signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
     coverage    whether the scan, by the certificate's own account, read everything that was there and supports the claims
-    segments    those the erasure left: unchanged, grown, changed, gone; and the root over the recorded ones
+    segments    those that the erasure left: unchanged, grown, changed, gone; and the root over the recorded segments
     claims      per partition, if the key or the secret is given: holds, broken (a value is there again below the claim's end, as
                 after restoring a backup), cannot be told; and the number of records written since (`claim_checks`)
     outcome     the result in one word
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 MAX_PROBLEMS = 20
-"""Limit of the reported problems with the account of the scan."""
+"""Most problems with the account of the scan that are reported."""
 MAX_FILES = 10
-"""Limit of the files that a note names."""
+"""Most files that a note names."""
 
 VALUES_OUTSIDE = (
     "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
@@ -90,7 +90,7 @@ NOT_CONFIRMED = "not-confirmed"
 """At least one claim could not be decided."""
 
 Steps: TypeAlias = "Generator[Subject, ScanReport, None]"
-"""Yields the subject that a scan of everything has to look for, if one is needed, and takes the report."""
+"""Yields the subject for a scan of everything, if a scan is needed, and receives the report."""
 
 _CLAIMING = (
     states.VALUES_GONE, states.KEY_GONE, states.RECORDS_GONE, states.FIELDS_BLANKED, states.NOTHING_MATCHED, UNREADABLE,
@@ -128,7 +128,7 @@ class Verification:
     claims: list[JsonObject] = field(default_factory=list)
     was_scanned: bool = False
     parts: list[Mapping[str, Any]] = field(default_factory=list)
-    """Of a person's paper: `id`, `topics`, `outcome` and `summary` of each part."""
+    """For a person's certificate, `id`, `topics`, `outcome` and `summary` of each part."""
     notes: list[str] = field(default_factory=list)
     """Sentences for people: changes since, and checks that were not possible."""
 
@@ -209,16 +209,16 @@ class CheckedFiles:
     env: Env
     directory: str
     ends: Mapping[TopicPartition, LogEnd] | None = None
-    """Those of the logs of a running broker. None: no broker is running, and nothing is written into the directory."""
+    """Log ends of a running broker; None if no broker is running, when nothing is written into the directory."""
     advance: Advance | None = None
     check: Callable[[], object] = bool
     staging: StagingPlace | None = None
-    """That of jobs on Spark."""
+    """Staging place of jobs on Spark."""
     partitions: Partitions | None = None
-    """Those of a running broker."""
+    """Partitions of a running broker."""
 
     def scan(self, subjects: list[Subject]) -> list[ScanReport]:
-        """Scan everything for some subjects. Blocks. StorageError if nothing can be proven."""
+        """Scan everything for some subjects. Blocking. Raises StorageError if nothing can be proven."""
         scan = partial(scan_directory, self.env, self.directory, subjects, advance=self.advance, check=self.check)
         if self.ends is not None:
             return scan(self.ends, staging=self.staging, partitions=self.partitions)
@@ -234,7 +234,7 @@ class CheckedFiles:
 def verified(
     some: Sequence[Generator[Subject, ScanReport, Verification]], place: CheckedFiles | None
 ) -> list[Verification]:
-    """Return the results of verifications, after one scan for all that need one; it needs a place. Blocks."""
+    """Return the results of verifications, after one scan for all that need one, which needs `place`. Blocking."""
     found: dict[int, Verification] = {}
     waiting: dict[int, Subject] = {}
     for index, steps in enumerate(some):
@@ -261,12 +261,12 @@ def verification_steps(
     read_replicas: Callable[[Verification], object] | None = None,
     secret: bytes | None = None,
 ) -> Generator[Subject, ScanReport, Verification]:
-    """Verify a certificate of one erasure or redaction, but leave the scan to the caller (`verified`). Blocks.
+    """Verify a certificate of one erasure or redaction, but leave the scan to the caller (`verified`). Blocking.
 
     `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
-    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on other
-    brokers' cluster: without it, only the certificate's own statements are checked. CertificateError if this is not a
-    certificate, WrongKind if `key` or `where` does not fit its kind.
+    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on a
+    cluster of other brokers; without it, only the certificate's own statements are checked. Raises CertificateError if this is no
+    certificate, and WrongKind if `key` or `where` does not fit its kind.
     """
     check_form(certificate)
     check_kind(certificate, key=key if read_replicas is None else None, where=where)
@@ -317,7 +317,7 @@ def files_of(findings: Iterable[Finding]) -> str:
 
 
 def notes_of_signature(found: Verification) -> Iterable[str]:
-    """Yield what a reader must know of the signature and the clock."""
+    """Yield sentences about what a reader must know about the signature and the clock."""
     if found.signature == INVALID:
         yield "Nothing else was checked: the contents of a changed certificate prove nothing."
         return
@@ -333,7 +333,7 @@ def _check_cluster(
     has_files: bool,
     read_replicas: Callable[[Verification], object] | None,
 ) -> None:
-    """Check a certificate about a Kafka cluster by its own rows, and by reading the replicas again."""
+    """Check a certificate about a Kafka cluster against its own rows, and by reading the replicas again."""
     with expected_form():
         problems = contradictions(certificate)
         found.notes += problems[:MAX_PROBLEMS]
@@ -423,7 +423,7 @@ def take_report(
     env: Env,
     directory: str,
 ) -> None:
-    """Note a scan for what a certificate says is gone, and set aside what does not count. Blocks."""
+    """Record that a scan was made; assign its findings to topics, and set aside those that do not count. Blocking."""
     claim_checks.disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):

@@ -1,4 +1,4 @@
-"""The account of a scan: what it read of each file, against what there is; and the check of a certificate's account.
+"""The account of a scan, which compares the bytes read with the files that exist; and the check of a certificate's account.
 
 The two sides of the account share no code. The scan counts what it reads (`FileSearch.amounts`); `file_census` counts the files.
 A file, batch or record that was skipped shows as a difference, whichever part of the scan is at fault. Then nothing is certified.
@@ -8,11 +8,11 @@ In a certificate, `coverage.ledger` has a row for each file:
     file        relative to the data directory
     bytes       its size
     read        by codec, or "bytes" outside batches: [batches, records, bytes on the disk] that were searched
-    declared    the same according to its batch headers; segments only, since batches in other files are recognised by content
+    declared    the same according to batch headers; segments only, because batches in other files are recognised by content
     beyond_end  bytes above the recorded end of a log in use, if any
     problems    number of unreadable places, if any
 
-If a directory has more than `MAX_ROWS` files, those of topics outside the request share one row for each of their directories.
+If there are more than `MAX_ROWS` files, those of topics outside the request share one row for each of their directories.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FileRow:
     partition: int | None
     sort: str
     size: int
-    """Bytes to be read: all, or up to the recorded end."""
+    """Number of bytes to be read, all or up to the recorded end."""
     beyond_end: int = 0
     read: Amounts = field(default_factory=dict)
     declared: Amounts | None = None
@@ -47,7 +47,7 @@ class FileRow:
 
     @property
     def adds_up(self) -> bool:
-        """True if all of it was read."""
+        """True if everything in the file was read."""
         read = {name: amounts for name, amounts in self.read.items() if any(amounts)}
         if sum(amounts[2] for amounts in read.values()) != self.size:
             return False
@@ -116,7 +116,7 @@ def totals(rows: Iterable[FileRow]) -> dict[str, object]:
 
 
 def ledger(rows: Iterable[FileRow], topics: frozenset[str]) -> list[dict[str, object]]:
-    """Return the rows for a certificate, by name. If there are too many, rows outside `topics` are summed by directory."""
+    """Return the rows for a certificate, by name; if there are too many, rows outside `topics` summed by directory."""
     kept = sorted(rows, key=lambda row: row.file)
     if len(kept) > MAX_ROWS:
         sums: dict[str, FileRow] = {}
@@ -150,7 +150,7 @@ def _add_row(total: FileRow, row: FileRow) -> None:
 def coverage_problems(certificate: Mapping[str, Any]) -> list[str]:
     """Return the contradictions in a certificate's account of its scan, as sentences; none if it adds up.
 
-    Accepts anything in the form of a certificate. What cannot be parsed counts as a contradiction.
+    Accepts any JSON in the form of a certificate. Fields that cannot be parsed count as contradictions.
     """
     coverage = certificate.get("coverage")
     try:
@@ -177,7 +177,7 @@ def _problems(certificate: Mapping[str, Any], coverage: Mapping[str, Any], rows:
     claimed = {(str(one["topic"]), int(one["partition"])) for one in certificate["claims"]}
     if coverage["not_read"] and claimed:
         found.append(f"{len(coverage['not_read'])} files were not read, but there are claims.")
-    # Certificates of earlier versions have none.
+    # Certificates of earlier versions have no known positives.
     known = coverage.get("known_positives", {"planted": 1, "seen": 1})
     if claimed and not 0 < _count(known["planted"]) == _count(known["seen"]):
         found.append(f"The scan found {known['seen']} of {known['planted']} known positives, but there are claims.")

@@ -1,10 +1,10 @@
-"""The account of a certifying scan: what it read of each file, compared with the census of the directory.
+"""The account of a certifying scan, which compares the bytes read of each file with the census of the directory.
 
 A file that exists at the end is reported if it was not read, or only in part, or has changed since. (A file that only grows is a
 log in use, and is read up to its size at that time.) A file may be skipped if it came with a segment that was begun after the
 recorded end of its log; this module checks that a second time, with code of its own.
 
-One thread. Memory: that of `FileCensus`, and 1 KB for each file.
+For one thread. Memory: that of `FileCensus`, and 1 KB for each file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_MISSED_LOOKS = 5
-"""Consecutive looks of the census that may see a file that listings do not find. Such a file need not be hidden: a program
-that replaces a file writes a temporary one and renames it. A listing may fall before the rename, and the look after
-it."""
+"""Number of consecutive looks at which the census may see a file that listings do not find. Such a file need not be hidden. A
+program that replaces a file writes a temporary one and renames it; a listing may come before the rename, and the look after."""
 
 MAX_REREADS = 3
-"""Rereads of a file that was written during the scan, or was unreadable and has grown since."""
+"""Most rereads of a file that was written during the scan, or was unreadable and has grown since."""
 
 
 class CoverageAccount:
@@ -43,38 +42,38 @@ class CoverageAccount:
         self._read: set[Identity] = set()
         """Files that were read, under any name."""
         self._next_offsets: dict[FileKey, int] = {}
-        """By segment, the offset behind its last batch."""
+        """Offset after the last batch of each segment."""
         self._missing: dict[FileKey, int] = {}
-        """Files of the census that had not been read at the last look, and for how many consecutive looks."""
+        """Files of the census that had not been read at the last look, and the number of such looks in a row."""
         self._rereads: Counter[FileKey] = Counter()
-        """Rereads of files that were changed, or were unreadable and have grown."""
+        """Number of rereads of files that were changed, or were unreadable and have grown."""
 
     @property
     def problem(self) -> str:
-        """Why the other directory of the census cannot be listed; "" if it can."""
+        """Reason why the other directory of the census cannot be listed; "" if it can."""
         return self._census.problem
 
     def begin(self) -> None:
-        """Record which files exist before anything is read. Blocks; raises OSError."""
+        """Record which files exist before anything is read. Blocking; raises OSError."""
         self._census.look()
         self.oldest = frozenset(identity for _, identity in self._census.files)
 
     def add(self, key: FileKey, row: FileRow, next_offset: int | None) -> None:
-        """Record a file that was read. `next_offset`: the offset behind a segment's last batch."""
+        """Record a file that was read. `next_offset` is the offset after a segment's last batch."""
         self._rows[key] = row
         self._read.add(key[1])
         if next_offset is not None:
             self._next_offsets[key] = next_offset
 
     def outdated(self, keys: Iterable[FileKey]) -> list[FileKey]:
-        """Return those of `keys` whose file still exists, but no longer under that name: it was read under its new one."""
+        """Return those of `keys` whose file still exists, but under a new name, under which it was read."""
         there = {identity for _, identity in self._census.files}
         return [key for key in keys if key[1] in there and key not in self._census.files]
 
     def look(self) -> tuple[bool, set[FileKey]]:
-        """Return whether the scan has read everything that another try could read, and the files to read once more.
+        """Return whether the scan has read everything that another attempt could read, and the files to read again.
 
-        Blocks; raises OSError.
+        Blocking; raises OSError.
         """
         before, census = self._missing, self._census
         census.look()
@@ -88,12 +87,12 @@ class CoverageAccount:
         return is_complete, again.union(self._missing)
 
     def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether an unreadable file has grown since, as a file does that was being written."""
+        """Tell whether an unreadable file has grown since, as a file does while it is written."""
         row = self._rows.get(key)
         return row is not None and row.problems > 0 and listed.latest_size > row.size + row.beyond_end
 
     def _is_other(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file has changed since it was read. Those of running logs do not count: a log changes its own."""
+        """Tell whether a file has changed since it was read; False for files of running logs, which change their own files."""
         row = self._rows.get(key)
         return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
 
@@ -133,12 +132,12 @@ class CoverageAccount:
             self._passed_over.add(identity)
         if identity in self._passed_over:
             return True
-        # Files that come with such a segment are read as they are listed, and there may always be more.
+        # Files that come with such a segment are read when they are listed, and new ones may always appear.
         is_small = parsed.suffix != names.LOG_SUFFIX or bool(parsed.stage)
         return is_small and end.size_of(parsed.offset) is not None and identity not in self._read
 
     def put_into(self, reports: Sequence[ScanReport], shown: Callable[[str], str]) -> None:
-        """Add the account to the reports: files read, and files missed. `shown` gives the name of a file without a row."""
+        """Add the files read and the files missed to the reports. `shown` returns the name to show for a file without a row."""
         files = self._census.files
         rows_of_all: list[FileRow] = []
         unaccounted: list[Unreadable] = []

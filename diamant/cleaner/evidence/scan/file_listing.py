@@ -1,12 +1,12 @@
-"""Lists everything below a data directory with its kind. Nothing is left out because of its name.
+"""Lists everything below a data directory with its kind of content. Nothing is left out because of its name.
 
 batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
             log; the metadata's snapshots
 bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, unknown files
 nothing     a directory without entries, whose name ends with a slash, and a link that is not followed
 
-A symbolic link to a directory is followed where the broker follows it: in place of a partition's directory. Other links lead
-outside, nowhere, or to directories that are listed under their own names.
+A symbolic link to a directory is followed where the broker follows it, which is in place of a partition's directory. Other links
+lead outside, nowhere, or to directories that are listed under their own names.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BYTES = "bytes"
 NOTHING = "nothing"
 
 OTHER = "other"
-"""The sort of files whose names say nothing."""
+"""The `sort` of files whose names do not tell it."""
 
 MAX_DEPTH = 64
-"""Nesting of directories; a deeper one counts as unreadable."""
+"""Deepest nesting of directories that is read; a deeper directory counts as unreadable."""
 TOO_DEEP = "directory"
 """The `sort` of a directory that is nested too deep."""
 
@@ -38,20 +38,20 @@ class Place:
 
     path: str
     name: str
-    """Relative to the listed directory."""
+    """Path relative to the listed directory."""
     content: str
     """`BATCHES`, `BYTES` or `NOTHING`."""
     sort: str
-    """For the report: `segment`, `segment.deleted`, `index`, `snapshot`, ..."""
+    """Kind of file in reports: `segment`, `segment.deleted`, `index`, `snapshot`, ..."""
     topic: str | None = None
     partition: int | None = None
     base_offset: int | None = None
     """Base offset of a segment in use."""
     named_offset: int | None = None
     """Offset in the name of a segment's file, in any state, or of a snapshot, in the directory of a partition in use. None unless
-    it has 20 digits, as logs write it."""
+    the offset has 20 digits, as logs write it."""
     is_set_aside: bool = False
-    """True if its directory waits to be deleted, or belongs to no topic."""
+    """True if the file's directory waits to be deleted, or belongs to no topic."""
 
     @property
     def is_link(self) -> bool:
@@ -60,7 +60,7 @@ class Place:
 
 
 def list_places(env: Env, directory: str) -> Iterator[Place]:
-    """Yield everything below `directory`. Skips a directory that disappears; OSError for other failures."""
+    """Yield everything below `directory`. Skips a directory that disappears; raises OSError for other failures."""
     yield from _list(env, directory, "", None, 0)
 
 
@@ -75,13 +75,13 @@ def place_named(name: str) -> Place:
 def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
     """Yield everything below a directory outside the data directory, with absolute paths.
 
-    `owner`: topic, partition, and True because nothing there is in use; None: unknown. Raises OSError.
+    `owner`: topic, partition, and True because nothing there is in use; None if unknown. Raises OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1)
 
 
 def is_of_log(file: str, topic: str, partition: int) -> bool:
-    """Tell by its name below the data directory whether a file is a segment of a log in use, or part of a round's output.
+    """Tell by a file's name below the data directory whether it is a segment of a log in use, or part of a round's output.
 
     Offsets in any other file of the partition's directory do not belong to its log.
     """
@@ -96,7 +96,7 @@ def is_of_log(file: str, topic: str, partition: int) -> bool:
 
 
 def is_in_use(file: str, topic: str, partition: int) -> bool:
-    """Tell by its name below the data directory whether a file is a current segment of a partition's log."""
+    """Tell by a file's name below the data directory whether it is a current segment of a partition's log."""
     return is_of_log(file, topic, partition) and file.count("/") == 1 and file.endswith(names.LOG_SUFFIX)
 
 
@@ -122,7 +122,7 @@ def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | 
         elif prefix:
             yield _place_in(path, prefix + entry, entry, owner)
         elif entry == names.BOOTSTRAP_CHECKPOINT:
-            # The first records of the metadata log.
+            # This file has the first records of the metadata log.
             yield Place(path, entry, BYTES, _sort_of_file(entry), names.METADATA_TOPIC, 0)
         else:
             yield Place(path, entry, BYTES, _sort_of_file(entry))
@@ -139,7 +139,7 @@ def _owner(name: str) -> tuple[str, int, bool] | None:
     except ValueError:
         return None
     if names.is_shortened(name):
-        return None  # The name does not tell which of the topics with this beginning it is.
+        return None  # Several topics may have names with this beginning.
     return topic, partition, bool(names.set_aside_suffix(name))
 
 

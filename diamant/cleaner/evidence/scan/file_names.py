@@ -1,11 +1,11 @@
-"""Names of files, directories and links that were given by others. They are bytes of the data directory as well, and stand in a
+"""Names of files, directories and links that were given by others. They are bytes of the data directory as well, and appear in a
 scan's account.
 
-A name that contains what a scan looks for, as it is or in hexadecimal, is a finding, as if a file contained it. Reports then
-show the kind of the finding and the beginning of its digest instead: `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for, as plain bytes or in hexadecimal, is a finding, as if a file contained it. Reports
+then show the kind of the finding and the beginning of its digest instead, as in `exports/[key 1437ea35].csv`.
 
-Names that the broker or Kafka give (`storage.given_names`), with those of partition directories, are not searched: they cannot be
-changed. All others are searched, however much they look like these.
+Names that the broker or Kafka give (`storage.given_names`), including those of partition directories, are not searched, because
+they cannot be changed. All other names are searched, however similar they are.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 
 
 def _given_by_others(place: Place) -> int | None:
-    """Return where the part of a name begins that others have given; None if the broker or Kafka has given all of it."""
+    """Return the start of the part of a name that others have given; None if the broker or Kafka has given all of it."""
     if place.name.startswith("/"):
-        # The place of a job on Spark: what is above it was chosen in the configuration.
+        # This is the place of a job on Spark; the directories above it were chosen in the configuration.
         start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
         return None if is_given_to_an_output(place.name[start:]) else start
     owner, slash, rest = place.name.partition("/")

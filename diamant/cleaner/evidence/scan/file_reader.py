@@ -21,14 +21,14 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 
 Advance = Callable[[int, int], object]
-"""Takes the bytes scanned so far, and the bytes to scan as far as they are known. Any thread."""
+"""Takes the number of bytes scanned so far, and of bytes to scan as far as known. Callable from any thread."""
 
 MAX_RETRIES = 3
-"""Rereads of a file that changes while it is read."""
+"""Most attempts to read a file that changes while it is read."""
 
 
 class FileReader:
-    """Reads the files of one scan. Any number of threads."""
+    """Reads the files of one scan, in any number of threads."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FileReader:
         advance: Advance | None,
         on_record: OnRecord | None = None,
     ) -> None:
-        """`capacities`: for the findings of each subject."""
+        """`capacities` limit the findings of each subject."""
         self._env = env
         self._subject = subject
         self._files = files
@@ -64,7 +64,7 @@ class FileReader:
         search, _ = outcome
         for hit in named:
             search.add_raw(hit, 0)
-        # Bounded now: the findings wait in memory until all earlier files have been read.
+        # Shorten the findings now, because they stay in memory until all earlier files have been read.
         settle(search, self.capacities)
         with self._lock:
             self._read_bytes += search.counts.bytes
@@ -136,7 +136,7 @@ class FileReader:
         file = self._env.open(place.path, read_only=True)
         try:
             whole = file_size(file)
-            # If the limit cuts a batch, this is no longer the file that the limit was recorded for.
+            # A limit that cuts a batch was recorded for another file of this name, so later attempts ignore it.
             limit = self._files.limit(found, whole) if has_limit else None
             size = whole if limit is None else limit
             search.counts.bytes = row.size = size
@@ -145,7 +145,7 @@ class FileReader:
             if place.content == BATCHES:
                 engine.search(search, file, size)
                 if self._scope.is_certifying:
-                    # The file was just read, so it is in the page cache.
+                    # This costs little, because the file was just read and is in the page cache.
                     row.declared = declared(file, size, MAX_BATCH_BYTES)
             else:
                 self._search_bytes(search, file, size, engine)
@@ -165,6 +165,6 @@ class FileReader:
 
 
 def settle(search: FileSearch, capacities: Sequence[ListCapacity]) -> None:
-    """Shorten the lists of a file that was searched, each to the room that its subject has."""
+    """Shorten the lists of findings of a searched file, each to the room left for its subject."""
     for one, capacity in zip(search.parts, capacities, strict=True):
         one.found.settle(capacity)

@@ -19,7 +19,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 Partitions = Callable[[str], Collection[int]]
-"""Returns the current partitions of a topic; none if there is no such topic. Any thread."""
+"""Returns the current partitions of a topic; none if there is no such topic. Callable from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Scope:
     """The part of a directory that a scan covers."""
 
     only: frozenset[TopicPartition] | None = None
-    """None: everything, in order to certify."""
+    """Partitions to read; None for everything, in order to certify."""
     skip: Callable[[Place], bool] | None = None
     is_locating: bool = False
     """True if a callback takes every record; the report then has no findings."""
@@ -41,7 +41,7 @@ class Scope:
         """Tell whether the scan reads a file."""
         if self.only is not None and (place.topic, place.partition) not in self.only:
             return False
-        # Locating reads unknown files, too: values that exist only there must be known.
+        # Locating reads unknown files, too, because values that exist only there must be known.
         is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
         return is_content and (self.skip is None or not self.skip(place))
 
@@ -53,11 +53,11 @@ class FoundFile(NamedTuple):
     size: int
     identity: Identity
     is_of_later: bool
-    """True if its name belongs to a segment that was begun after the recorded end."""
+    """True if the file's name belongs to a segment that was begun after the recorded end."""
 
     @property
     def key(self) -> FileKey:
-        """Name and identity: a file counts once under each name."""
+        """Name and identity, because a file counts once under each name."""
         return self.place.name, self.identity
 
 
@@ -66,7 +66,7 @@ def _identity(env: Env, place: Place) -> tuple[Identity, int]:
 
 
 class FilesToRead:
-    """The listed files that were not read yet. One thread."""
+    """The listed files that were not read yet. For one thread."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FilesToRead:
         prove_in: str | None = None,
         known_names: Collection[str] = (),
     ) -> None:
-        """`prove_in` and `known_names`: directory and names of the known positives. They are listed, but not handed out."""
+        """`prove_in` and `known_names`: directory and names of the known positives, which are listed, but not handed out."""
         self._env = env
         self._directory = directory
         self._subject = subject
@@ -104,7 +104,7 @@ class FilesToRead:
         self._owned: set[str] = set()
         """Directories whose partition exists, or existed when they were listed."""
         self._seen: set[FileKey] = set()
-        """The files handed out. A file counts once under each of its names, since the name decides how it is read."""
+        """The files handed out. A file counts once under each of its names, because the name decides how it is read."""
         self._passed_over: set[Identity] = set()
         """Segments begun after the recorded ends."""
 
@@ -113,7 +113,7 @@ class FilesToRead:
         self._seen.discard(key)
 
     def new(self) -> list[FoundFile]:
-        """List everything, and return the files not handed out yet, large ones first. Blocks; raises OSError."""
+        """List everything, and return the files not handed out yet, large ones first. Blocking; raises OSError."""
         found = []
         # Jobs copy from the data directory to the staging place, so this order misses no copy.
         staged = () if self._staging is None else self._staging.files(self._env)
@@ -146,9 +146,9 @@ class FilesToRead:
         return shown_name(self._owned_place(place_named(name)), self._subject.needles)
 
     def _owned_place(self, place: Place) -> Place:
-        """Return a place; without an owner if its directory has a partition's name, but there is no such partition.
+        """Return a place, without an owner if its directory has a partition's name, but there is no such partition.
 
-        A directory set aside belongs to its topic as long as that exists. For the topics of the request see
+        A directory set aside belongs to its topic as long as the topic exists. For the topics of the request see
         `ScanReport.disown`.
         """
         directory = place.name.partition("/")[0]
@@ -165,8 +165,8 @@ class FilesToRead:
     def _is_of_later(self, place: Place, identity: Identity) -> bool:
         """Tell whether a file may have come with a segment that was begun after the recorded end of its log.
 
-        The log must have such a segment, and the file must not have existed at the beginning. An output of the cleaner may have
-        a higher base than all its sources; but the records it has from them are below that end, and so is its first one.
+        The log must have such a segment, and the file must not have existed at the beginning. An output of the cleaner may
+        have a higher base than all its sources; but its records come from them, so they are below that end, even the first.
         """
         if place.topic is None or place.partition is None or place.named_offset is None:
             return False
@@ -176,7 +176,7 @@ class FilesToRead:
         return end.size_of(place.named_offset) is not None or identity in self._passed_over
 
     def _is_passed_over(self, place: Place, identity: Identity) -> bool:
-        """Tell whether such a file may be skipped. A certifying scan asks the log which file it has, and ignores names."""
+        """Tell whether a file of a later segment may be skipped. A certifying scan asks the log which file it has open."""
         if not self._scope.is_certifying:
             return True
         if place.base_offset is not None and self._end_has(place, identity):
@@ -198,16 +198,16 @@ class FilesToRead:
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or found.identity not in self._account.oldest:
             return None
-        # The segment was rolled between recording the end and the first look.
+        # Such a segment was rolled between recording the end and the first look.
         return None if end.is_before(base_offset) and end.size_of(base_offset) is not None else end
 
     def limit(self, found: FoundFile, size: int) -> int | None:
-        """Return how many of the file's `size` bytes to read; None: all."""
+        """Return how many of the file's `size` bytes to read; None for all of them."""
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or base_offset != end.active_base_offset or size <= end.active_size:
             return None
         if self._scope.is_certifying and found.identity not in self._account.oldest:
             return None  # The file was replaced.
         written = end.size_of(base_offset)
-        # Bytes behind the end that the log did not write are read.
+        # Bytes after the recorded end are read, too, if the log did not write them.
         return None if written is None or written < size else end.active_size

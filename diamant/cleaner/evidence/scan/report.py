@@ -3,8 +3,8 @@
     inconclusive     part of it is unreadable, bytes of a value lie outside its records, the scan cannot account for everything
                      that there is (`coverage`), or a file of no partition contains what is to be removed
     values-present   a record of the key has a value, or is a tombstone with headers, below the partition's claim
-    values-gone      none has; a tombstone still names the key
-    key-gone         neither is there
+    values-gone      there is no such record, but a tombstone still names the key
+    key-gone         there is neither a record nor a tombstone of the key
     not-there        the partition has no file at all
 
 A claim ends at an offset. Records from there on are listed, but do not affect the claim.
@@ -43,7 +43,7 @@ VALUES_PRESENT = "values-present"
 NOT_THERE = "not-there"
 
 MAX_REASONS = 10
-"""Places that are listed as reasons why a partition has no claim."""
+"""Most places that are listed as reasons why a partition has no claim."""
 
 MAY_MATCH = "it cannot be decided whether this record matches"
 _REASONS = {
@@ -65,14 +65,14 @@ _SET_ASIDE = "; its directory was set aside, and there is no such partition: if 
 class ScanReport:
     """The amounts read and the findings.
 
-    `findings` is incomplete if there are very many, but always includes those that decide (module `findings`).
+    `findings` is incomplete if there are very many, but always includes deciding ones (module `findings`).
     """
 
     findings: list[Finding] = field(default_factory=list, init=False)
     elsewhere: list[Finding] = field(default_factory=list, init=False)
     """The same key in other topics, the same bytes under other keys, and bytes outside records in other topics."""
     astray: list[Finding] = field(default_factory=list, init=False)
-    """Findings in files that belong to no partition, and so may belong to any: bytes, records of copied segments."""
+    """Findings in files that belong to no partition, and so may belong to any: bytes, or records of copied segments."""
     in_the_way: list[Finding] = field(default_factory=list, init=False)
     """Those of `astray` that prevent claims about all partitions (`Subject.is_in_the_way`)."""
     kept_on_purpose: set[str] = field(default_factory=set, init=False)
@@ -82,37 +82,37 @@ class ScanReport:
     unlisted: Counter[str] = field(default_factory=Counter, init=False)
     """Number of findings that are not listed, by kind."""
     unlisted_in: Counter[tuple[TopicPartition, str]] = field(default_factory=Counter, init=False)
-    """The same by partition and kind, including copies and records above the claims."""
+    """Number of findings that are not listed, by partition and kind, including copies and records above the claims."""
     unreadable: list[Unreadable] = field(default_factory=list, init=False)
     unreadable_astray: list[Unreadable] = field(default_factory=list, init=False)
-    """Unreadable files that belong to no partition: they may contain records of any."""
+    """Unreadable files that belong to no partition, and so may contain records of any."""
     _found_in: dict[TopicPartition, list[Finding]] = field(default_factory=dict, init=False)
     _unreadable_in: dict[TopicPartition, list[Unreadable]] = field(default_factory=dict, init=False)
     unknown: set[str] = field(default_factory=set)
-    """Files named like segments in use that their log does not have: their offsets do not belong to it."""
+    """Files named like segments in use that their log does not have, so their offsets do not belong to it."""
     counts: Counts = field(default_factory=Counts)
     rows: list[FileRow] = field(default_factory=list)
     """The amount read of each file that existed at the end; about 1 KB each."""
     files_listed: int = 0
     """Number of files at the end, counted separately."""
     unaccounted: list[Unreadable] = field(default_factory=list)
-    """Files that the scan missed, wherever they are: then nothing is certain."""
+    """Files that the scan missed; if there are any, wherever they are, nothing is certain."""
     vanished: int = 0
-    """Files that were listed, but gone before they were read; their replacements were scanned."""
+    """Number of files that were listed, but gone before they were read; their replacements were scanned."""
     later: int = 0
-    """Segments begun after the recorded end."""
+    """Number of segments begun after the recorded end."""
     planted: int = 0
-    """Known positives written for this scan."""
+    """Number of known positives written for this scan."""
     seen: int = 0
-    """Those of them that each engine found."""
+    """Number of known positives that each engine found."""
     engine: str = "plain"
     seconds: float = 0.0
     staging: dict[str, object] | None = None
-    """The staging place of jobs on Spark at the time of the scan (`staging_files`); None: none is configured."""
+    """The staging place of jobs on Spark at the time of the scan (`staging_files`); None if none is configured."""
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`file_listing`)."""
     snapshot_places: list[str] = field(default_factory=list)
-    """Directories in which there was no snapshot of the data; those that there were are `unaccounted`."""
+    """Directories that had no snapshot of the data; snapshots that exist are `unaccounted`."""
     partitions: set[TopicPartition] = field(default_factory=set)
     """Partitions of the erasure's topics with scanned files."""
 
@@ -146,8 +146,8 @@ class ScanReport:
     ) -> None:
         """Assign findings to no partition if they lie in directories of partitions that the given topics do not have.
 
-        `known`: the partitions of present or future claims; findings in set-aside directories count with them. `later`: other
-        partitions of the topics; set-aside directories with their names are not theirs. Call it in the turn that read both.
+        `known`: the partitions of present or future claims, which also get findings in set-aside directories. `later`: other
+        partitions of the topics, which do not get those. Call this in the turn of the loop that read both.
         """
         for partition in sorted({*self._found_in, *self._unreadable_in} - set(known)):
             if partition[0] in topics:
@@ -179,13 +179,13 @@ class ScanReport:
         return bool(files)
 
     def of(self, partition: TopicPartition) -> list[Finding]:
-        """Return the findings in a partition's directories; not to be changed."""
+        """Return the findings in a partition's directories, in a list that must not be changed."""
         return self._found_in.get(partition, [])
 
     def problems(self, partition: TopicPartition) -> list[Unreadable]:
-        """Return the unreadable places of a partition and of files without one, and files missed by the scan.
+        """Return the unreadable places of a partition and of files without a partition, and files missed by the scan.
 
-        `MAX_REASONS` at most.
+        Returns `MAX_REASONS` at most.
         """
         own = self._unreadable_in.get(partition, ())
         return list(islice(chain(own, self.unreadable_astray, self.unaccounted), MAX_REASONS))
@@ -209,7 +209,7 @@ class ScanReport:
     def claimed(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the findings in a partition below `claim_end`, and those outside records.
 
-        Files other than the log's segments, and directories set aside, count whole: their offsets are another log's.
+        Findings outside of the log's segments, or in directories set aside, all count, because their offsets are another log's.
         """
         above = {id(one) for one in self.above(partition, claim_end)}
         return [one for one in self.of(partition) if id(one) not in above]
@@ -217,7 +217,7 @@ class ScanReport:
     def above(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the findings in the partition's log at `claim_end` and above.
 
-        The output of a round holds only records of the log. If it holds others, its offsets are another log's.
+        The output of a cleaning round holds only records of the log. A file that holds others has another log's offsets.
         """
         found = [one for one in self.of(partition) if one.offset is not None and one.offset >= claim_end]
         found = [one for one in found if one.file not in self.unknown and is_of_log(one.file, *partition)]
@@ -229,9 +229,9 @@ class ScanReport:
         return [one for one in found if (one.offset, one.digest) in had]
 
     def has_seen_gone(self, needles: Iterable[Needle]) -> bool:
-        """Tell whether everything was read, also for these values, and none of them is outside the records of partitions.
+        """Tell whether everything was searched for these values, and none of them is outside the records of partitions.
 
-        It does not matter in which topic's directory: these bytes may be in the way of another job.
+        The topic of the directory does not matter, because these bytes may be in the way of another job.
         """
         if not self.rows or self.unreadable or self.unaccounted or any(self.unlisted.values()):
             return False
@@ -245,7 +245,7 @@ class ScanReport:
     ) -> list[dict[str, object]]:
         """Return the reasons against a claim about a partition, place by place, `MAX_REASONS` at most.
 
-        `is_key_wanted`: the claim would also be that the key is gone. `may_stay`: the kind of findings that are no reason.
+        `is_key_wanted`: the claim includes that the key is gone. `may_stay`: a kind of findings that is no reason.
         """
         found = [one.to_fields() for one in self.problems(partition)]
         if partition not in self.partitions:
@@ -277,8 +277,8 @@ class ScanReport:
     def unlisted_since(self, partition: TopicPartition, claim_end: int, whats: Collection[str] = (VALUE,)) -> int:
         """Return the number of records at `claim_end` and above that are not listed.
 
-        The lowest one of each file is listed. If none of these is below the claim's end, no other is. Otherwise 0: then nothing
-        can be claimed, and it is unknown which of them were written since.
+        The lowest record of each file is listed, so if no listed one is below the claim's end, no other is. If one is, returns 0:
+        nothing can be claimed, and it is unknown which records were written since.
         """
         if any(one.what in whats for one in self.claimed(partition, claim_end)):
             return 0
@@ -297,7 +297,7 @@ class ScanReport:
         ]
 
     def elsewhere_not_listed(self, listed: int) -> int:
-        """Return the number of findings besides the first `listed` ones of `elsewhere` and `astray`."""
+        """Return the number of findings beyond the first `listed` of `elsewhere` and `astray`."""
         unlisted = sum(count for what, count in self.unlisted.items() if what not in DECIDING)
         return unlisted + max(0, len(self.elsewhere) + len(self.astray) - listed)
 
@@ -339,14 +339,14 @@ def _reason_astray(finding: Finding) -> str:
 
 
 def _of_nobody(finding: Finding) -> Finding:
-    """Return a finding as one in a file that belongs to no partition."""
+    """Return a finding, changed to a finding in a file that belongs to no partition."""
     if finding.what not in (VALUE, TOMBSTONE):
         return finding._replace(topic=None, partition=None)
     return finding._replace(what=SAME_KEY, topic=None, partition=None, has_value=finding.what == VALUE)
 
 
 def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, object]:
-    """Return a certificate's fields about records written since; `unlisted`: their number besides those in `found`."""
+    """Return a certificate's fields about records written since; `unlisted`: number of those that are not in `found`."""
     return {
         "written_since": [one.to_fields() for one in found[:MAX_LISTED]],
         "written_since_not_listed": unlisted + max(0, len(found) - MAX_LISTED),
@@ -354,7 +354,7 @@ def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, o
 
 
 def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, object]:
-    """Return a certificate's fields about tombstones of the key behind its claims; `ends`: ends of the claims."""
+    """Return a certificate's fields about tombstones of the key above its claims; `ends`: ends of the claims."""
     found, unlisted = [], 0
     for partition, end in ends:
         found += report.tombstones_since(partition, end)

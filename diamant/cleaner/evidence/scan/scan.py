@@ -1,19 +1,18 @@
 """The certifying scan: reads and decompresses everything in a data directory, and reports what is left in each partition.
 
 The scan uses no index, filter or summary, only the bytes of the files. A log that takes appends is scanned up to its recorded
-end (`LogEnd`). Only segments that the log has begun since are skipped, whatever a file's name: the running log must have this
-file as a segment, and the file must not have existed when the scan began. A directory belongs to a partition if that partition
-exists, as far as this is known (`Partitions`); otherwise its files have no owner. Files are created and removed during the scan,
-so the directory is listed again until nothing in it is new: the scan misses no segment that was renamed, or rewritten by
-the cleaner.
+end (`LogEnd`). Only segments that the log has begun since are skipped. A file's name is no proof of that: the running log must
+have the file as a segment, and the file must not have existed when the scan began. A directory belongs to a partition if that
+partition exists, as far as this is known (`Partitions`); otherwise its files have no owner. Files are created and removed during
+the scan, so the directory is listed again until nothing in it is new, and the scan misses no segment that was renamed or rewritten.
 
 The scan is accountable: at its beginning and end `file_census` lists the directory by itself and counts what segments declare.
-A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a scan
-that misses one of the records that were planted for it (`known_positives`).
+A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a missed
+record that was planted for the scan (`known_positives`).
 
 `report` holds the findings and the resulting states of partitions; `findings` limits how many findings are kept.
 
-Any thread. Memory: that of `record_search`, for each of `threads`, that of `findings`, and 1 KB for each file.
+Callable from any thread. Memory: that of `record_search` for each of `threads`, that of `findings`, and 1 KB for each file.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 MAX_LISTINGS = 50
-"""Listings of a directory that keeps changing; after that the scan is inconclusive."""
+"""Most listings of a directory that keeps changing; after them the scan is inconclusive."""
 
 
 MAX_SHOWN = 5
-"""Missed known positives that the reason lists."""
+"""Most missed known positives that the reason lists."""
 
 
 class SightCheck:
-    """The check of one scan."""
+    """The check that one scan finds its known positives."""
 
     def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
         """`directory`: where the known positives are written."""
@@ -88,7 +87,7 @@ class SightCheck:
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
-        """Check, once, that `engine` and the plain search, which it relies on, find all known positives for each subject."""
+        """Check once that `engine`, and the plain search that it relies on, find all known positives for each subject."""
         if self._is_over:
             return
         self._is_over = True
@@ -126,14 +125,14 @@ def scan_directory(
     census: FileCensus | None = None,
     capacities: Sequence[ListCapacity] = (),
 ) -> list[ScanReport]:
-    """Scan everything in `directory` once, and what jobs on Spark have at their staging place. Blocks.
+    """Scan everything in `directory` once, and what jobs on Spark have at their staging place. Blocking.
 
-    Return a report about each subject. Their digests have one secret.
+    Return a report about each subject. All digests use one secret.
 
-    `prove_in`: the directory for the known positives; None: `directory`. Those of a local staging place are written there. If
-    they cannot be written or found, nothing can be claimed.
-    `is_compiled` False: the plain search reads everything. `partitions` None: names of directories are trusted.
-    `census` None, no `capacities`: new ones.
+    `prove_in`: the directory for the known positives; None for `directory`. Those for a local staging place are written there.
+    If known positives cannot be written or found, nothing can be claimed.
+    Without `is_compiled`, the plain search reads everything. Without `partitions`, names of directories are trusted.
+    Without `census` or `capacities`, new ones are made.
     `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
     exceptions end the scan. Raises OSError if the directory cannot be listed.
     """
@@ -169,7 +168,7 @@ def scan_directory(
         sight.remove()
     scan.sum_up()
     if staging is not None:
-        # After all sources: a copy made before its source was read must be in the listing, unless it was removed.
+        # List the place after all sources were read, so that a copy made before that is listed, unless it was removed.
         for report in scan.reports:
             staging.account(report, account.problem, check)
     account.put_into(scan.reports, files.shown)
@@ -195,7 +194,7 @@ def scan_partitions(
     skip: Callable[[Place], bool] | None = None,
     check: Callable[[], object] = bool,
 ) -> ScanReport:
-    """Search some partitions for records of the key, except files that `skip` names: to locate it, never to certify.
+    """Search some partitions for records of the key, except files that `skip` names. It locates the key and never certifies.
 
     With `on_record`, which takes every record, the report has no findings.
     """
@@ -228,9 +227,9 @@ class _Scan:
     engine: SearchEngine
     account: CoverageAccount
     sight: SightCheck | None = None
-    """None: the scan only locates."""
+    """None if the scan only locates."""
     reports: list[ScanReport] = field(default_factory=list)
-    """About each subject."""
+    """The report about each subject."""
     found: dict[FileKey, FileSearch] = field(default_factory=dict)
     """The searches of files with findings."""
 
@@ -245,7 +244,7 @@ class _Scan:
                 outcomes = pool.map(self.reader.search, found, repeat(self.engine))
                 for one, outcome in zip(found, outcomes, strict=True):
                     self._take(one, outcome)
-                # A log that rolls all the time always has new segments.
+                # New segments do not count, because a log that rolls all the time always has some.
                 if all(one.is_of_later for one in found) and (self.sight is None or self._is_done(self.sight)):
                     break
             else:
@@ -266,13 +265,13 @@ class _Scan:
 
     def _take(self, found: FoundFile, outcome: tuple[FileSearch, FileRow] | None) -> None:
         if outcome is None:
-            # If it was renamed, it is listed again.
+            # If the file was renamed, it is listed again.
             self.files.forget(found.key)
             for report in self.reports:
                 report.vanished += 1
             return
         search, row = outcome
-        # A file that has grown is read once more, and earlier findings are replaced.
+        # A file that has grown is read again, and the earlier findings are replaced.
         before = self.found.pop(found.key, None)
         if before is not None:
             for part, capacity in zip(before.parts, self.reader.capacities, strict=True):

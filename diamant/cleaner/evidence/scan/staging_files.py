@@ -1,13 +1,13 @@
-"""The staging place of jobs on Spark in a certifying scan: either one more root, or a reason to claim nothing.
+"""The staging place of jobs on Spark in a certifying scan, which is another directory to read, or a reason to claim nothing.
 
 local        every file in this owner's places is read like those of the data directory, and is in the ledger by its absolute
              path. A place belongs to the partition in its name; a place of a deleted topic belongs to none
-elsewhere    (s3:) names are listed, but nothing is read. While there is a place, its partition gets no claim; if its partition is
-             unknown, no partition does
+elsewhere    (s3:) names are listed, but nothing is read. While a place exists, its partition gets no claim; if its partition is
+             unknown, no partition gets one
 
-If a staging place cannot be listed, nothing can be claimed. A missing one is empty: the first job makes it. But the log directory
-may have a note of a place that cannot be seen now, because its disk is not mounted or another staging place is configured; then
-its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
+If a staging place cannot be listed, nothing can be claimed. A missing one counts as empty, because the first job makes it. But
+the log directory may have a note of a place that cannot be seen now, because its disk is not mounted or another staging place is
+configured; then its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class StagingPlace:
     """The value of `diamant.cleaner.spark.staging`, for the owner of one log directory."""
 
     shown: str
-    """The place for people, without credentials."""
+    """The place as shown to people, without credentials."""
     root: str | None
-    """The directory; None: it is not on a local file system."""
+    """The directory; None if it is not on a local file system."""
     owner: str
     """Prefix of the names of this owner's places."""
     partition_of: Callable[[str], TopicPartition | None]
-    """Partition of a place, by its name; None: no partition that exists now."""
+    """Returns the partition of a place, by its name; None if no such partition exists now."""
     list_names: Callable[[Callable[[], object]], list[str]]
-    """Returns the names at the staging place; calls its argument now and then. Blocks. OSError or StorageError."""
+    """Returns the names at the staging place; calls its argument now and then. Blocking; raises OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _no_unseen
-    """Takes the names listed; returns places that may exist but are neither read nor listed. Blocks. OSError."""
+    """Takes the names listed; returns places that may exist but are neither read nor listed. Blocking; raises OSError."""
     name_for: Callable[[str], str] = str
     """Returns the name of a new place for a partition's directory. Required for a local staging place."""
 
     def is_apart(self, env: Env, directory: str) -> bool:
-        """Tell whether it is local, exists, and is outside a data directory; inside, its files are read with that directory."""
+        """Tell whether the place is local, exists, and is outside a data directory, inside of which it is read anyway."""
         if self.root is None or not env.is_dir(self.root):
             return False
         return not f"{os.path.realpath(self.root)}/".startswith(f"{os.path.realpath(directory)}/")
@@ -76,7 +76,7 @@ class StagingPlace:
         return replace(self, partition_of=lambda name: partition if name == known else self.partition_of(name))
 
     def files(self, env: Env) -> Iterator[Place]:
-        """Yield the files of this owner's places if it is local. Skips unlistable ones; the census reports them."""
+        """Yield the files of this owner's places on a local file system. Skips unlistable ones; the census reports them."""
         if self.root is None:
             return
         found: list[str] = []
@@ -91,7 +91,7 @@ class StagingPlace:
                 yield from list_below(env, f"{self.root}/{name}", owner)
 
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
-        """Report what is there at the end of a scan, and what prevents claims. `problem`: an error of listing its files."""
+        """Report the places that exist at the end of a scan, and problems that prevent claims. `problem`: a listing error."""
         found: list[str] = []
         unseen: list[Unseen] = []
         try:

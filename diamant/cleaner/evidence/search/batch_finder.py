@@ -81,7 +81,7 @@ def find_batches(
     *,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each run of adjacent batches up to byte `end` of a file; ascending. Blocks; raises OSError.
+    """Yield begin and end of each run of adjacent batches up to byte `end` of a file; ascending. Blocking; raises OSError.
 
     `fail` takes positions whose contents cannot be determined. `check` is called for each window.
     """

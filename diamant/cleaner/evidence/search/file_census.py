@@ -4,7 +4,7 @@
                  without entries, links to directories and to nothing; names are not interpreted
     declared     batches, records and bytes of a segment by codec, from the headers alone, without decompressing
 
-Any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
+Callable from any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -
 
 
 def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
-    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocks; raises OSError.
+    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocking; raises OSError.
 
     From the first byte without a whole batch, or with one of more than `max_batch_bytes`, the rest is `RAW`.
     """
@@ -185,7 +185,7 @@ class FileCensus:
     looks: int = 0
 
     def look(self) -> None:
-        """List everything again. Blocks; OSError if a directory cannot be listed."""
+        """List everything again. Blocking; raises OSError if a directory cannot be listed."""
         self.looks += 1
         found: dict[FileKey, Listed] = {}
         self._list(found, f"{self.directory}/", [""])

@@ -94,7 +94,7 @@ _UNREADABLE = "unreadable"
 
 
 class ListCapacity:
-    """The room left for each sort in the list of a scan. Any thread."""
+    """The room left for each sort in the list of a scan. Callable from any thread."""
 
     def __init__(self, limits: ListLimits | None = None) -> None:
         self.limits = ListLimits(MAX_LISTED, MAX_DECIDING) if limits is None else limits

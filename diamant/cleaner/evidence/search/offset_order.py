@@ -45,10 +45,10 @@ class LogEnd(NamedTuple):
     active_size: int
     size_of: Callable[[int], int | None] = _no_segment
     """Returns the current size of the log's segment with a base offset; None: there is none. A file named like a segment
-    need not be one. Any thread."""
+    need not be one. Callable from any thread."""
     has_file: Callable[[int, Identity], bool] = _has_none
     """Tells whether the log's segment with a base offset is, or was last, the open file with this identity
-    (`file_census.file_identity`). Any thread."""
+    (`file_census.file_identity`). Callable from any thread."""
 
     def is_before(self, base_offset: int) -> bool:
         """Tell whether a segment with that base was begun after this end was recorded; the active one may be empty."""

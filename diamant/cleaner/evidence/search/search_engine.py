@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SearchEngine:
-    """The engine of one scan. Any thread."""
+    """The engine of one scan. Callable from any thread."""
 
     def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
         self.is_compiled = is_compiled
