@@ -4,7 +4,8 @@ The scan uses no index, filter or summary, only the bytes of the files. A log th
 end (`LogEnd`). Only segments that the log has begun since are skipped. A file's name is no proof of that: the running log must
 have the file as a segment, and the file must not have existed when the scan began. A directory belongs to a partition if that
 partition exists, as far as this is known (`Partitions`); otherwise its files have no owner. Files are created and removed during
-the scan, so the directory is listed again until nothing in it is new, and the scan misses no segment that was renamed or rewritten.
+the scan, so the directory is listed again until nothing in it is new. Thus the scan misses no segment that was renamed or
+rewritten.
 
 The scan is accountable: at its beginning and end `file_census` lists the directory by itself and counts what segments declare.
 A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a missed

@@ -1,1 +1,1 @@
-"""Searching files and records for needles, and proof that the search sees."""
+"""The search of files and records for needles, and the proof that it finds them."""

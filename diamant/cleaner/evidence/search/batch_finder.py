@@ -1,15 +1,15 @@
 """Finds record batches in a file of any kind, at any byte: segments under other names, whole or in part.
 
-A batch is recognised by its header (magic, length, codec; without compressed data also the record count; clients choose times,
+A batch is recognised by its header (magic, length, codec, and the record count of uncompressed data; clients choose times,
 attributes and producer ids freely), by the beginning of its records or compressed data, and then by its checksum. The checksum
 is only computed if the first two fit, which hardly ever happens in random bytes. If a compressed batch is cut off or damaged, it
 may contain anything, so it is a problem. So is a file with so many matching headers and wrong checksums that checking them all
 would take too long (`FALSE_FACTOR`).
 
-Not found are batches of more than 256 MiB, and uncompressed messages of the formats before 0.11 with keys of more than
-`MAX_OLD_KEY_BYTES`: the bytes of the latter are searched all the same.
+Batches of more than 256 MiB are not found, nor are uncompressed messages of the formats before 0.11 with keys of more than
+`MAX_OLD_KEY_BYTES`; the bytes of such messages are searched all the same.
 
-Memory: a window of `WINDOW_BYTES`, and a few times that for what is compared in it.
+Memory: a window of `WINDOW_BYTES`, and a few times that for comparisons.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from diamant.storage.env.env import File
 
 WINDOW_BYTES = 4 * 1024 * 1024
 FALSE_FACTOR = 4
-"""Limit of bytes checksummed without finding a batch: so many times the size of the file, plus `FALSE_BYTES`."""
+"""Limit of bytes checksummed without finding a batch: this multiple of the file's size, plus `FALSE_BYTES`."""
 FALSE_BYTES = 64 * 1024 * 1024
 
 _AHEAD = MAX_OLD_KEY_BYTES + 128
 _MAY_BE_MAGIC = re.compile(rb"(?s)(?<=[\0-\x10].{7})[\0-\2]")
-"""The first byte of the length, before the magic, is at most that of `MAX_BATCH_BYTES`."""
+"""A possible magic, after a length whose first byte is at most that of `MAX_BATCH_BYTES`."""
 _OLD_HEADS = 18, 26
 """Position of the length of the key, by magic."""
 _MIN_RECORD_BYTES = 7
 _HEAD_BYTES = 64
-"""Enough for a record's fields before its key."""
+"""Number of bytes that is enough for a record's fields before its key."""
 _SNAPPY_MAX_RATIO = 22
 _CUT_OFF = "a batch begins here, but the file ends before the batch does"
 _DAMAGED = "a compressed batch begins here, but its checksum is wrong"
@@ -70,7 +70,7 @@ class _Candidate(NamedTuple):
     magic: int
     size: int
     is_framed: bool
-    """True if it begins like compressed data: then it is a batch, or was one."""
+    """True if its payload begins like compressed data, so that it is a batch, or was one."""
 
 
 def find_batches(
@@ -81,7 +81,7 @@ def find_batches(
     *,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each run of adjacent batches up to byte `end` of a file; ascending. Blocking; raises OSError.
+    """Yield start and end of each run of adjacent batches up to byte `end` of a file, ascending. Blocking; raises OSError.
 
     `fail` takes positions whose contents cannot be determined. `check` is called for each window.
     """
@@ -137,7 +137,7 @@ def _compiled(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 
 def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
-    """Do the same as `_compiled`: the kernel's plain twin."""
+    """Do the same as `_compiled`, without kernels."""
     length = len(octets) - PAD_BYTES
     for match in _MAY_BE_MAGIC.finditer(octets, MAGIC, min(stop, length) + MAGIC):
         place = match.start() - MAGIC
@@ -162,7 +162,7 @@ def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bo
 
 
 def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Do the same for magic 0 and 1. Their checksum is never zero here; their attributes are a codec and one bit."""
+    """Do the same for magic 0 and 1, and expect a checksum other than zero, and attributes of a codec and one bit only."""
     attributes = octets[place + MAGIC + 1]
     codec = attributes & CODEC_MASK
     if attributes > LZ4 + 8 or codec > LZ4 or size < MIN_OLD_SIZE or not _int32(octets, place + LOG_OVERHEAD):
@@ -193,7 +193,7 @@ def _is_framed(octets: bytes, at: int, codec: int) -> bool:
 
 
 def _may_begin(data: bytes, one: _Candidate) -> bool:
-    """Tell whether records, or raw snappy, may begin behind a header without any other sign of a batch."""
+    """Tell whether records, or raw snappy, may begin after a header without any other sign of a batch."""
     if one.magic != CURRENT_MAGIC:
         return True
     room = one.size - HEADER_SIZE

@@ -1,6 +1,6 @@
-"""The compiled search of a file of batches: at the speed of memory where nothing is found, else by the plain search.
+"""The compiled search of a file of batches, at the speed of memory. Batches with findings go to the plain search.
 
-A subject that judges every record of a topic does so in the batches that hold nothing else, too.
+Subjects that judge every record of a topic get the records of batches without findings, too.
 
 Memory: that of `row_reader`, and one decompressed chunk.
 """
@@ -42,7 +42,7 @@ class CompiledSearch:
         self._amounts = numbers("q", fields.CODEC_MASK + 1, 3)
 
     def search(self, search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
-        """Search a file of batches from byte `position`, where one begins, up to `end`."""
+        """Search a file of batches from byte `position`, where a batch begins, up to `end`."""
         walked = search.walked = search.walked or _walked(search)
         windows = search.subject.needles.windows
         try:
@@ -54,7 +54,7 @@ class CompiledSearch:
                     self._judge(search, chunk)
                 position += chunk.size
         except CorruptLog:
-            # From here on the plain search reports what is wrong.
+            # The plain search continues from here, and reports the problem.
             search_plain(search, file, end, position)
         finally:
             amounts = self._amounts
@@ -81,7 +81,7 @@ class CompiledSearch:
             self._look_again(search, chunk)
 
     def _judge(self, search: FileSearch, chunk: Rows) -> None:
-        """Have the records of the batches without findings judged."""
+        """Pass the records of batches without findings to the subjects that judge every record."""
         rows, data, unpacked = chunk.rows, chunk.data, self._unpacker.buffer
         for row in [row for row, step in enumerate(chunk.column(fields.STEP)) if step == CLEAN]:
             at, start, end = rows[fields.POSITION, row], rows[fields.PAYLOAD_START, row], rows[fields.PAYLOAD_END, row]
@@ -90,7 +90,7 @@ class CompiledSearch:
             search.judge(header, chunk.position + at, payload)
 
     def _unpack(self, chunk: Rows) -> None:
-        """Decompress the batches to be searched; one that fails is searched again."""
+        """Decompress the batches to be searched, and leave those that fail to the plain search."""
         is_unpacked, starts, ends = chunk.places()
         unpack, data = self._unpacker.unpack, chunk.data
         for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
@@ -101,7 +101,7 @@ class CompiledSearch:
                 chunk.rows[fields.STEP, row] = LOOK_AGAIN
 
     def _look_again(self, search: FileSearch, chunk: Rows) -> None:
-        """Give the batches with findings or errors to the plain search."""
+        """Pass the batches with findings or errors to the plain search."""
         rows, data = chunk.rows, chunk.data
         for row in chunk.with_step(LOOK_AGAIN):
             at, size = rows[fields.POSITION, row], rows[fields.SIZE, row]
@@ -127,7 +127,7 @@ def _follow(search: FileSearch, chunk: Rows) -> None:
     if chunk.together & fields.LEGACY:
         for row, magic in enumerate(chunk.column(fields.MAGIC)):
             if magic < CURRENT_MAGIC:
-                # A wrapper's offset is that of its last entry; the first is not worth decompressing it.
+                # A wrapper's offset is that of its last entry. The first offset is not worth decompressing the wrapper.
                 at = rows[fields.POSITION, row]
                 offset = int.from_bytes(chunk.data[at : at + 8], "big", signed=True)
                 rows[fields.BASE_OFFSET, row] = rows[fields.LAST_OFFSET, row] = offset

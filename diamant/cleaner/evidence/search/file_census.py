@@ -1,7 +1,7 @@
-"""Counts what a scan must account for, and shares no code with it: all there is below a directory, and a segment's own counts.
+"""Counts the files and the segments' declared contents for which a scan must account. Shares no code with the scan.
 
-    FileCensus   files by their identity in the operating system, with their sizes, and names without content: directories
-                 without entries, links to directories and to nothing; names are not interpreted
+    FileCensus   files by their identity in the operating system, with their sizes, and names without content (directories
+                 without entries, links to directories and to nothing); names are not interpreted
     declared     batches, records and bytes of a segment by codec, from the headers alone, without decompressing
 
 Callable from any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
@@ -20,14 +20,14 @@ from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env, File
 
 WINDOW_BYTES = 4096
-"""Bytes of one read: the header of a large batch, or many small batches."""
+"""Size of one read, which covers the header of a large batch, or many small batches."""
 RAW = "bytes"
 """Bytes outside batches, which are searched as bytes."""
 OLD = "old "
 """Prefix of the codec's name for batches of magic 0 and 1, whose headers declare no records."""
 
 Amounts: TypeAlias = dict[str, list[int]]
-"""By codec, or `RAW`: batches, records, bytes on the disk."""
+"""Batches, records and bytes on the disk, by codec or `RAW`."""
 
 Identity: TypeAlias = tuple[Any, ...]
 
@@ -60,7 +60,7 @@ def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -
 def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
     """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocking; raises OSError.
 
-    From the first byte without a whole batch, or with one of more than `max_batch_bytes`, the rest is `RAW`.
+    Where no whole batch begins, or one of more than `max_batch_bytes`, the rest counts as `RAW`.
     """
     fd = file.fileno()
     found, position = (
@@ -74,7 +74,7 @@ def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
 
 
 def _compiled_count(fd: int, end: int, max_batch_bytes: int) -> tuple[Amounts, int]:
-    """Do the same as `_count_headers`."""
+    """Do the same as `_count_headers`, with kernels."""
     from diamant.kernels.census import count_headers
 
     amounts = memoryview(bytearray(16 * 3 * 8)).cast("q", (16, 3))
@@ -144,7 +144,7 @@ def changed_at(env: Env, path: str) -> int:
     try:
         return os.stat(path).st_ctime_ns
     except OSError:
-        # As in `file_identity`.
+        # A file system in memory has no such time.
         return env.mtime_ms(path)
 
 
@@ -163,7 +163,7 @@ class Listed:
     """A listed name of a file; a file with two links is listed twice."""
 
     size: int
-    """The least size since the first look: files grow while they are read."""
+    """The least size since the first look, because files grow while they are read."""
     latest_size: int
     """Size at the last look."""
     changed: int
@@ -177,7 +177,7 @@ class FileCensus:
     env: Env
     directory: str
     besides: tuple[str, str] | None = None
-    """Another directory, and a prefix: files below its directories with that prefix count as well, by absolute path."""
+    """Another directory, and a prefix; files in its subdirectories with this prefix count as well, by absolute path."""
     problem: str = ""
     """Error of the last attempt to list the other directory; "" without one."""
     files: dict[FileKey, Listed] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 VALUE = "value"
 """A record of the key with a value."""
 TOMBSTONE = "tombstone"
-"""A record of the key without one."""
+"""A record of the key without a value."""
 SAME_KEY = "same-key"
 """A record of the same key in a topic outside the erasure."""
 SAME_BYTES = "same-bytes"
@@ -39,15 +39,15 @@ DECIDING = frozenset({VALUE, TOMBSTONE, UNDECIDED})
 
 
 class Finding(NamedTuple):
-    """One place. Contents appear as digests only."""
+    """One place that holds the key or a value. Contents appear as digests only."""
 
     what: str
     topic: str | None
     partition: int | None
     file: str
-    """Relative to the data directory."""
+    """Path relative to the data directory."""
     position: int
-    """Of the batch, or of the bytes if outside batches."""
+    """Position of the batch, or of bytes outside batches."""
     offset: int | None
     field: str
     """`key`, `value` or `header` of a record; empty outside of records."""
@@ -85,9 +85,9 @@ class ListLimits(NamedTuple):
     """Limits of the listed findings."""
 
     listed: int
-    """Per sort and file; also per scan unless they decide. The same for unreadable places."""
+    """Limit for each sort in a file, and in a scan unless the sort decides; also for unreadable places."""
     deciding: int
-    """Per deciding sort and scan."""
+    """Limit for each deciding sort in a scan."""
 
 
 _UNREADABLE = "unreadable"
@@ -127,13 +127,13 @@ class FoundList:
     unlisted: Counter[str] = field(default_factory=Counter)
     """Number of findings that are not listed, by kind."""
     taken: Counter[str] = field(default_factory=Counter)
-    """Room that it has taken from its scan, once settled."""
+    """Room that the file has taken from its scan, once settled."""
     _listed: Counter[str] = field(default_factory=Counter)
     _least: dict[tuple[str, object], Finding] = field(default_factory=dict)
     """The first place of each deciding sort, listed or not."""
 
     def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
-        """Record a finding. `kind`: a further part of its sort. `is_in_scope`: its topic is part of the erasure."""
+        """Record a finding. `kind`: a further part of its sort. `is_in_scope`: the topic is part of the erasure."""
         what = finding.what
         if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
             least = self._least.setdefault((what, kind), finding)
@@ -151,7 +151,7 @@ class FoundList:
             self.unreadable.append(place)
 
     def settle(self, room: ListCapacity) -> None:
-        """Shorten the list to the room there is, and keep what decides. Called once the file is searched."""
+        """Shorten the list to the room that is left, but keep deciding findings. Called after the file was searched."""
         for what, count in self._listed.items():
             self.taken[what] = room.take(what, count)
         left = self.taken.copy()
@@ -171,7 +171,7 @@ class FoundList:
         self._least.clear()
         if self.unreadable:
             self.taken[_UNREADABLE] = room.take(_UNREADABLE, len(self.unreadable))
-            # One of these places is enough to prevent claims.
+            # One unreadable place is enough to prevent claims.
             del self.unreadable[max(1, self.taken[_UNREADABLE]) :]
 
 

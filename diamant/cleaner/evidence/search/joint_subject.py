@@ -1,4 +1,4 @@
-"""Several subjects of one search, which reads each file once and reports on each of them by itself."""
+"""Several subjects of one search, which reads each file once and reports on each subject separately."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from diamant.protocol.batches.header import Record
 
 
 class JointSubject(Subject):
-    """The topics and needles of all subjects together. Each decides by itself about records that one of them may mean."""
+    """The topics and needles of all subjects together. If one may mean a record, each subject decides about it."""
 
     __slots__ = ("_are_meant", "subjects")
 
     def __init__(self, subjects: Sequence[Subject]) -> None:
-        """`subjects`: at least one; their digests have one secret."""
+        """`subjects` has at least one; all their digests use one secret."""
         needles = subjects[0].needles
         if len(subjects) > 1:
             needles = Needles(needles.secret).joined(chain.from_iterable(one.needles for one in subjects))

@@ -1,16 +1,16 @@
 """Known positives: records planted before a certifying scan, which must find them, and removed before it ends.
 
     segment                     in each codec, and in formats before 0.11, a record of a key, and one with a needle in its value
-    segment of another topic    the latter
+    segment of another topic    only the record with a needle in its value
     file searched as bytes      a needle at each position modulo four
-    batches in another file     as in the segment, behind other bytes
+    batches in another file     as in the segment, after other bytes
 
-The key, the values and the needles are random, made for one scan, and contain nothing of any user. The scan looks for them in the
-same way as for the others. They lie in directories whose names end in `-delete`, so the next start, of Kafka as well, removes
-what a crash has left. A local staging place of jobs on Spark gets the same files, in directories named like those of jobs; after
-a crash they are removed as those of a killed job are.
+The key, the values and the needles are random, made for one scan, and contain no user's data. The scan looks for them in the same
+way as for its subjects. The files are in directories whose names end in `-delete`, so that the next start, of Kafka as well,
+removes the files that a crash has left. A local staging place of jobs on Spark gets the same files, in directories named like
+those of jobs; after a crash they are removed like those of a killed job.
 
-Memory and room on the disk: some KB.
+Memory and disk space: some KB.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class KnownPositives:
     topic: str
     """A topic that the scan covers."""
     key: bytes
-    """Too short for a needle: only reading records finds it."""
+    """A key too short for a needle, so that only reading records finds it."""
     needles: tuple[Needle, ...]
     files: Mapping[str, bytes]
-    """By name, relative to the directory that they are written to; by absolute path at the staging place."""
+    """Contents of files by name, relative to the directory that they are written to; absolute at the staging place."""
     directories: tuple[str, ...]
     """Directories that hold only these files."""
     staged: str
     """The directory of the topic at the staging place; "" if there is none."""
     expected: Mapping[tuple[str, str, str], str]
-    """From file, kind of finding and digest to a description for people."""
+    """Descriptions for people, by file, kind of finding, and digest."""
 
     def write(self, env: Env, root: str) -> None:
         """Write the files. Raises OSError."""
@@ -94,7 +94,7 @@ class _Layout(NamedTuple):
     """The files of one root."""
 
     where: str
-    """For people."""
+    """Description of the root for people."""
     own: str
     """The directory of the topic that the scan covers."""
     other: str
@@ -104,9 +104,9 @@ class _Layout(NamedTuple):
 
 
 def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = None) -> KnownPositives:
-    """Return new ones for a scan whose needles use this secret.
+    """Return new known positives for a scan whose needles use this secret.
 
-    `staged` returns the path of a new place for a partition's directory at the staging place of jobs; None: there is none.
+    `staged` returns the path of a new place for a partition's directory at the staging place of jobs; None without one.
     """
     topic = TOPIC + secrets.token_hex(8)
     key, other_key = (secrets.token_urlsafe(8).encode() for _ in range(2))
@@ -149,13 +149,13 @@ def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = No
 
 
 def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a batch for each pair, with other records, of all kinds one after the other."""
+    """Return a batch for each pair, which has other records, too. The kinds of batches alternate."""
     kinds = [*_KINDS.values()]
     found = bytearray()
     for index, (key, value) in enumerate(pairs):
         first, half = 3 * index, len(value) // 2
         records = [
-            # Compressed data then refer to the value in two parts, and do not contain it in one piece.
+            # Because of this record, compressed data refer to the value in two parts, and do not contain it in one piece.
             Record(first, 0, b"a", b"%s......%s......" % (value[half:], value[:half])),
             Record(first + 1, 0, key, value),
             Record(first + 2, 0, b"b", b"y" * 400),

@@ -2,8 +2,8 @@
 
 Of each needle three things are kept: its size, a keyed digest (HMAC-SHA-256), and `SPAN` consecutive bytes from somewhere in it.
 A search compares one 8-byte window in every four bytes of the data. Four windows begin in a span, so one of them is compared,
-wherever the needle is. If a window matches, the digest of the whole needle is checked. So a finding is certain, but for a
-collision of SHA-256.
+wherever the needle is. If a window matches, the digest of the whole needle is checked. So a finding is certain, except
+for a collision of SHA-256.
 
 The choice of the span matters for speed. Values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a
 window that every record has makes the search slow, and one of zeros is everywhere in preallocated files. So the span that
@@ -32,7 +32,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_BYTES = 12
 MIN_TELLING_BYTES = 4
-"""Bytes of a needle, at least, that are neither 0x00 nor 0xFF."""
+"""Least number of bytes in a needle that are neither 0x00 nor 0xFF."""
 WINDOW = 8
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
@@ -149,10 +149,10 @@ class Sample:
         for window in _SILENT:
             self._counts[_hash(window, 64 - _SAMPLE_BITS)] = _EVERYWHERE
         self.size = 0
-        """Bytes that were added."""
+        """Number of bytes added."""
 
     def add(self, data: Buffer) -> None:
-        """Count all windows in `data`; without kernels none, since they only affect speed."""
+        """Count all windows in `data`; without kernels none, because the counts only affect speed."""
         self.size += len(data)
         if ARE_COMPILED:
             from diamant.kernels.search import count_windows
@@ -181,13 +181,13 @@ def _word(data: Buffer, at: int) -> int:
 
 
 class Needles:
-    """The needles of a search. Not to be changed during one; several threads may search."""
+    """The needles of a search. They must not change during a search, which may use several threads."""
 
     def __init__(self, secret: bytes, needles: Iterable[Needle] = ()) -> None:
         """`needles`: those of an earlier search."""
         self.secret = secret
         self.left_out = 0
-        """Needles that were refused beyond `MAX_NEEDLES`."""
+        """Number of needles refused beyond `MAX_NEEDLES`."""
         self.longest = 0
         """Size of the longest needle in bytes."""
         self._by_digest: dict[bytes, Needle] = {}
@@ -214,7 +214,7 @@ class Needles:
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
         """Add `data` as a needle if it is distinctive; return its digest.
 
-        What is a value as well as a text of `where` is searched for as a value, whose copies may not stay.
+        Bytes that are both a value and a text of `where` are searched for as a value, because copies of values may not stay.
         """
         digest = keyed_digest(self.secret, data)
         known = self._by_digest.get(digest)
@@ -235,7 +235,7 @@ class Needles:
         self._put(needle)
 
     def joined(self, needles: Iterable[Needle]) -> Needles:
-        """Return these and others, without regard to the limit."""
+        """Return these needles and others, regardless of the limit."""
         found = Needles(self.secret)
         found.left_out = self.left_out
         for needle in chain(self, needles):
@@ -300,6 +300,6 @@ class Needles:
 
     def _is_at(self, needle: Needle, data: Buffer, begin: int) -> bool:
         if begin + needle.size > len(data):
-            return False  # Before anything is copied: if a long needle repeats one byte, every window matches.
+            return False  # Checked before copying: if a long needle repeats one byte, every window matches.
         found = data[begin : begin + needle.size]
         return hmac.compare_digest(keyed_digest(self.secret, found), needle.digest)

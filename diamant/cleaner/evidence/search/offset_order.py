@@ -1,8 +1,8 @@
 """Checks the order of batches by their offsets: ascending, within their segment, below the end of the log.
 
-A batch's base offset is not covered by its checksum. A changed one would move records out of a claim's range without a trace.
-So offsets out of order are damage, like bytes that cannot be read, and so is a segment that overlaps the next one. A change
-that keeps the order cannot be detected, and all readers accept it.
+A batch's base offset is not covered by its checksum. A changed base offset would move records out of a claim's range without a
+trace. So offsets out of order are damage, like bytes that cannot be read, and so is a segment that overlaps the next one. A
+change that keeps the order cannot be detected, and all readers accept it.
 
 Memory: 16 bytes for each segment.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-"""Greatest distance of a segment's offsets from its base: its indexes use 4 bytes for it."""
+"""Greatest distance of a segment's offsets from its base, for which indexes use 4 bytes."""
 
 
 WHOLE_FILE = 1 << 62
-"""As a size: the whole file."""
+"""A size that stands for the whole file."""
 
 
 def _no_segment(_: int) -> int | None:
@@ -38,26 +38,26 @@ def _has_none(_base_offset: int, _identity: Identity) -> bool:
 
 
 class LogEnd(NamedTuple):
-    """The end of the scan in a log in use; recorded by its owner in one turn."""
+    """The end of the scan in a log in use, recorded by the log's owner in one turn of the loop."""
 
     log_end_offset: int
     active_base_offset: int
     active_size: int
     size_of: Callable[[int], int | None] = _no_segment
-    """Returns the current size of the log's segment with a base offset; None: there is none. A file named like a segment
-    need not be one. Callable from any thread."""
+    """Returns the current size of the log's segment with a base offset; None if there is none, even if a file has its name.
+    Callable from any thread."""
     has_file: Callable[[int, Identity], bool] = _has_none
     """Tells whether the log's segment with a base offset is, or was last, the open file with this identity
     (`file_census.file_identity`). Callable from any thread."""
 
     def is_before(self, base_offset: int) -> bool:
-        """Tell whether a segment with that base was begun after this end was recorded; the active one may be empty."""
+        """Tell whether the segment with this base offset was begun after this end was recorded."""
         return base_offset >= self.log_end_offset and base_offset > self.active_base_offset
 
 
 @dataclass(slots=True)
 class OffsetOrder:
-    """The offsets of one segment, batch after batch."""
+    """The expected offsets of one segment, checked batch after batch."""
 
     base_offset: int
     next_offset: int
@@ -67,7 +67,7 @@ class OffsetOrder:
     end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:
-        """Advance to a batch; return what is wrong with its offsets, or ""."""
+        """Advance to a batch; return the problem with its offsets, or ""."""
         least, self.next_offset = self.next_offset, max(self.next_offset, last + 1)
         if first < least or last < first:
             return f"the batch has offsets {first} to {last}, expected {least} or more"
@@ -78,12 +78,12 @@ class OffsetOrder:
         return ""
 
     def problems(self, chunk: Rows) -> list[tuple[int, str]]:
-        """Advance over the batches of a chunk; return positions and what is wrong there."""
+        """Advance over the batches of a chunk; return the positions of problems and their descriptions."""
         from diamant.kernels.batches import are_in_order
 
         end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
         is_sound = last - self.base_offset <= MAX_RELATIVE_OFFSET and (end is None or last < end)
-        # A bound above `last` may exceed 64 bits: it comes from a file's name or a damaged batch.
+        # A bound above `last` may exceed 64 bits, because it comes from a file's name or a damaged batch.
         if is_sound and self.next_offset <= last and are_in_order(chunk.rows, chunk.count, self.next_offset - 1):
             self.next_offset = last + 1
             return []
@@ -95,7 +95,7 @@ class OffsetOrder:
 def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
     """Return the order to check in a segment's file, in any state; None for other files.
 
-    `end` is that of its log if the file was in use when it was recorded.
+    `end` is the log's end if the file was in use when that was recorded.
     """
     parsed = names.parse_segment_file(name.rpartition("/")[2])
     if parsed is None or parsed.suffix != names.LOG_SUFFIX:
@@ -109,9 +109,9 @@ def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
 
 
 def overlapping(next_offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield names of segments in use that overlap the next one, and a reason.
+    """Yield the name of each segment in use that overlaps the next one, and a reason.
 
-    `next_offsets`: from names, relative to the data directory, to the offset behind the last batch of each segment.
+    `next_offsets`: the offset after the last batch of each segment, by name, relative to the data directory.
     """
     logs: dict[str, list[tuple[int, str]]] = {}
     for name in next_offsets:

@@ -1,10 +1,10 @@
-"""Searches a file of record batches for all that an erasure concerns: any magic, any codec, every field of every record.
+"""Searches a file of record batches for the subject of an erasure, in any magic, any codec, and every field of every record.
 
-The plain search reads with `batches.batch_records` and decides. The compiled one (`compiled_search`) skips batches without
-findings and hands all others to the same decision. Neither uses an index or a filter. Unreadable bytes are a problem, never
-nothing: they are searched raw, and the place never counts as clean.
+The plain search reads with `batches.batch_records` and decides. The compiled search (`compiled_search`) skips batches without
+findings and passes all others to the same decision. Neither uses an index or a filter. Unreadable bytes are always a problem:
+they are searched raw, and the place never counts as clean.
 
-Amounts are counted where data are searched (`FileSearch.amounts`), so that a scan can be compared with what there is.
+Amounts are counted where data are searched (`FileSearch.amounts`), so that a scan can be compared with the contents of files.
 
 Memory: 4 MiB read, or one larger batch, and one decompressed batch (`MAX_BATCH_BYTES` at most).
 """
@@ -62,13 +62,13 @@ CONTROL_KEY_BYTES = 4
 """Size of a control record's key: version and type. A record with another key is not a marker, whatever its batch declares."""
 
 MANY_TEXTS = 16
-"""If a batch holds more needles than this, each of its records is searched for all of them."""
+"""Number of needles in a batch above which each of its records is searched for all needles."""
 
 _PREFIX = Struct(">qiIb")
 
 
 IsAnyMeant = Callable[[Record, str | None], bool]
-"""Takes a record and its topic."""
+"""Takes a record and its topic; returns whether a subject may mean the record."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Subject:
             self.key_digest = keyed_digest(self.needles.secret, self.key)
 
     def is_key(self, key: bytes | None) -> bool:
-        """Tell whether a record's key is the one searched for."""
+        """Tell whether a record's key is the key that is searched for."""
         if key is None:
             return False
         if key == self.known_key:
@@ -102,7 +102,7 @@ class Subject:
 
     @staticmethod
     def any_meant(subjects: Sequence[Any]) -> IsAnyMeant:
-        """Return what tells whether one of these subjects of one class may mean a record: False if no `is_meant` does."""
+        """Return a function that tells whether any of these subjects, of one class, may mean a record."""
         keys = {key for one in subjects for key in (one.key, one.known_key)}
         digests = {one.key_digest for one in subjects if one.key is None}
         secret = subjects[0].needles.secret
@@ -114,13 +114,13 @@ class Subject:
         return is_any
 
     def may_mean(self, record: Record, topic: str | None) -> bool:
-        """Tell whether `is_meant` has to be asked. A subject of several tells it for all at once."""
+        """Tell whether `is_meant` must be called. A joint subject tells it for all its subjects at once."""
         return True
 
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
     ) -> list[tuple[str, Needle]]:
-        """Return the needles in a record that it need not have. Each is with the field that holds it."""
+        """Return the needles that a record has for no harmless reason, each with the field that holds it."""
         return hits
 
     def is_in_the_way(self, finding: Finding) -> bool:
@@ -133,14 +133,14 @@ class Subject:
         return finding.digest != self.key_digest.hex()
 
     judges_bytes: ClassVar[bool] = False
-    """True if `may_be_in` has to be called."""
+    """True if `may_be_in` must be called."""
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
         """Tell whether records of a topic in these bytes may match; needles are searched for separately."""
         return True
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        """Return the keys at which the compiled search stops in files of a topic; None: the subject judges every record."""
+        """Return the keys at which the compiled search stops in files of a topic; None if the subject judges every record."""
         if self.key is None:
             return None
         return (self.key,) if self.known_key is None else (self.key, self.known_key)
@@ -181,16 +181,16 @@ class BatchBytes(NamedTuple):
 
 
 OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
-"""Takes every record of the key in the erasure's topics, and its file. Runs in the searching thread."""
+"""Takes the search of a file, and each record of the key in the erasure's topics there. Runs in the searching thread."""
 
 
 class WalkedKeys(NamedTuple):
     """The keys at which the compiled search stops in a file."""
 
     keys: bytes
-    """One after the other, and a zero."""
+    """The keys, one after the other, and a zero byte."""
     bounds: array[int]
-    """int64[n + 1]: where each begins, and the last ends."""
+    """int64[n + 1]: the start of each key, and the end of the last."""
     is_judging: bool
     """True if a subject judges every record."""
 
@@ -208,7 +208,7 @@ class FileSearch:
     order: OffsetOrder | None = None
     """The check of a segment's offsets."""
     is_locating: bool = False
-    """True if the search only calls `on_record`: then no findings are kept."""
+    """True if the search only calls `on_record`, and keeps no findings."""
     found: FoundList = field(default_factory=FoundList)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
@@ -216,9 +216,9 @@ class FileSearch:
     check: Callable[[], object] = bool
     """Called every few MiB; its exceptions end the search."""
     members: Sequence[FileSearch] = ()
-    """The searches for the single subjects, if there are several: this one reads for them, and has the needles of all."""
+    """The searches for the single subjects, if there are several; this search reads for them, and has all their needles."""
     walked: WalkedKeys | None = None
-    """Made by the compiled search at the first batches."""
+    """The keys, set by the compiled search when it begins."""
 
     @property
     def parts(self) -> Sequence[FileSearch]:
@@ -231,7 +231,7 @@ class FileSearch:
         return self.topic in self.subject.topics
 
     def follow(self, position: int, header: BatchHeader) -> None:
-        """Check the offsets of the next batch against those before."""
+        """Check the offsets of the next batch against those of earlier ones."""
         if self.order is not None:
             reason = self.order.problem(position, header.base_offset, header.last_offset)
             if reason:
@@ -280,7 +280,7 @@ class FileSearch:
         add_to(self.amounts, codec_name(header.magic, header.codec), 1, 0 if is_old else records, header.size)
 
     def judge(self, header: BatchHeader, position: int, payload: bytes) -> None:
-        """Have the records of a whole batch without any needle judged by those that judge them all (`walked_keys`)."""
+        """Pass the records of a batch without needles to the subjects that judge every record (`walked_keys`)."""
         batch = BatchBytes(position, header, payload, 0)
         wanted = [
             one
@@ -318,7 +318,7 @@ class FileSearch:
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
         hits = self._hits_in(record, texts) if texts else []
         if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
-            # It could be out of a claim's range, and no consumer sees it there.
+            # The record could be outside of a claim's range, although consumers do not see it at that offset.
             self.fail(batch.position, "a record's offset is not within its batch")
         if verdict is True:
             self._add_meant(record, batch, hits)
@@ -342,7 +342,7 @@ class FileSearch:
         return [
             (place, hit.needle)
             for place, data in fields
-            # A value of many records is in many batches. This is quicker than a search for all needles.
+            # A value of many records is in many batches. A test for its text is quicker than a search for all needles.
             if data is not None and (len(texts) > MANY_TEXTS or any(text in data for text in texts))
             for hit in find(data)
         ]
@@ -352,7 +352,7 @@ class FileSearch:
             self._add(self._finding(SAME_BYTES, batch, record, place, needle.digest), needle.kind)
 
     def _add_meant(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
-        """Record a finding that is to be removed, or would be in one of the erasure's topics."""
+        """Record a finding for a record to be removed, or that would be if it were in one of the erasure's topics."""
         if self.is_in_scope and self.on_record is not None:
             self.on_record(self, record, batch.header)
         digest = keyed_digest(self.subject.needles.secret, _said(record))
@@ -398,7 +398,7 @@ class FileSearch:
             one.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
 
     def find_raw(self, data: Buffer, position: int) -> None:
-        """Search the bytes at `position` of the file."""
+        """Search `data`, the bytes at `position` of the file."""
         add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
             self.add_raw(hit, position + hit.start)
@@ -433,7 +433,7 @@ class _Look:
     texts: set[bytes] = field(default_factory=set)
     """The needles in the batch."""
     places: set[bytes] = field(default_factory=set)
-    """The digests of those in records."""
+    """The digests of the needles in records."""
 
 
 class _Looks(list[_Look]):

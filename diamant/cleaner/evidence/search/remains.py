@@ -1,10 +1,10 @@
-"""Remains of a job: bytes of removed values that no scan has seen gone, for the later jobs that may mean them.
+"""Remains of a job: bytes of removed values that no scan has seen gone, kept for later jobs that may concern them.
 
-A job that is not certified, or ends before it is, knows values that are in no log any more, but perhaps in some file beside them.
-A later job cannot find these values by itself. It inherits them:
+A job that ends without a certificate knows values that are no longer in any log, but may be in some file beside the logs. A later
+job cannot find these values by itself. It inherits them:
 
     an erasure     from jobs that removed values of its key, whatever their topics
-    a redaction    from jobs that removed values from its topic: a digest does not tell whether a value matches
+    a redaction    from jobs that removed values from its topic, because a digest does not tell whether a value matches
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from diamant.cleaner.evidence.search.needles import VALUE, Needle
 from diamant.json_types import JsonObject
 
 KEY_DIGEST_BYTES = 8
-"""Beginning of a key's digest. Two keys with the same one only inherit too much."""
+"""Number of bytes kept of a key's digest. Two keys with the same beginning only inherit too much."""
 ANY_KEY = "*"
-"""In place of digests: the keys are too many, or not known."""
+"""Stands for digests if there are too many keys, or if they are not known."""
 
 
 def short_digest(digest: bytes) -> str:
@@ -32,19 +32,19 @@ class Remains:
     """What may remain of the values that one job has removed."""
 
     id: str
-    """Of the job."""
+    """Id of the job."""
     topics: tuple[str, ...]
     keys: tuple[str, ...]
     """`short_digest` of the keys that had the values, or `ANY_KEY`."""
     needles: tuple[Needle, ...]
 
     def concerns_key(self, digest: bytes, topics: Collection[str]) -> bool:
-        """Tell whether an erasure of the key with this digest, from these topics, has to look for it."""
+        """Tell whether an erasure of the key with this digest, from these topics, must look for these remains."""
         is_any = ANY_KEY in self.keys and not {*topics}.isdisjoint(self.topics)
         return is_any or short_digest(digest) in self.keys
 
     def includes(self, other: Remains) -> bool:
-        """Tell whether every job that has to look for `other` looks for all of it in these remains."""
+        """Tell whether every job that must look for `other` finds all its values in these remains, too."""
         wider = {*other.topics} <= {*self.topics} and {*other.keys} <= {*self.keys}
         return wider and other.digests <= self.digests
 

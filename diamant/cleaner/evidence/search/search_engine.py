@@ -1,4 +1,4 @@
-"""Chooses the search for a file of batches: the compiled one if there are kernels, else the plain one."""
+"""Chooses the search for a file of batches: the compiled search with kernels, and the plain search without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SearchEngine:
 
     def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
         self.is_compiled = is_compiled
-        """False: the plain search reads everything."""
+        """False if the plain search reads everything."""
         self.has_compiled = False
         """True if the compiled search has read anything."""
         self._local = threading.local()
