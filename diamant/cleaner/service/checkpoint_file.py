@@ -1,6 +1,6 @@
-"""The file `cleaner-offset-checkpoint`: read at the start, written whenever the checkpoints have changed.
+"""The file `cleaner-offset-checkpoint`, which is read at the start, and written whenever the checkpoints have changed.
 
-One write at a time; changes during a write share the next one. After a crash, or when the disk is full, the file may be out
+Only one write runs at a time; changes during it share the next one. After a crash, or when the disk is full, the file may be out
 of date. A round then begins too early, and leaves the part that is already clean unchanged.
 
 `diamant-last-cleaned-checkpoint` beside it holds the end time of each partition's last round; Kafka ignores the file. It is
@@ -33,7 +33,7 @@ class CheckpointFile:
         self._blocking = blocking
         self._turn = asyncio.Lock()
         self._written = 0
-        """Generation of the checkpoints in the file."""
+        """`PartitionStates.generation` of the checkpoints in the file."""
         self._task: asyncio.Task[None] | None = None
 
     async def read(self) -> None:
@@ -75,7 +75,7 @@ class CheckpointFile:
             self._task = asyncio.get_running_loop().create_task(self.write())
 
     async def close(self) -> None:
-        """Write the changes that are still pending."""
+        """Write pending changes."""
         if self._task is not None:
             await asyncio.wait({self._task})
         await self.write()

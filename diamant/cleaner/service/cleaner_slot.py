@@ -1,4 +1,4 @@
-"""A slot for one of the concurrent rounds: its task, its runners, its share of the throttle.
+"""A slot for one of the concurrent rounds, with the round's task, its runners, and its share of the rate limit.
 
 A slot corresponds to one of Kafka's `log.cleaner.threads`. Its round is a task of the event loop that waits for a runner.
 """
@@ -22,7 +22,7 @@ from diamant.progress import Progress
 from diamant.storage.env.env import Env
 
 WORTH_READY = 16
-"""A ready worker runs requested plans above `max_inline_bytes / WORTH_READY`: from this size on it is faster."""
+"""A ready worker runs requested plans above `max_inline_bytes / WORTH_READY`, because it is faster from this size on."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class RunningRound:
     started_ms: int
     progress: Progress = field(default_factory=Progress)
     freed_bytes: int = 0
-    """Sizes of the sources less those of the finished outputs: bytes that need not be written."""
+    """Size of the sources minus that of the finished outputs, which is the number of bytes that need not be written."""
 
     def free(self, count: int) -> None:
         """Record an output that is `count` bytes smaller than its sources."""
@@ -62,8 +62,8 @@ class RunningRound:
 class CleanerSlot:
     """A slot with up to three runners, which it creates on first use.
 
-    `new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans run inline.
-    `new_offload_runner`, given a fallback, makes the one for plans from `offload_from_bytes` on, or if its engine is requested.
+    `new_process_runner` makes the runner for plans above `max_inline_bytes`; without it all plans run inline. Given a fallback,
+    `new_offload_runner` makes the runner for plans of `offload_from_bytes` or more, and for those that request its engine.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CleanerSlot:
         self.running: RunningRound | None = None
         """The round that a runner is executing."""
         self.task: asyncio.Task[None] | None = None
-        """The round in progress; None: the slot is free."""
+        """The round in progress; None if the slot is free."""
         self._ready_pid: int | None = None
         """The worker process that has loaded its engine."""
 
@@ -101,7 +101,7 @@ class CleanerSlot:
         return 0 if self.running is None else self.running.runner.progress_bytes
 
     def runner_for(self, plan: CleanPlan, *, is_requested: bool = False, engine: str | None = None) -> Runner:
-        """Return the runner for a plan of this size. `is_requested`: a caller waits; `engine`: the engine it named."""
+        """Return the runner for a plan of this size. `is_requested`: a caller waits; `engine`: the engine named by the caller."""
         size = sum(segment.size for segment in plan.segments)
         if engine == INLINE:
             return self._inline
@@ -124,7 +124,7 @@ class CleanerSlot:
         return self._inline if size <= limit else self._process_runner() or self._inline
 
     def is_fallback(self, runner: Runner, plan: CleanPlan) -> bool:
-        """Return whether `runner` stands in for the runner on other machines, which is unavailable now."""
+        """Return whether `runner` replaces the runner on other machines, which is unavailable now."""
         offload = self.offload
         return (
             runner is not offload
@@ -134,14 +134,14 @@ class CleanerSlot:
         )
 
     async def warm_up(self) -> None:
-        """Start the worker, and load its engine, if the slot may have one."""
+        """Start the worker and load its engine, if the slot may have a worker."""
         runner = self._process_runner()
         if isinstance(runner, WorkerRunner):
             await runner.warm_up()
             self._ready_pid = runner.worker_pid
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
-        """Write the facts of a segment to its file, in the worker; in a thread if the slot has none."""
+        """Write the facts of a segment to a file, in the worker, or in a thread if the slot has no worker."""
         runner = self._process_runner()
         if isinstance(runner, WorkerRunner):
             await runner.file_facts(task, check_done)
@@ -158,7 +158,7 @@ class CleanerSlot:
         )
 
     def note_ready(self, runner: Runner) -> None:
-        """Record that a round of this runner succeeded, so its worker has loaded its engine."""
+        """Record that a round of this runner succeeded, so that its worker has loaded its engine."""
         if isinstance(runner, WorkerRunner):
             self._ready_pid = runner.worker_pid
 
@@ -223,7 +223,7 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """Rounds in progress."""
+        """Number of rounds in progress."""
         return sum(slot.task is not None for slot in self._made)
 
     @property
@@ -255,7 +255,7 @@ class Slots:
         await self._slot(0).warm_up()
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone) -> None:
-        """Write the facts of a segment to its file, in the worker of the first slot."""
+        """Write the facts of a segment to a file, in the worker of the first slot."""
         await self._slot(0).file_facts(task, check_done)
 
     async def close(self) -> None:

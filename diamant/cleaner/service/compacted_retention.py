@@ -14,13 +14,13 @@ from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 
 logger = logging.getLogger("diamant.cleaner.service.service")
-"""Users' log files and filters refer to this name."""
+"""The name that users' log files and filters refer to."""
 
 RETENTION_FAILED = "retention failed"
 
 
 class CompactedRetention:
-    """Belongs to the loop thread. `on_retained` is called after segments were removed."""
+    """Applies retention on the loop thread. `on_retained` is called after segments were removed."""
 
     def __init__(
         self,
@@ -66,5 +66,5 @@ class CompactedRetention:
             freed = delete_oldest(log, count)
             logger.info("%s-%d: %d bytes deleted by retention", *partition, freed)
         finally:
-            self._on_retained(log)  # some may have been deleted before the failure
+            self._on_retained(log)  # some segments may have been deleted before a failure
             self._states.done_deleting(partition)

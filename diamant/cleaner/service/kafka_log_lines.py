@@ -1,9 +1,9 @@
-"""Kafka's own log lines about the cleaner, word for word, for mode kafka: guides and alerts search for them.
+"""Kafka's own log lines about the cleaner, word for word, for mode kafka, because guides and alerts search for them.
 
 They are logged beside ours, under the name of Kafka's logger. Undefined figures print as NaN or Infinity, as in Java.
 
 Source: LogCleaner.CleanerSlot.recordStats and tryCleanFilthiestLog, Cleaner.buildOffsetMap, of 4.3.1. Kafka logs a full map
-at DEBUG only; here readers of a guide find it without that.
+at DEBUG only; here it is logged at INFO, so that readers of a guide find it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MB = 1024 * 1024
 
 
 def log_round(thread: int, plan: CleanPlan, result: CleanResult) -> None:
-    """Log the summary of a round, and a full map and records without a key if it met them."""
+    """Log the summary of a round, and whether its map was full or it met records without a key."""
     if result.end_offset < plan.first_uncleanable_offset:
         dirty = [segment.base_offset for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
         full = max(index for index, base in enumerate(dirty) if base <= result.end_offset)

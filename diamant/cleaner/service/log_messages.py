@@ -1,6 +1,6 @@
-"""The cleaner's log messages: the facts of Kafka's lines, formatted from a plan and its result.
+"""The cleaner's log messages, which state the facts of Kafka's lines, formatted from a plan and its result.
 
-For an empty round Kafka divides by zero and prints NaN or ∞; here undefined figures are left out.
+For an empty round Kafka divides by zero and prints NaN or ∞; these messages leave undefined figures out.
 Sizes are in powers of 1024, counts with thousands separated by commas.
 
 Source: Kafka's CleanerSlot.recordStats, Cleaner.buildOffsetMap, LogCleaner.tryCleanFilthiestLog.
@@ -45,7 +45,7 @@ def invalid_messages(plan: CleanPlan, result: CleanResult) -> str | None:
 
 
 def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
-    """Return the message for a round whose map was full at `end_offset`; None if that is the end of its range."""
+    """Return the message for a round whose map was full at `end_offset`; None if the round reached the end of its range."""
     if end_offset >= plan.first_uncleanable_offset:
         return None
     dirty = [segment for segment in plan.segments if segment.next_base_offset > plan.first_dirty_offset]
@@ -60,13 +60,13 @@ def offset_map_full(plan: CleanPlan, end_offset: int) -> str | None:
 
 
 def partition_uncleanable(topic: str, partition: int, reason: object, *, retry_in_ms: int | None = None) -> str:
-    """Return the warning that a partition is marked uncleanable. `reason` is an error or a text."""
+    """Return the warning that a partition was marked uncleanable. `reason` is an error or a text."""
     then = "until the broker starts again" if retry_in_ms is None else f"for {_seconds(retry_in_ms / 1000)}"
     return f"{topic}-{partition}: marked uncleanable, not cleaned {then}: {_reason(reason)}"
 
 
 def delayed_partitions(cleanable_count: int, delayed_count: int, max_delay_ms: int) -> str | None:
-    """Return a message that counts the partitions beyond max.compaction.lag.ms; None if there is none."""
+    """Return a message that counts the partitions beyond max.compaction.lag.ms; None if there are none."""
     if delayed_count <= 0:
         return None
     return (
@@ -109,7 +109,7 @@ def _seconds(seconds: float) -> str:
 
 
 _CLOCK_S = 1e-9
-"""Clock resolution: a rate over a shorter time has no meaning."""
+"""Clock resolution; a rate over a shorter time is meaningless."""
 
 
 def _rate(count: int, seconds: float) -> str:

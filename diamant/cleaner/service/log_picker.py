@@ -30,7 +30,7 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 SEGMENTS_PER_TURN = 256
-"""Segments that a pass over all logs examines before it yields to other tasks."""
+"""Number of segments that a pass over all logs examines before it yields to other tasks."""
 
 FRESH_S = 1.0
 """Mode prompt: lifetime of a scan's findings, in real time."""
@@ -41,7 +41,7 @@ UNKNOWN_DEADLINE = "the time of the next round is unknown"
 
 
 class LogPicker:
-    """Belongs to the loop thread; files are read in `blocking`. `prompt` is None in mode kafka."""
+    """Picks logs on the loop thread; files are read in `blocking`. `prompt` is None in mode kafka."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class LogPicker:
         self._prompt = prompt
         self._blocking = blocking
         self.holds = holds
-        """Returns which tombstones of a log wait for groups."""
+        """Returns the tombstones of a log that are held until groups have read them."""
         self.next_deadline_ms: int | None = None
-        """Mode prompt: the next time at which a log is due, or a segment is to be closed, as of the last scan; None: never."""
+        """Mode prompt: next time at which a log is due, or a segment must be closed, as of the last scan; None for never."""
         self._to_learn: list[tuple[PromptLog, int]] = []
-        """Mode prompt: see `take_to_learn`."""
+        """Mode prompt: the logs for `take_to_learn`."""
         self.without_filters: list[PromptLog] = []
-        """Mode prompt: the logs with segments that may have no filter, as of the last scan."""
+        """Mode prompt: logs with segments that may have no filter, as of the last scan."""
         self._errors = RepeatedErrors()
         self._found: deque[Log] = deque()
         self._fresh_until_s = 0.0
 
     async def next(self) -> Log | None:
-        """Return the next log to clean, or None. It is free and due in this turn of the loop."""
+        """Return the next log to clean, which is free and due in this turn of the loop; None if there is none."""
         if self._prompt is None or asyncio.get_running_loop().time() >= self._fresh_until_s:
             self._found.clear()
         if (log := self._take()) is not None:
@@ -81,12 +81,12 @@ class LogPicker:
         return self._take()
 
     def take_to_learn(self) -> list[tuple[PromptLog, int]]:
-        """Return the logs with unknown expiry times, with their first dirty offsets. Each scan's list is returned once."""
+        """Return the logs with unknown expiry times, and their first dirty offsets; once for each scan."""
         found, self._to_learn = self._to_learn, []
         return found
 
     def forget(self) -> None:
-        """Drop the findings: the next call of `next` starts a new scan."""
+        """Drop the queued logs, so that the next call of `next` starts a new scan."""
         self._found.clear()
 
     def is_open(self, log: Log) -> bool:
@@ -96,7 +96,7 @@ class LogPicker:
     def cleanable_range(self, log: Log, now_ms: int, *, force: bool = False) -> CleanableRange | None:
         """Return the cleanable range of a log. If it cannot be determined, mark the log uncleanable and return None.
 
-        A checkpoint outside of the log is replaced. `force`: ignore `min.compaction.lag.ms`.
+        Replaces a checkpoint outside of the log. With `force`, ignores `min.compaction.lag.ms`.
         """
         partition = log.topic, log.partition
         checkpoint = self._states.checkpoint(partition)
@@ -184,7 +184,7 @@ class LogPicker:
                 continue
             self._errors.is_over(_name(log), CANNOT_LOOK)
             if range_ is not None:
-                # Even if an open transaction holds back the whole log, so that nothing can be cleaned.
+                # The delay counts even if an open transaction holds back the whole log, so that nothing can be cleaned.
                 delays_ms.append(range_.delay_ms)
             if range_ is not None and is_candidate(log, range_):
                 found.append((log, range_))
@@ -239,9 +239,9 @@ class LogPicker:
             self._errors.is_over(_name(log), CANNOT_ROLL)
 
     def _deadline_ms(self, known: PromptLog, found: CleanableRange | None, now_ms: int) -> int | None:
-        """Return the time at which a log is or was due. Also update the next deadline, and the logs still to be learned.
+        """Return the time at which a log is or was due. Also update the next deadline, and the list for `take_to_learn`.
 
-        The next deadline is never in the past: overdue rounds, as for quarantined segments, wait for more than time.
+        The next deadline is never in the past, because overdue rounds, as for quarantined segments, wait for more than time.
         """
         log = known.log
         kept_ms: int | None = None
@@ -270,7 +270,7 @@ class LogPicker:
         return min([*known_times, *([] if kept_ms is None else [kept_ms])], default=None)
 
     async def _learn_first_timestamps(self, log: Log, now_ms: int) -> None:
-        """Read the age of segments, which is unknown after a restart, off the loop."""
+        """Read the age of segments, which is unknown after a restart, in a thread of `blocking`."""
         segments = log.segments[log.floor_segment(self._states.first_dirty(log)) : -1]
         if self._prompt is not None:
             segments.append(log.active)
@@ -286,14 +286,14 @@ def why_not(log: Log) -> str | None:
     if not log.config.is_compacted:
         return f"cleanup.policy is {','.join(sorted(log.config.cleanup_policy)) or 'empty'}, not compact"
     if log.write_failure is not None:
-        return f"the partition refuses writes since this failure: {log.write_failure}"
+        return f"the partition has refused writes since this failure: {log.write_failure}"
     return None
 
 
 def look_at_first_timestamps(segments: Sequence[Segment]) -> None:
     """Load the timestamp of the first batch of segments that take no appends. Callable from any thread.
 
-    Unreadable segments are skipped: the next reader meets the error.
+    Unreadable segments are skipped, because the next reader meets the error.
     """
     for segment in segments:
         try:

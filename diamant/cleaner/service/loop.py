@@ -43,7 +43,7 @@ class Wakeup:
         self._event.set()
 
     def reset(self) -> None:
-        """Clear earlier notifications: the coming cycle handles them."""
+        """Clear earlier notifications, which the coming cycle handles."""
         self._is_notified = False
 
     def recheck(self) -> None:
@@ -51,11 +51,11 @@ class Wakeup:
         self._event.set()
 
     async def wait(self, due_ms: int) -> bool:
-        """Wait until `due_ms`; return True then or when notified. False: compute the deadline again and wait again."""
+        """Wait until `due_ms`; return True then or when notified. If False, compute the deadline again and wait again."""
         if self._is_due(due_ms):
             return True
         self._event.clear()
-        # A move of a frozen clock wakes the loop. Polling one for work that is due in 1 ms would never end.
+        # A move of a frozen clock wakes the loop. Polling a frozen clock for work that is due in 1 ms would never end.
         delay_s = (
             MAX_SLEEP_S if is_frozen(self._clock) else min(max(due_ms - self._clock.now_ms(), 1) / 1000, MAX_SLEEP_S)
         )
@@ -92,7 +92,7 @@ class CleaningLoop:
         self._next_ms = 0
         self._settling: list[asyncio.Future[None]] = []
         self.is_started = False
-        """True once `start` was called."""
+        """True after `start` was called."""
         self._is_stopping = False
         self._task: asyncio.Task[None] | None = None
 
@@ -107,7 +107,7 @@ class CleaningLoop:
         return bool(self._settling)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self.is_started = True
         self._wakeup.start()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -155,6 +155,6 @@ class CleaningLoop:
                 if not future.done():
                     future.set_result(None)
             self._settling += [] if is_settled else settling
-            await asyncio.sleep(0)  # lets other tasks run even if there is no pause
+            await asyncio.sleep(0)  # let other tasks run even without a pause
             while not self._is_stopping and not await self._wakeup.wait(self._next_ms):
                 pass

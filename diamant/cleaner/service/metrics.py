@@ -1,7 +1,7 @@
 """The metrics of the cleaner: the gauges of Kafka's LogCleaner, and the same per partition.
 
-`CleanerMetrics` counts while the process runs and computes a `CleanerStatus` on request. Names are those of Kafka's MBeans,
-unit last. Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all other figures
+`CleanerMetrics` counts while the process runs and computes a `CleanerStatus` on request. Names are those of Kafka's MBeans, with
+the unit last. Counts (`…_removed`, `rounds`, `io_bytes_total`) begin at zero with the process and only grow; all other figures
 are current values.
 """
 
@@ -21,7 +21,7 @@ from diamant.progress import Reading
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_FINISHED = 1_000
-"""Most finished rounds kept, half a kilobyte each."""
+"""Most finished rounds that are kept, half a kilobyte each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,22 @@ class PartitionStatus:
     must_clean_ratio: float = 0.0
     """Cleanable bytes older than max.compaction.lag.ms, divided by the same total, as of the last scan (KIP-354)."""
     compaction_lag_ms: int = 0
-    """Upper bound of the age of the oldest record that no round has covered; 0: none. While a segment is in quarantine no
-    round covers the whole log, and this keeps growing."""
+    """Upper bound of the age of the oldest record that no round has covered; 0 without one. While a segment is in quarantine no
+    round covers the whole log, and this age keeps growing."""
     overdue_ms: int = 0
-    """Time since the oldest deadline passed: max.compaction.lag.ms, the horizon of a tombstone or marker; 0: nothing is due."""
+    """Time since the oldest deadline (max.compaction.lag.ms, the horizon of a tombstone or marker); 0 if nothing is due."""
     last_cleaned_ms: int | None = None
     """Wall clock at the end of the last round, even of an earlier process; None if unknown."""
     records_removed: Mapping[str, int] = field(default_factory=dict)
-    """By reason (`result.REASONS`); transaction markers have a reason of their own."""
+    """Records removed, by reason (`result.REASONS`); transaction markers have a reason of their own."""
     bytes_removed: Mapping[str, int] = field(default_factory=dict)
-    """By reason, as encoded in their batches before compression."""
+    """Bytes of removed records, by reason, as encoded in their batches before compression."""
     rounds: Mapping[str, int] = field(default_factory=dict)
-    """Finished rounds, by runner (`inline`, `process`, ...)."""
+    """Number of finished rounds, by runner (`inline`, `process`, ...)."""
     uncleanable_reason: str | None = None
     """The reason why the partition is uncleanable; None if it is cleanable."""
     quarantined: tuple[str, ...] = ()
-    """Segments that cannot be read and are left out: file, position and reason of each (mode prompt)."""
+    """File, position and reason of each segment that rounds leave out because it cannot be read (mode prompt)."""
 
     @property
     def markers_removed(self) -> int:
@@ -77,10 +77,10 @@ class RoundStatus:
     runner: str
     """The runner: `inline`, `process`, `spark`."""
     progress: Reading
-    """In bytes of the segments that the round covers: their share is I/O so far by expected I/O, finished outputs at their actual
-    size. The stage is empty if the runner does not report one."""
+    """Progress in bytes of the covered segments: I/O so far divided by expected I/O, with finished outputs at their actual size.
+    The stage is empty if the runner does not report one."""
     io_bytes: int
-    """Bytes read and written so far, as far as known: in the end two reads of the log, and the outputs."""
+    """Bytes read and written so far, as far as known; in the end those of two reads of the log, and of the outputs."""
     started_ms: int
     first_offset: int = 0
     """Base offset of the first segment that the round covers."""
@@ -96,42 +96,42 @@ class FinishedRound:
     partition: int
     runner: str
     ended_ms: int
-    """On the broker's clock."""
+    """End of the round, on the broker's clock."""
     took_s: float
-    """In real time."""
+    """Duration in real time."""
     bytes_read: int
-    """Bytes of segments read by the pass that writes."""
+    """Bytes of segments read by the second pass, which writes."""
     bytes_written: int
     removed: Mapping[str, int]
-    """Records, by reason (`result.REASONS`)."""
+    """Records removed, by reason (`result.REASONS`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerStatus:
-    """The whole cleaner. The defaults are Kafka's values before the first scan."""
+    """The status of the whole cleaner. The defaults are Kafka's values before the first scan."""
 
     max_buffer_utilization_percent: float = 0.0
-    """The fullest map of the last rounds of all threads."""
+    """Utilization of the fullest map in the last rounds of all threads."""
     cleaner_recopy_percent: int = 0
     """Bytes written divided by bytes read, in the last rounds of all threads."""
     max_clean_time_secs: int = 0
-    """The longest of the last rounds of all threads."""
+    """Duration of the longest of the last rounds of all threads."""
     max_compaction_delay_secs: int = 0
     """The longest delay beyond max.compaction.lag.ms when a log was last picked."""
     dead_thread_count: int = 0
-    """Cleaner threads that ended by an error."""
+    """Number of cleaner threads that an error ended."""
     uncleanable_partitions_count: int = 0
-    """Partitions that are uncleanable, or have a segment in quarantine."""
+    """Number of partitions that are uncleanable, or have a segment in quarantine."""
     uncleanable_bytes: int = 0
     """Cleanable bytes of the uncleanable partitions, and sizes of the quarantined segments."""
     must_clean_partitions: int = 0
-    """Partitions with a closed segment older than max.compaction.lag.ms, even if it is held back (KIP-354)."""
+    """Number of partitions with a closed segment older than max.compaction.lag.ms, even if it is held back (KIP-354)."""
     must_clean_ratio: float = 0.0
-    """As for a partition, over all of them."""
+    """The ratio as for a partition, but over all partitions."""
     max_dirty_percent: int = 0
     """The highest dirty ratio at the last scan."""
     time_since_last_run_ms: int = 0
-    """Since the start of the last scan."""
+    """Time since the start of the last scan."""
     io_bytes_total: int = 0
     """Bytes read and written by the cleaner, as counted by its throttle (Kafka's meter cleaner-io)."""
     in_progress: tuple[RoundStatus, ...] = ()
@@ -139,7 +139,7 @@ class CleanerStatus:
     finished: tuple[FinishedRound, ...] = ()
     """The last `MAX_FINISHED` finished rounds, the latest last."""
     partitions: tuple[PartitionStatus, ...] = ()
-    """Ascending by topic and partition."""
+    """Compacted partitions, ascending by topic and partition."""
 
 
 def recopy_percent(bytes_read: int, bytes_written: int) -> int:
@@ -149,7 +149,7 @@ def recopy_percent(bytes_read: int, bytes_written: int) -> int:
 
 @dataclass(slots=True)
 class _PartitionFigures:
-    """Counts of one partition, since the start."""
+    """Counts for one partition since the start of the process."""
 
     removed: Counter[str] = field(default_factory=Counter)
     removed_bytes: Counter[str] = field(default_factory=Counter)
@@ -176,13 +176,13 @@ class CleanerMetrics:
     def __init__(self) -> None:
         self.scan_started_ms: int | None = None
         self.max_dirty_ratio = 0.0
-        """Of the last scan."""
+        """The highest dirty ratio of the last scan."""
         self.max_delay_ms = 0
-        """Of the last scan; in mode kafka of the last one that found a log to clean."""
+        """The longest delay of the last scan, in mode kafka of the last scan with a log to clean."""
         self._seen: dict[TopicPartition, _Seen] = {}
         self._partitions: dict[TopicPartition, _PartitionFigures] = {}
         self._last_rounds: dict[int, CleanStats] = {}
-        """By thread."""
+        """Statistics of the last round, by thread."""
         self._finished: deque[FinishedRound] = deque(maxlen=MAX_FINISHED)
         self._io_bytes = 0
 
@@ -237,7 +237,7 @@ class CleanerMetrics:
         in_progress: Sequence[RoundStatus] = (),
         quarantined: Callable[[TopicPartition], Sequence[CorruptSegment]],
     ) -> CleanerStatus:
-        """Return the status with these partitions."""
+        """Return the status with the `compacted` partitions."""
         rounds = self._last_rounds.values()
         left_out = {one: quarantined(one) for one in sorted(compacted)}
         seen = [self._seen[one] for one in left_out if one in self._seen]

@@ -1,15 +1,15 @@
-"""The cleaner's state of each partition: checkpoint, occupation, and the error that keeps it uncleaned, if any.
+"""The cleaner's state of each partition: checkpoint, use, and the error that prevents cleaning, if any.
 
 A partition without a state is free and can be acquired. The states are:
 
-    in progress     a round, or the cleaner's retention, is at work
-    aborted         as before, but asked to stop: `check_done` raises
-    paused(n)       not cleaned until it was resumed n times
+    in progress     a round, or the cleaner's retention, is in progress
+    aborted         in progress, but told to stop: `check_done` raises
+    paused(n)       not cleaned until it has been resumed n times
 
 Checkpoints are read once and then kept here; the file `cleaner-offset-checkpoint` is written from them. A partition whose
 round failed is *uncleanable*: for good in mode kafka, otherwise until the next retry. The time between retries doubles.
 
-No I/O, no event loop. Only the owner of the logs calls it, but any thread may call `check_done`.
+This module does no I/O and needs no event loop. Only the owner of the logs calls it, but any thread may call `check_done`.
 
 Source: Kafka's LogCleanerManager.
 """
@@ -26,12 +26,12 @@ from diamant.storage.log.log import Log
 RETRY_FIRST_MS = 60_000
 """Time from the first failure to the retry; it doubles with each further failure."""
 RETRY_MAX_MS = 3_600_000
-"""The longest time to a retry."""
+"""Longest time to a retry."""
 
 
 @dataclass(slots=True)
 class _State:
-    """The occupation of a partition; a free one has none."""
+    """The state of a partition in use; a free partition has none."""
 
     is_in_progress: bool = False
     is_aborted: bool = False
@@ -46,17 +46,17 @@ class Uncleanable:
     since_ms: int
     """Time of the first failure."""
     failures: int
-    """In a row; 0 before the first round."""
+    """Number of failures in a row; 0 after `retry_now`."""
     retry_ms: int | None
-    """Time of the retry; None: never."""
+    """Time of the retry; None for never."""
 
     def retry_in_ms(self, now_ms: int) -> int | None:
-        """Return the time left to the retry; None: never."""
+        """Return the time left to the retry; None for never."""
         return None if self.retry_ms is None else max(0, self.retry_ms - now_ms)
 
 
 class PartitionStates:
-    """`checkpoints`: the end of the last round of each partition, as read from the file."""
+    """The states of all partitions. `checkpoints`: the end of each partition's last round, as read from the file."""
 
     def __init__(self, checkpoints: Mapping[TopicPartition, int] | None = None) -> None:
         self._checkpoints = dict(checkpoints or {})
@@ -66,9 +66,9 @@ class PartitionStates:
         self.is_stopping = False
         """True when all rounds must end."""
         self.generation = 0
-        """Grows with every change of a checkpoint or of a round's end time."""
+        """Number that grows with every change of a checkpoint or of a round's end time."""
         self.on_paused: Callable[[TopicPartition], object] | None = None
-        """Called when a round that was aborted has ended and its partition is paused."""
+        """Called when an aborted round has ended and its partition is paused."""
 
     # -- states ------------------------------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class PartitionStates:
         return partition not in self._states
 
     def is_in_progress(self, partition: TopicPartition) -> bool:
-        """Return whether a round, or retention, is at work."""
+        """Return whether a round, or retention, is in progress."""
         state = self._states.get(partition)
         return state is not None and state.is_in_progress
 
@@ -97,9 +97,9 @@ class PartitionStates:
         self._states[partition] = _State(is_in_progress=True)
 
     def abort_and_pause(self, partition: TopicPartition) -> bool:
-        """Stop the work at a partition, and let none begin until `resume`. Return True if none is in progress.
+        """Abort the work at a partition, and let none begin until `resume`. Return True if none is in progress.
 
-        Otherwise `on_paused` is called when it ends. (Kafka refuses a second caller while the first waits; here both wait.)
+        Otherwise `on_paused` is called when the work ends. (Kafka refuses a second caller while the first waits; here both wait.)
         """
         state = self._states.setdefault(partition, _State())
         state.pauses += 1
@@ -114,9 +114,9 @@ class PartitionStates:
         self.give_up_pause(partition)
 
     def give_up_pause(self, partition: TopicPartition) -> None:
-        """Undo one pause whose caller stopped waiting: as `resume`, but a round may still be in progress.
+        """Undo one pause whose caller stopped waiting. Unlike `resume`, allows a round in progress.
 
-        That round is aborted, and ends without effect.
+        Such a round was aborted, and ends without effect.
         """
         state = self._states.get(partition)
         if state is None or not state.pauses:
@@ -126,7 +126,7 @@ class PartitionStates:
             del self._states[partition]
 
     def abort(self, partition: TopicPartition) -> None:
-        """Abort the round in progress, if any: it ends without effect, which frees the partition."""
+        """Abort the round in progress, if any. It ends without effect, which frees the partition."""
         state = self._states.get(partition)
         if state is not None and state.is_in_progress:
             state.is_aborted = True
@@ -140,7 +140,10 @@ class PartitionStates:
             raise CleaningAborted(f"{partition[0]}-{partition[1]}: the cleaning was aborted")
 
     def done_cleaning(self, partition: TopicPartition, end_offset: int | None) -> bool:
-        """End a round; return True if `end_offset` became the checkpoint. None: it failed. Aborted rounds set none."""
+        """End a round; return True if `end_offset`, which is None for a failed round, became the checkpoint.
+
+        An aborted round sets no checkpoint.
+        """
         is_aborted = self._end(partition)
         if is_aborted or end_offset is None:
             return False
@@ -175,7 +178,7 @@ class PartitionStates:
         return self._checkpoints.get(partition)
 
     def first_dirty(self, log: Log) -> int:
-        """Return the end of the section that rounds have covered completely, without skipping a quarantined segment."""
+        """Return the end of the section that rounds have covered completely, with no quarantined segment skipped."""
         return max(self._checkpoints.get((log.topic, log.partition), 0), log.log_start_offset)
 
     def checkpoints(self) -> dict[TopicPartition, int]:
@@ -205,7 +208,7 @@ class PartitionStates:
 
     @property
     def uncleanable(self) -> Mapping[TopicPartition, Uncleanable]:
-        """Partitions whose last round failed, including those whose retry is due or in progress."""
+        """The partitions whose last round failed, including those whose retry is due or in progress."""
         return self._uncleanable
 
     def is_uncleanable(self, partition: TopicPartition, now_ms: int) -> bool:
@@ -229,7 +232,7 @@ class PartitionStates:
         self._uncleanable.pop(partition, None)
 
     def retry_now(self, partition: TopicPartition, now_ms: int) -> bool:
-        """Make the retry of an uncleanable partition due now; return False if it is not uncleanable. Resets the backoff."""
+        """Make the retry of an uncleanable partition due now, and reset its backoff; return False if it is not uncleanable."""
         uncleanable = self._uncleanable.get(partition)
         if uncleanable is None:
             return False

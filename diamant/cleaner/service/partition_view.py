@@ -19,20 +19,20 @@ FREE = "none"
 
 @dataclass(frozen=True, slots=True)
 class CleanerView:
-    """The defaults are those of a log that the cleaner has never seen."""
+    """The cleaner's knowledge of one log. The defaults are those of a log that the cleaner has never seen."""
 
     mode: str = PROMPT
     is_enabled: bool = True
     checkpoint: int | None = None
-    """Start of the next round; None: at the log start."""
+    """Start of the next round; None for the log start."""
     occupied: str = FREE
-    """`PartitionStates.state`."""
+    """The log's `PartitionStates.state`."""
     uncleanable: Uncleanable | None = None
     quarantined: tuple[CorruptSegment, ...] = ()
     frozen_above: int | None = None
-    """Above this offset no tombstone and no marker expires; None: nothing is frozen."""
+    """Offset above which no tombstone and no marker expires; None if nothing is frozen."""
     horizon_ms: int | None = None
-    """Mode prompt: time at which a round is due for records that expire in the clean section; None: unknown or never."""
+    """Mode prompt: time at which a round is due for records that expire in the clean section; None if unknown or never."""
     hold: TombstoneHold | None = None
     """The tombstones held back until groups have read them."""
     hash_key: bytes = bytes(16)
@@ -49,7 +49,7 @@ class CleanerView:
         now_ms: int,
         hold: TombstoneHold | None = None,
     ) -> Self:
-        """Return the current knowledge; `known` is that of mode prompt. Reads no file."""
+        """Return the current knowledge of a log; `known` is that of mode prompt. Reads no file."""
         partition = log.topic, log.partition
         checkpoint = states.checkpoint(partition)
         first_dirty = checkpoint if known is None else known.quarantine.first_dirty(checkpoint)

@@ -1,6 +1,6 @@
-"""Errors of logs that repeat: each is in the broker's log once.
+"""Repeated errors of logs, each of which appears only once in the broker's log.
 
-An idle broker imports this, but nothing of a round's messages.
+An idle broker imports this module, but not the messages about rounds.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class RepeatedErrors:
-    """Memory: one text for each failing log and matter."""
+    """The last error of each log and matter. Memory: one text for each."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[TopicPartition, str], str] = {}
 
     def log(self, partition: TopicPartition, matter: str, error: Exception, *, level: int = logging.WARNING) -> None:
-        """Log an error unless it repeats the last one of this matter. An unexpected one gets its traceback."""
+        """Log an error unless it repeats the last error of this matter. An unexpected error is logged with its traceback."""
         text = f"{type(error).__name__}: {error}"
         if self._told.get((partition, matter)) == text:
             return
@@ -30,7 +30,7 @@ class RepeatedErrors:
         logger.log(level, "%s-%d: %s: %s", *partition, matter, error, exc_info=None if is_expected else error)
 
     def is_over(self, partition: TopicPartition, matter: str) -> None:
-        """Record that the error is gone: the next one is logged, even if it is the same."""
+        """Record that the error is gone, so that the next one is logged, even if it is the same."""
         if self._told:
             self._told.pop((partition, matter), None)
 

@@ -27,12 +27,12 @@ class RoundReport:
     """The cleanable range; None if it could not be determined."""
     result: CleanResult | None
     checkpoint: int | None
-    """Start of the next round; None: unchanged."""
+    """Start of the next round; None if unchanged."""
     started_ms: int
-    """On the clock of the Env."""
+    """Start of the round on the clock of the Env."""
     ended_ms: int
     error: str | None = None
-    """Why the round has no result. Groups of segments that were finished before are in place."""
+    """The reason why the round has no result. Groups of segments that were finished before are in place."""
 
     @property
     def is_cleaned(self) -> bool:
@@ -49,9 +49,9 @@ class RoundRequest:
     """A request for a round at a partition, due or not."""
 
     force: bool = False
-    """Ignore `min.compaction.lag.ms`."""
+    """True to ignore `min.compaction.lag.ms`."""
     is_for_horizons: bool = False
-    """Remove expired records even if nothing is dirty; in mode kafka, too."""
+    """True to remove expired records even if nothing is dirty, in mode kafka, too."""
     engine: str | None = None
     """The runner (`rules.modes.ENGINES`) to use regardless of the plan's size."""
 
@@ -81,7 +81,7 @@ class RoundWatch:
     def __init__(self) -> None:
         self.reports: list[RoundReport] = []
         self.ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
-        """Why no more rounds follow: the partition is gone, or not compacted, or the cleaner stops."""
+        """Resolves to the reason why no more rounds follow: the partition is gone, or not compacted, or the cleaner stops."""
         self._next: asyncio.Future[None] | None = None
 
     def add(self, report: RoundReport) -> None:
@@ -97,7 +97,7 @@ class RoundWatch:
             self.ended.set_result(reason)
 
     async def until_next(self) -> None:
-        """Wait until one more round has ended, or no more follow."""
+        """Wait until another round has ended, or no more rounds follow."""
         following = self._next = asyncio.get_running_loop().create_future()
         await asyncio.wait({following, self.ended}, return_when=asyncio.FIRST_COMPLETED)
 
@@ -109,11 +109,11 @@ class RoundCallers:
         """`partitions` is the owner's live table of existing partitions."""
         self._partitions = partitions
         self.requests: dict[TopicPartition, RoundRequests] = {}
-        """Pending requests, which no round has taken yet, the oldest first."""
+        """Requests that no round has taken yet, the oldest first."""
         self._watches: dict[TopicPartition, list[RoundWatch]] = {}
         self._pausing: dict[TopicPartition, list[asyncio.Future[None]]] = {}
         self.is_stopping = False
-        """Set when the cleaner begins to stop: later requests are cancelled, later watches ended."""
+        """True once the cleaner begins to stop; later requests are cancelled, and later watches ended."""
 
     def request(self, partition: TopicPartition, request: RoundRequest) -> asyncio.Future[RoundReport]:
         """Add a request for the next round at a partition; cancelled when the cleaner stops. Raises UnknownPartition."""
@@ -148,7 +148,7 @@ class RoundCallers:
             self._watches.pop(partition, None)
 
     def report_end(self, partition: TopicPartition, report: RoundReport, requests: RoundRequests) -> None:
-        """Report a round that has ended to watches, and to the waiters of the `requests` it served."""
+        """Report a round that has ended to watches, and to the waiters of the `requests` that it served."""
         for watch in self._watches.get(partition, ()):
             watch.add(report)
         for future in requests.futures:
@@ -156,7 +156,7 @@ class RoundCallers:
                 future.set_result(report)
 
     def end_watches(self, partition: TopicPartition, reason: Exception) -> None:
-        """End the watches of a partition: no more rounds follow."""
+        """End the watches of a partition, because no more rounds follow."""
         for watch in self._watches.get(partition, ()):
             watch.end(reason)
 
@@ -182,13 +182,13 @@ class RoundCallers:
             raise
 
     def report_paused(self, partition: TopicPartition) -> None:
-        """Wake the callers of `until_paused`: the round has ended, and the partition is paused."""
+        """Wake the callers of `until_paused`, because the round has ended, and the partition is paused."""
         for future in self._pausing.pop(partition, ()):
             if not future.done():
                 future.set_result(None)
 
     def stop(self) -> None:
-        """Cancel all waiters and end all watches: the cleaner stops."""
+        """Cancel all waiters and end all watches, because the cleaner stops."""
         for pausing in self._pausing.values():
             cancel(pausing)
         for requests in self.requests.values():

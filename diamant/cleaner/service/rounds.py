@@ -39,14 +39,14 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_INLINE_ROUNDS = 2
-"""Most concurrent rounds in threads of the broker: more would only compete for its interpreter."""
+"""Most concurrent rounds in threads of the broker. More would only compete for its interpreter."""
 
 MAX_RESTARTS = 5
-"""Consecutive rounds that a concurrent change of the log may end before this counts as a failure."""
+"""Number of consecutive rounds that changes of the log may end before this counts as a failure."""
 
 
 ExpiryWatch: TypeAlias = Callable[[Log, int], Awaitable[Callable[[CleanPlan, int], object] | None]]
-"""Called before a round with the log and the time. It may return a callback for after the round: (plan, end offset)."""
+"""Called before a round with the log and the time. It may return a callback (plan, end offset) for after the round."""
 
 
 async def no_watch(_log: Log, _now_ms: int) -> None:
@@ -54,7 +54,7 @@ async def no_watch(_log: Log, _now_ms: int) -> None:
 
 
 class Rounds:
-    """The rounds of a cleaner. Belongs to the loop thread; `prompt` is None in mode kafka."""
+    """The rounds of a cleaner. Use it on the loop thread only; `prompt` is None in mode kafka."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Rounds:
         """Consecutive failed rounds of each partition."""
 
     def forget_failures(self, partition: TopicPartition) -> None:
-        """Reset the count of failures: the log was replaced, reconfigured or cleaned."""
+        """Reset the count of failures, because the log was replaced, reconfigured or cleaned."""
         self._restarts.pop(partition, None)
 
     async def run(self, slot: CleanerSlot, log: Log, requests: RoundRequests, rounds: int = 1) -> RoundReport:
@@ -103,7 +103,7 @@ class Rounds:
                 found = self._picker.cleanable_range(log, now_ms, force=requests.request.force)
             if found is not None:
                 plan = self._plan(log, found, now_ms, known, requests)
-            known.clear()  # else the round's end would drop thousands of replaced segments, and close their files, at once
+            known.clear()  # otherwise the round's end would drop thousands of replaced segments at once, and close their files
             if plan is not None:
                 plan = replace(plan, threads=max(1, plan.threads // rounds))
                 runner = await self._runner(slot, plan, requests)
@@ -141,7 +141,7 @@ class Rounds:
         known: Mapping[Segment, SegmentPlan],
         requests: RoundRequests,
     ) -> CleanPlan | None:
-        """Return the plan for what is due or, on request, for the whole cleanable range; None: nothing to do."""
+        """Return the plan for a due range or, on request, for the whole cleanable range; None if there is nothing to do."""
         is_dirty = found.cleanable_bytes > 0 and (bool(requests.futures) or found.is_eligible)
         if not is_dirty and not (requests.request.is_for_horizons or self._picker.is_horizon_due(log, found, now_ms)):
             return None
@@ -155,7 +155,7 @@ class Rounds:
         return plan if self._prompt is None else self._prompt.of(log).fit(plan, found.first_dirty_offset, hold)
 
     async def _runner(self, slot: CleanerSlot, plan: CleanPlan, requests: RoundRequests) -> Runner:
-        """Return the runner of a plan. NoRoom if the one on other machines is unavailable, and there is no room for it here."""
+        """Return the runner of a plan. Raises NoRoom if it replaces an unavailable offload runner, but lacks disk space."""
         engine = requests.request.engine
         runner = slot.runner_for(plan, is_requested=bool(requests.futures), engine=engine)
         if engine is None and slot.is_fallback(runner, plan):
@@ -163,7 +163,7 @@ class Rounds:
         return runner
 
     async def _end(self, log: Log, plan: CleanPlan, result: CleanResult) -> int | None:
-        """Return the checkpoint after a round; None: unchanged."""
+        """Return the checkpoint after a round; None if unchanged."""
         checkpoint: int | None = None
         if plan.has_dirty_range:
             checkpoint = result.end_offset
@@ -179,7 +179,7 @@ class Rounds:
         """Record a failed round; return the error text for its report."""
         partition = log.topic, log.partition
         reason = str(failure) or type(failure).__name__
-        # A changed log or a killed worker is not a fault of the log: restart.
+        # A changed log or a killed worker is not a fault of the log, so restart the round.
         is_changed = plan is not None and not holds(log, plan)
         is_killed = isinstance(failure, RunnerFailed) and not isinstance(failure, MemoryLimit | NoRoom)
         restarts = self._restarts[partition] = self._restarts.get(partition, 0) + 1
@@ -233,10 +233,11 @@ def swap_into(
     on_swapped_in: OnOutput = no_output,
     until_free: Callable[[TopicPartition], Awaitable[None]] = never_held,
 ) -> SwapOutput:
-    """Return the function that swaps the outputs of `plan`, made from `log` in this turn of the loop, in while `runner` runs it.
+    """Return a function that swaps in the outputs of `plan`, made from `log` in this turn of the loop and run by `runner`.
 
-    For each output, `on_freed` gets its saving in bytes over its sources, and after the swap `on_swapped_in` the output. Each
-    swap first waits for `until_free`. Raises SourcesChanged if the log no longer matches the plan. Earlier swaps remain.
+    For each output, `on_freed` gets the number of bytes that it saves over its sources, and after the swap `on_swapped_in` gets
+    the output. Each swap first waits for `until_free`. Raises SourcesChanged if the log no longer matches the plan. Earlier
+    swaps remain.
     """
     sizes = {segment.base_offset: segment.size for segment in plan.segments}
 
@@ -259,7 +260,7 @@ def holds(log: Log, plan: CleanPlan) -> bool:
 
 
 def look_at_segments(env: Env, segments: Sequence[Segment]) -> dict[Segment, SegmentPlan]:
-    """Return the plan entries of all these segments but the last, so that making the plan reads no file.
+    """Return the plan entries of all these segments except the last, so that making the plan reads no file.
 
     Callable from any thread. Skips segments that were deleted since.
     """

@@ -4,10 +4,10 @@ One task on the loop thread picks logs (`log_picker.py`); rounds run beside it (
 The next cycle follows a round at once; if nothing is due, it follows after `backoff_ms` on the clock of the `Env`.
 
     mode kafka      one scan for each round, the log with the highest dirty ratio first
-    mode prompt     overdue logs first; one scan serves several rounds; a cycle also at each deadline, soon after a
+    mode prompt     overdue logs first; one scan serves several rounds; a cycle also runs at each deadline, soon after a
                     segment was rolled, and at once after a configuration change
 
-`request` cleans a log now, due or not: its round begins at once if a slot is free.
+`request` cleans a log now, due or not; the round begins at once if a slot is free.
 
 Source: Kafka's LogCleaner.
 """
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 ROLL_DELAY_MS = 1_000
-"""Mode prompt: time from the roll of a segment to the cycle that examines it, and others rolled since."""
+"""Mode prompt: time from the roll of a segment to the cycle that examines it and the segments rolled since."""
 
 RETENTION_PAUSE_MS = 1_000
 """Mode prompt: shortest time between two runs of retention."""
@@ -67,7 +67,7 @@ def nothing(_log: Log) -> None:
 
 
 class CleanerService:
-    """All methods run on the loop thread.
+    """The cleaner of a log directory. All methods run on the loop thread.
 
     `logs` is the owner's live table. `new_process_runner`, `new_offload_runner` and the sizes are as in `CleanerSlot`.
     `on_cleaned` is called after each successful round, `on_retained` after retention deleted segments. `holds` returns
@@ -121,9 +121,9 @@ class CleanerService:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, unopened: Collection[TopicPartition] = ()) -> None:
-        """Read the checkpoints and begin. An unreadable file counts as empty: everything is cleaned again.
+        """Read the checkpoints and begin. An unreadable file counts as empty, so that everything is cleaned again.
 
-        `unopened` are logs that are missing from `logs` but may return at the next start: the file keeps their checkpoints.
+        `unopened` are logs that are missing from `logs` but may return at the next start; the file keeps their checkpoints.
         """
         await self._checkpoints.read()
         if self._prompt is not None:
@@ -173,7 +173,7 @@ class CleanerService:
     async def abort_and_pause(self, partition: TopicPartition) -> None:
         """Stop cleaning a partition until `resume`; returns when no round is in progress there.
 
-        If the caller is cancelled or the service stops in the meantime, the pause is undone: do not call `resume`.
+        If the caller is cancelled or the service stops in the meantime, the pause is undone; do not call `resume` then.
         """
         if self.states.abort_and_pause(partition):
             return
@@ -258,7 +258,7 @@ class CleanerService:
         partition = log.topic, log.partition
         self.states.forget(partition)
         if self._loop.is_started and not self.states.is_stopping:
-            # Soon: a later log of the same name must not get this checkpoint.
+            # Write soon, because a later log of the same name must not get this checkpoint.
             self._checkpoints.write_soon()
         self._metrics.forget(partition)
         if self._prompt is not None:
@@ -284,7 +284,7 @@ class CleanerService:
 
     async def _cycle(self, is_settling: bool) -> bool:
         """Begin as many due rounds as there are slots; return True if nothing is left to do at this time."""
-        # A round that ends during this cycle may leave work, and starts another cycle: this one must not report True.
+        # A round that ends during this cycle may leave work, and starts another cycle, so this one must not report True.
         self._has_begun = self._is_busy
         self._begin_requested()
         while self.settings.is_enabled and self._free_slot() is not None:
@@ -298,7 +298,7 @@ class CleanerService:
             await self._retention.run()
         await self._checkpoints.write()
         deadline_ms = self.picker.next_deadline_ms
-        # A deadline that passed while all slots were busy needs no alarm: a cycle follows each round.
+        # A deadline that passed while all slots were busy needs no alarm, because a cycle follows each round.
         if deadline_ms is not None and deadline_ms > self._env.clock.now_ms():
             self._loop.run_by(deadline_ms)
         if self._prompt is not None and not self._prompt.is_learning and not self.states.is_stopping:
@@ -313,7 +313,7 @@ class CleanerService:
     def _is_retention_due(self, *, is_settling: bool) -> bool:
         """Return whether to apply retention to compacted logs now.
 
-        Kafka's cleaner threads do so after each round: not with a disabled cleaner, nor while all of them are busy.
+        Kafka's cleaner threads apply it after each round, so not with a disabled cleaner, nor while all of them are busy.
         """
         if self.states.is_stopping:
             return False
@@ -356,7 +356,7 @@ class CleanerService:
                 self.states.mark_cleanable(partition)
                 self.states.set_last_cleaned(partition, report.ended_ms)
                 self._metrics.count(partition, report, slot.index)
-                slot.running = None  # its bytes are counted now
+                slot.running = None  # the round's bytes are counted now
                 self._on_cleaned(log)
             await self._checkpoints.write()
             self.callers.report_end(partition, report, requests)

@@ -25,11 +25,11 @@ class ServiceSettings:
     mode: str = PROMPT
     kafka_version: str = KAFKA_4_4
     is_enabled: bool = True
-    """False: logs are cleaned only on request. In mode kafka this also disables retention of compacted logs."""
+    """False to clean logs only on request. In mode kafka this also disables retention of compacted logs."""
     threads: int = 1
     backoff_ms: int = 15_000
     dedupe_buffer_bytes: int = 134_217_728
-    """For all threads together, like the other amounts."""
+    """Size for all threads together, like the other amounts."""
     load_factor: float = 0.9
     io_buffer_bytes: int = 524_288
     io_max_bytes_per_second: float = math.inf
@@ -61,9 +61,9 @@ def new_hash_key() -> bytes:
 
 
 def kept_hash_key(env: Env, directory: str) -> bytes:
-    """Return the secret key for hashes of record keys in a log directory, creating it if needed. Blocks for the disk.
+    """Return the secret key for hashes of record keys in a log directory, creating it if needed. Blocks on disk I/O.
 
-    An attacker who knows it could construct colliding keys.
+    An attacker who knows the secret could construct colliding record keys.
     """
     path = f"{directory}/{names.HASH_KEY}"
     try:
