@@ -1,1 +1,1 @@
-"""A round divided among forked processes: they map shares of the log (`shares`), then rewrite its groups (`groups`)."""
+"""A round divided among forked processes, which map shares of the log (`shares`), then rewrite its groups (`groups`)."""

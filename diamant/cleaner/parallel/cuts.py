@@ -1,4 +1,4 @@
-"""The cuts between the shares of the first pass. They lie at batches, so that shares have similar sizes even if segments differ.
+"""The cuts between the shares of the first pass, at any batch, so that shares have similar sizes even if segments differ.
 
 The offset index gives the start of a batch. If it has no usable entry, the nearest segment boundary is used.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 BETWEEN = 0.2
-"""Part of the log that is left for the processes that are ready first: parts of a log, and processors, differ in speed."""
+"""Part of the log that is left for the processes that finish first, because parts of a log, and processors, differ in speed."""
 PIECES = 8
-"""Pieces of it for each process, at most."""
+"""Most pieces of this part for each process."""
 
 
 class Share(NamedTuple):
@@ -32,18 +32,18 @@ class Share(NamedTuple):
     end: int
     """Index of the last segment + 1."""
     stop: int | None
-    """End position in the last segment, in bytes; None: its end."""
+    """End position in the last segment, in bytes; None for the segment's end."""
 
 
 class Shares(NamedTuple):
     """All batches from the start of the dirty range on, in this order."""
 
     first: Share
-    """For this process."""
+    """The share of this process."""
     pieces: list[Share]
-    """Small ones, for any process: for this one from the front, for others from the back."""
+    """Small shares that any process may take, this process from the front, others from the back."""
     others: list[Share]
-    """One for each other process."""
+    """A share for each other process."""
 
 
 def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, processes: int, piece_bytes: int) -> Shares:
@@ -70,7 +70,7 @@ def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, processes: int, piec
 
 
 def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> DirtyStart | None:
-    """Return a possible start of a share about `ahead` bytes after `start`; None if that is beyond the end of the log."""
+    """Return a possible start of a share about `ahead` bytes after `start`; None if it would be beyond the end of the log."""
     index, position = start.segment, start.position + ahead
     while index < len(plan.segments) and position >= plan.segments[index].size:
         position -= plan.segments[index].size
@@ -89,7 +89,7 @@ def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> Dirty
 
 
 def _batch_at(env: Env, plan: CleanPlan, index: int, position: int) -> DirtyStart | None:
-    """Return the last indexed batch at or before `position`; None if there is none, or if the index entry is wrong."""
+    """Return the last indexed batch at or before `position`; None without one, or if its index entry is wrong."""
     segment = plan.segments[index]
     path = names.index_file(plan.directory, segment.base_offset)
     entry = OffsetIndex(env, path, segment.base_offset, plan.segment_index_bytes).lookup_position(position)

@@ -1,4 +1,4 @@
-"""A forked child process: it has this process's memory, including the engine and the map, from the start.
+"""A forked child process, which has this process's memory, including the engine and the map, from the start.
 
 It has none of this process's threads. So it may only compute, read files, write its own files, and answer through its pipe.
 Each child has the memory limit (RLIMIT_DATA) of this process. It is killed when this process ends.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.result import CheckDone
 
 PIPE_BYTES = 1024 * 1024
-"""Size of the pipe, where the system allows it; a small one would make the two processes wait for each other more often."""
+"""Size of the pipe, where the system allows it; with a small pipe the two processes would wait for each other more often."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 _PR_SET_PDEATHSIG = 1
@@ -35,7 +35,7 @@ class ForkFailed(Exception):
 
 
 class Fork:
-    """Runs `work` in a child, which sends answers through the connection. Must be closed."""
+    """Runs `work` in a child, which sends answers through the connection. The owner must call `close` or `dismiss`."""
 
     def __init__(self, work: Callable[[Connection], None]) -> None:
         """Raises OSError if the system refuses another process."""
@@ -47,7 +47,7 @@ class Fork:
                 fcntl.fcntl(answering.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         with warnings.catch_warnings():
-            # Python 3.12 and later warn of a fork of a process with threads; see the module.
+            # Python 3.12 and later warn of forks of a process with threads; the module's text says why this fork is safe.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
@@ -83,7 +83,7 @@ class Fork:
         os.waitpid(self.pid, 0)
 
     def dismiss(self) -> None:
-        """Kill the child, and let a thread wait while the system takes its memory back. For a child without files."""
+        """Kill the child, and let a thread wait while the system reclaims its memory. For a child that writes no files."""
         self._kill()
         try:
             Thread(target=os.waitpid, args=(self.pid, 0), name="dismissed-child", daemon=True).start()
@@ -107,7 +107,7 @@ def write_all(answering: Connection, data: memoryview) -> None:
 
 
 def _run_child(work: Callable[[Connection], None], answering: Connection, parent: int) -> None:
-    """Work, then exit without running the parent's cleanup: its flushes, unlocks and removals."""
+    """Run `work`, then exit without the parent's cleanup (flushes, unlocks, removals)."""
     code = 1
     try:
         if sys.platform == "linux":

@@ -1,10 +1,10 @@
 """The second pass of a round in several processes, each with one group of segments at a time. Outputs are yielded in order.
 
-Markers and transactional batches can be judged only after reading all earlier batches. So from the first group with one, or the
-first that a process failed to rewrite, this process rewrites the rest alone. Its errors are those of the round.
+Markers and transactional batches can be judged only after reading all earlier batches. So from the first group with such a batch,
+or the first group that a process failed to rewrite, this process rewrites the rest alone. Its errors are those of the round.
 
 Groups that keep more records take longer; mostly these are the last ones. Each window of groups starts with the costliest, so
-that no process is left with a large one at the end. A window of outputs may be complete before the first is handed over.
+that no process is left with a large group at the end. A window of outputs may be complete before the first is handed over.
 
 Memory: children share the map with this process, because they only look up keys.
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 _INDEX = Struct("=H")
 MAX_GROUPS = 16 * 1024
-"""Most groups of a stage: their indexes must fit into a pipe."""
+"""Most groups of a stage, whose indexes must fit into a pipe."""
 WINDOW = 4
-"""Groups in a window, per process."""
+"""Number of groups in a window, for each process."""
 
 
 class Rewritten(NamedTuple):
@@ -76,7 +76,7 @@ class GroupRewriters:
             needs_order |= rewriter.tracker.has_met_any
 
     def _stage(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[tuple[OutputSegment, ...]]:
-        """Yield the outputs of each group. Raises _InOrder at the first that depends on earlier ones, or fails."""
+        """Yield the outputs of each group. Raises _InOrder at the first group that depends on earlier ones, or fails."""
         if not self.survivors.is_steady(groups[0][0], groups[-1][-1]):
             raise _InOrder
         self.survivors.go_to(groups[0][0])
@@ -113,7 +113,7 @@ class _Stage:
 
     def begin(self, children: int) -> None:
         """Start the children."""
-        with suppress(OSError):  # the system refuses more processes: continue with fewer
+        with suppress(OSError):  # if the system refuses more processes, continue with fewer
             for _ in range(children):
                 self._forks.append(Fork(self._run_child))
 
@@ -198,7 +198,7 @@ def costliest_first(costs: Sequence[int], window: int) -> list[int]:
 
 
 def _stages(plan: CleanPlan, groups: Sequence[Sequence[SegmentPlan]]) -> list[Sequence[Sequence[SegmentPlan]]]:
-    """Return the groups of the clean section, the one that spans both sections, and those of the dirty range."""
+    """Return the groups of the clean section, the group that spans both sections, and the groups of the dirty range."""
     first_dirty = plan.first_dirty_offset
     clean = sum(group[-1].next_base_offset <= first_dirty for group in groups)
     whole = sum(group[0].base_offset < first_dirty for group in groups)

@@ -1,13 +1,13 @@
 """The first pass of a round in shares (`cuts`), one for each process with a map of its own.
 
 This process maps the first share, then pieces that follow it; children map the other shares, then pieces that precede them.
-So all are ready at about the same time. In the end this process adds the keys of the children to its own: those of a few as
-they arrive, those of many after a merge. The greatest offset of a key wins, so the order does not matter.
+So all are ready at about the same time. In the end this process adds the keys of the children to its own, as they arrive from a
+few children, or after a merge if there are many. The greatest offset of a key wins, so the order does not matter.
 
-If a process failed, or all keys might fill the map, this process maps all that follows its own part itself. The map is the
+If a process failed, or all keys might fill the map, this process itself maps everything that follows its own part. The map is the
 same as without shares.
 
-Memory: each child has a map, at most of the round's size and empty at first. Its keys come through a pipe, or, where they are
+Memory: each child has a map, at most of the round's size and empty at first. Its keys come through a pipe, or, if they are
 merged, through memory of the same size shared with this process, whose pages are allocated when written.
 """
 
@@ -42,14 +42,14 @@ _INDEX = Struct("=H")
 
 
 MERGED_FROM = 7
-"""From this number of shares beside the first, keys are merged: this process then adds each key once, not once per share."""
+"""Number of other shares from which keys are merged first, so that this process adds each key once, not once per share."""
 
 
 class Keys(NamedTuple):
     """Keys with their last offsets, in partitions by hash."""
 
     tuples: memoryview[int]
-    """Shared: uint64[partitions, room, 3]."""
+    """Shared memory, uint64[partitions, room, 3]."""
     counts: list[int]
     """Number of keys in each partition."""
 
@@ -59,15 +59,15 @@ class Keys(NamedTuple):
 
 
 def partitions_for(processes: int) -> int:
-    """Return the number of partitions for keys of `processes` processes: a power of two; 1 if keys are not merged."""
+    """Return the number of partitions for keys of `processes` processes, a power of two; 1 if keys are not merged."""
     return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
 
 
 def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
     """Return the keys of all shares by partition, each once with its last offset; None if shared memory is not available.
 
-    Each process merges a part of the hash space, with a map of one partition at a time; one alone would add most keys once per
-    share. Memory: the merged keys take as much as in the map, in shared memory as those of the shares.
+    Each process merges a part of the hash space, with a map of one partition at a time; a single process would add most keys once
+    per share. Memory: as much for the merged keys as in the map, in shared memory like the keys of the shares.
     """
     partitions = range(len(shares[0].counts))
     try:
@@ -77,7 +77,7 @@ def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memo
     merge = partial(_merge, work.plan.hash_key, shares, targets)
     forks: list[Fork] = []
     try:
-        with suppress(OSError):  # the system refuses more processes: continue with fewer
+        with suppress(OSError):  # if the system refuses more processes, continue with fewer
             for first in range(1, processes):
                 forks.append(Fork(partial(_merge_some, merge, partitions[first::processes])))
         found = {index: merge(index) for index in partitions[::processes]}
@@ -109,18 +109,18 @@ def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[memoryview
 
 
 class _Found(NamedTuple):
-    """The first answer. The keys follow, then the `_Answer`, which may fill the pipe until this process reads it."""
+    """The first answer, followed by the keys, then by the `_Answer`, which may fill the pipe until this process reads it."""
 
     keys: int
     last_seen: dict[int, int]
-    """Index of a share to its last offset."""
+    """Last offset of each share, by the share's index."""
 
 
 class _Answer(NamedTuple):
     """The result of a child, without its keys."""
 
     mapped: dict[int, Mapped]
-    """By the index of the share."""
+    """The mapped part of each share, by the share's index."""
     stats: CleanStats
 
 
@@ -129,7 +129,7 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
     children: list[_Child] = []
     pieces = _Pieces(shares.pieces)
     try:
-        with suppress(OSError):  # the system refuses more processes or shared memory
+        with suppress(OSError):  # if the system refuses more processes or shared memory, continue with fewer
             for index, share in enumerate(shares.others, len(shares.pieces)):
                 partitions = partitions_for(1 + len(shares.others))
                 children.append(_Child(work, index, share, pieces, partitions, key_map.offsets.room))
@@ -151,11 +151,11 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
 
 
 class _Pieces:
-    """Pieces that processes claim: this one from the front, its children from the back, until they meet."""
+    """Pieces that processes claim, this process from the front, its children from the back, until they meet."""
 
     def __init__(self, pieces: Sequence[Share]) -> None:
         self._pieces = pieces
-        # A byte for each piece: who reads one may take the next piece from its end. Children read its index as well.
+        # There is a byte for each piece. A process that reads one may take the next piece; children also read its index.
         self._claims = _filled_pipe(bytes(len(pieces)))
         self._from_back = _filled_pipe(b"".join(_INDEX.pack(index) for index in reversed(range(len(pieces)))))
 
@@ -194,17 +194,17 @@ class _Child:
         self._answer: _Answer | None = None
         self._keys: Keys | None = None
         self._tuples = shared_tuples(partitions, room * 5 // 4 // partitions + 4096) if partitions > 1 else None
-        """For keys that are merged."""
+        """Shared memory for keys that are merged; None if they are not."""
         self.fork = Fork(partial(_map_in_child, work, index, share, pieces, self._tuples))
 
     def found(self) -> _Found:
-        """Wait until all is mapped. Raises ForkFailed."""
+        """Wait until the child has mapped everything. Raises ForkFailed."""
         if self._found is None:
             self._found = self.fork.answer(self._check_done)
         return self._found
 
     def answer(self) -> _Answer:
-        """Wait for the result, after all keys. Raises ForkFailed."""
+        """Wait for the result, which follows all keys. Raises ForkFailed."""
         if self._answer is None:
             self._answer = self.fork.answer(self._check_done)
         return self._answer
@@ -237,9 +237,9 @@ class _Child:
 def _map_in_child(
     work: RoundWork, index: int, share: Share, pieces: _Pieces, tuples: memoryview[int] | None, answering: Connection
 ) -> None:
-    """Map a share, then pieces. Send the keys, or their numbers in the partitions of `tuples`, and the result at last.
+    """Map a share, then pieces. Send the keys, or their numbers in the partitions of `tuples`, and finally the result.
 
-    Sends nothing if the map was full, has spilled or holds records out of order, and no more if a partition is full.
+    Sends nothing if the map was full, has spilled or holds records out of order, and stops sending if a partition is full.
     """
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map, mapped = CompiledMap(alone, RowRecords(alone.limits)), dict[int, Mapped]()
@@ -264,9 +264,9 @@ def _map_in_child(
 def _take_over(
     work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]
 ) -> bool:
-    """Add the maps of all children, of the shares from index `mapped` on; return False if this process must map them itself.
+    """Add the children's maps, of the shares from index `mapped` on; return False if this process must map these itself.
 
-    Keys that were added before a failure do no harm: they are of that rest, and cannot fill the map.
+    Keys that were added before a failure do no harm, because they are keys of these shares, and cannot fill the map.
     """
     try:
         if not _fit(key_map, children, mapped, rest):

@@ -1,1 +1,1 @@
-"""Reading and writing segments for the cleaner and the tools."""
+"""Readers and writers of segments for the cleaner and the tools."""

@@ -1,4 +1,4 @@
-"""One batch of a chunk, for code that handles batches one by one, whatever their format."""
+"""One batch of a chunk, of any format, for code that handles batches one by one."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ChunkBatch:
             raise self.corrupt(error.reason) from error
 
     def iter_records(self) -> Iterator[Record]:
-        """Yield the records of a batch whose checksum was verified. Raises CorruptLog, possibly after some of them."""
+        """Yield the records of a batch whose checksum was verified. Raises CorruptLog, possibly after some records."""
         try:
             yield from iter_records(self._data, self._at, max_bytes=self._max_bytes)
         except CorruptBatch as error:
@@ -86,7 +86,7 @@ class ChunkBatch:
     def records(self) -> Sequence[Record]:
         """Return the records.
 
-        Raises RecordTooLarge, and CorruptLog if CRC or records are wrong: a rebuilt batch would hide that by a valid CRC.
+        Raises RecordTooLarge, and CorruptLog if CRC or records are wrong, because a rebuilt batch would hide that by a valid CRC.
         """
         self.check()
         try:

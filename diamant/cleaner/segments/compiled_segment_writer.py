@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CompiledWriter(SegmentWriter):
-    """See `SegmentWriter`."""
+    """A `SegmentWriter` that can append many batches in one call."""
 
     def append_columns(self, data: Buffer, columns: memoryview[int], count: int) -> None:
         """Append the adjacent batches in `data`, as `append` does for each.

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_records import RowRecords
 
 NEVER = 2**63 - 1
-"""Greater than any offset."""
+"""A number greater than any offset."""
 ALWAYS = -(2**63)
-"""Less than any offset."""
+"""A number less than any offset."""
 
 
 def hash_words(hash_key: bytes) -> tuple[int, int]:
@@ -29,12 +29,12 @@ def hash_words(hash_key: bytes) -> tuple[int, int]:
 class KeyHasher:
     """Hashes the keys of rows in offset order. Owned by one thread.
 
-    With `must_ascend`, offsets of records that do not ascend up to their batch's last are refused.
+    With `must_ascend`, batches are refused if the offsets of their records do not ascend up to the batch's last offset.
     """
 
     def __init__(self, hash_key: bytes, tuples: int = ENGINE_LIMITS.tuples, *, must_ascend: bool = True) -> None:
         self.tuples = numbers("Q", tuples, 3)
-        """Overwritten by each step of `hash`: two words of hash, and the offset."""
+        """Two words of hash, and the offset, for each key; overwritten by each step of `hash`."""
         self._k0, self._k1 = hash_words(hash_key)
         self._state = array("q", bytes(8 * STATE_FIELDS))
         self.must_ascend = must_ascend
@@ -51,7 +51,7 @@ class KeyHasher:
 
     @property
     def disordered_row(self) -> int | None:
-        """The first row of this call of `hash` whose offsets do not ascend up to its last."""
+        """The first row in this call of `hash` whose record offsets do not ascend up to the batch's last offset."""
         return self._state[DISORDERED] - 1 if self._state[DISORDERED] > 0 else None
 
     def restart(self) -> None:
@@ -61,7 +61,7 @@ class KeyHasher:
     def hash(
         self, records: RowRecords, chunk: Rows, start: int, end: int, *, least: int = ALWAYS, end_offset: int = NEVER
     ) -> Iterator[int]:
-        """Hash the keys of the rows with step MAP, of the offsets from `least` up to but excluding `end_offset`.
+        """Hash the keys of the rows with step MAP, for offsets from `least` up to but excluding `end_offset`.
 
         Yields, at least once, the number of `tuples` filled. The records must be ready (`RowRecords.ranges`). Sets the NOTE
         of each row. Raises CorruptLog for unreadable records.

@@ -1,7 +1,7 @@
 """Decompresses the batches of a chunk into one buffer, and compresses rebuilt ones. Codecs are reused between batches.
 
 Most batches are one small block. The fast path decompresses these without the checks of `protocol.batches.compression`
-against hostile bytes: their output cannot be large. That module handles all batches that are larger or that fail.
+against hostile bytes, because their output cannot be large. That module handles all batches that are larger or that fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.rebuilt_batch import Buffer
 
 SMALL_BYTES = 64 * 1024
-"""Output limit of the fast path for lz4: the block size of Kafka's clients."""
+"""Output limit of the fast path for lz4, which is the block size of Kafka's clients."""
 MAX_ZSTD_BYTES = 1024 * 1024
 """Output limit of the fast path for zstd."""
 
@@ -33,13 +33,13 @@ _INT32 = Struct("<i")
 
 
 class Unpacker:
-    """Owned by one thread. The buffer grows to hold all outputs between two calls of `clear`."""
+    """A buffer of payloads, owned by one thread. It grows to hold all outputs between two calls of `clear`."""
 
     def __init__(self) -> None:
         self.buffer = numbers("B", 4 * SMALL_BYTES)
-        """Passed to kernels as `unpacked`."""
+        """The buffer, for kernels (`unpacked`)."""
         self.at = 0
-        """Bytes in use."""
+        """Number of bytes in use."""
         self._decompress_block_into = cramjam.lz4.decompress_block_into
         self._compress_block_into = cramjam.lz4.compress_block_into
         self._read_zstd: Callable[[bytes], bytes | None] | None = None
@@ -50,7 +50,7 @@ class Unpacker:
         self.at = 0
 
     def append(self, data: bytes | bytearray | memoryview) -> tuple[int, int]:
-        """Copy `data` to the end of the used part; return (start, end)."""
+        """Copy `data` after the used part; return (start, end)."""
         start = self.at
         end = start + len(data)
         self.reserve(len(data))
@@ -66,7 +66,7 @@ class Unpacker:
             self.buffer = larger
 
     def unpack(self, codec: int, data: memoryview, max_bytes: int, *, may_skip: bool = True) -> tuple[int, int]:
-        """Decompress a batch's records to the end of the used part; return (start, end). Raises CorruptBatch, as `decompress`."""
+        """Decompress a batch's records after the used part; return (start, end). Raises CorruptBatch like `decompress`."""
         if max_bytes < MAX_ZSTD_BYTES:
             pass
         elif codec == compression.LZ4:
@@ -110,7 +110,7 @@ class Unpacker:
         return self._read_zstd(data)
 
     def pack(self, codec: int, data: memoryview) -> tuple[int, int]:
-        """Compress records, as `compress_like_kafka`, to the end of the used part; return (start, end)."""
+        """Compress records like `compress_like_kafka`, after the used part; return (start, end)."""
         if codec == compression.LZ4 and len(data) <= SMALL_BYTES:
             start = self.at
             self.reserve(2 * len(data) + _LZ4_LEAST + 64)

@@ -14,7 +14,7 @@ class RandomHash:
     """A keyed hash of 16 bytes with a random secret: SipHash-2-4, computed by kernels, or BLAKE2b without kernels."""
 
     def __init__(self, *, is_compiled: bool, secret: bytes | None = None) -> None:
-        """`secret`: the hash's key, `HASH_BYTES` long, if several processes must share the hash; None: a new random one."""
+        """`secret`: the hash's key, `HASH_BYTES` long, if several processes must share the hash; None for a new random one."""
         secret = secret or os.urandom(HASH_BYTES)
         self.words: tuple[int, int] = _HALVES.unpack(secret)
         """The two halves of the hash's key, for kernels."""

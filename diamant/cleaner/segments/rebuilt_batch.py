@@ -1,9 +1,9 @@
-"""Encoding of batches that the cleaner cannot copy: some or all records are removed, or a delete horizon must be set.
+"""Encoding of batches that the cleaner cannot copy, because records are removed or a delete horizon must be set.
 
 Kept from the original header: base offset, last offset delta (so also the last sequence), leader epoch, producer id, epoch
 and base sequence, timestamp type, transactional and control bits. New: CRC, length, count, the max timestamp of the remaining
 records (CreateTime), the base timestamp (the delete horizon if there is one, else the first record's), and the attributes'
-horizon bit. A rebuilt batch uses the original codec at its default level; a batch without records uses none.
+horizon bit. A rebuilt batch uses the original codec at its default level; a batch without records uses no codec.
 
 Batches of magic 0 and 1 become magic 2, without leader epoch and producer. They span their first to last remaining record.
 
@@ -32,7 +32,7 @@ _GZIP_OS_UNKNOWN = 0xFF
 def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon_ms: int | None) -> bytearray:
     """Return a batch of the remaining `records`, at least one, of the batch with `header`.
 
-    `delete_horizon_ms` is a horizon to set; an existing one is kept without it.
+    `delete_horizon_ms` is set unless the batch already has a delete horizon, which is kept.
     """
     if header.has_delete_horizon:
         delete_horizon_ms = header.base_timestamp
@@ -54,7 +54,7 @@ def rebuilt_batch(header: BatchHeader, records: Sequence[Record], delete_horizon
 
 
 def emptied_batch(header: BatchHeader) -> bytearray:
-    """Return the empty batch that replaces a batch without remaining records: its header keeps offsets and sequences."""
+    """Return the empty batch, with the header's offsets and sequences, for a batch without remaining records."""
     return build_batch(
         (),
         base_offset=header.base_offset,
@@ -91,7 +91,7 @@ def with_codec(batch: bytearray, codec: int, compress: Compress | None = None) -
 def compress_like_kafka(codec: int, data: Buffer) -> bytes:
     """Compress `data` at the codec's default level, like Kafka's Java libraries.
 
-    The bytes of gzip and zstd are equal to theirs if the compressors' versions agree; those of lz4 and snappy may differ.
+    The bytes of gzip and zstd equal Kafka's if the compressors' versions agree; those of lz4 and snappy may differ.
     """
     if codec == compression.GZIP:
         compressor = zlib.compressobj(compression.DEFAULT_GZIP_LEVEL, zlib.DEFLATED, 31)

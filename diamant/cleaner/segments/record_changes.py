@@ -1,8 +1,7 @@
-"""Rewrites a closed segment without some of its records, or with others in their place; all keep their offsets, sequences and
-transactions.
+"""Rewrites a closed segment, removing or replacing some of its records; offsets, sequences and transactions are kept.
 
-For tombstones that must be removed before their horizon, and for redactions. A batch without remaining records becomes a
-header, as in compaction, so that offsets, producers and transactions can be recovered from it.
+It serves to remove tombstones before their horizon, and for redactions. A batch without remaining records becomes a header, as in
+compaction, so that offsets, producers and transactions can be recovered from it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ def write_changed(
     index_interval_bytes: int,
     segment_index_bytes: int,
 ) -> OutputSegment | None:
-    """Write the `.cleaned` files of the segment at `base_offset` durably, with its records as `changed` returns them; None goes.
+    """Write the `.cleaned` files of the segment at `base_offset` durably, with the records that `changed` returns.
 
-    Return None, and write no files, if it returns every record itself. Batches for which `touches` is false are copied unread.
-    Blocking.
-    Raises CorruptLog for unreadable data; no files remain then.
+    `changed` returns None to remove a record. If it returns every record itself, return None and leave no files. The records of
+    batches for which `touches` is false are not read. Blocking. Raises CorruptLog for unreadable data, and leaves no files then.
     """
     path = names.log_file(directory, base_offset)
     writer = SegmentWriter(

@@ -32,9 +32,9 @@ class Rows:
     data: memoryview
     """The reader's buffer, or a view of batches in memory."""
     rows: memoryview[int]
-    """int64[FIELDS, n], see `kernels.constants.fields`; positions count from the start of `data`."""
+    """int64[FIELDS, n] as in `kernels.constants.fields`; positions count from the start of `data`."""
     count: int
-    """Rows in use, at least one."""
+    """Number of rows in use, at least one."""
     together: int
     """Bitwise OR of all batches' attributes, and of LEGACY for old formats."""
     fault: int = NO_FAULT
@@ -54,7 +54,7 @@ class Rows:
                 row += 1
 
     def with_step(self, step: int, first: int = 0, end: int | None = None) -> Iterator[int]:
-        """Yield the rows with this STEP. The caller may change it between rows."""
+        """Yield the rows with this STEP. The caller may change STEP between rows."""
         row, end = first, self.count if end is None else end
         while (row := next_with_step(self.rows, row, end, step)) < end:
             yield row
@@ -70,7 +70,7 @@ class Rows:
     def places(self) -> tuple[memoryview[int], memoryview[int], memoryview[int]]:
         """Return the columns that `set_place` writes: IS_UNPACKED, PAYLOAD_START, PAYLOAD_END.
 
-        For loops over many small batches: `set_place`, with three two-dimensional indexes, takes 180 ns; three columns take 60.
+        For loops over many small batches, because `set_place`, with three two-dimensional indexes, takes 180 ns; columns take 60.
         """
         return self.column(IS_UNPACKED), self.column(PAYLOAD_START), self.column(PAYLOAD_END)
 
@@ -81,14 +81,14 @@ class Rows:
 
 
 class BatchesInMemory:
-    """Batches that are in memory already, as a file: chunks are views of them, not copies."""
+    """Batches that are in memory already, as a file. Chunks are views of them, not copies."""
 
     def __init__(self, path: str, data: memoryview) -> None:
         self.path = path
         self.data = data
 
     def pread(self, count: int, position: int) -> bytes:
-        """As of a file."""
+        """Return up to `count` bytes from `position` on."""
         return bytes(self.data[position : position + count])
 
     def size(self) -> int:
@@ -96,23 +96,23 @@ class BatchesInMemory:
         return len(self.data)
 
     def fileno(self) -> None:
-        """Return None: there is no descriptor."""
+        """Return None, because there is no descriptor."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 class ChunkReader:
-    """Memory: the buffer of `read_bytes` or one larger batch, and 200 bytes for each batch (of at least 61 bytes) in it."""
+    """Reads chunks. Memory: `read_bytes` or one larger batch, and 200 bytes for each batch (of at least 61 bytes) there."""
 
     def __init__(self, read_bytes: int = ENGINE_LIMITS.read_bytes) -> None:
         self._buffer = in_large_pages(numbers("B", read_bytes))
         self._rows = numbers("q", FIELDS, read_bytes // HEADER_SIZE + 1)
 
     def chunks(self, file: ReadableFile, position: int, end: int) -> Iterator[Rows]:
-        """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+        """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
 
-        The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`.
+        The next chunk overwrites the one yielded. Raises CorruptLog like `strict_reader.read_chunks`.
         """
         while position < end:
             chunk = self.read(file, position, end)
@@ -122,7 +122,7 @@ class ChunkReader:
             position += chunk.size
 
     def read(self, file: ReadableFile, position: int, end: int) -> Rows:
-        """Return the whole batches from byte `position` on that fit the buffer, at least one unless there is none."""
+        """Return the whole batches from byte `position` on that fit the buffer; the first one even if it does not fit."""
         chunk = self._read(file, position, self._buffer[: end - position])
         if chunk.fault != NO_FAULT or chunk.count or not (size := _size_of_one(file, position, end)):
             return chunk
@@ -154,7 +154,7 @@ def _fail(file: ReadableFile, position: int, end: int) -> NoReturn:
 
 
 def _read_into(file: ReadableFile, position: int, target: memoryview) -> int:
-    """Fill `target` from the file; return the number of bytes read, less at the end of the file."""
+    """Fill `target` from the file; return the number of bytes read, which is less at the end of the file."""
     fd = file.fileno()
     if fd is None:
         data = file.pread(len(target), position)

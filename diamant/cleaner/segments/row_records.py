@@ -1,4 +1,4 @@
-"""The records of a chunk's rows, prepared for kernels: checksums verified, decompressed, old formats converted.
+"""The records of a chunk's rows, prepared for kernels: verified, decompressed, and converted from old formats.
 
 Memory: the chunk (`row_reader`), and decompressed records: `unpack_bytes` or one larger batch (`batch_bytes`).
 """
@@ -31,7 +31,7 @@ OLD_FORMAT = 2
 
 
 class RowRecords:
-    """Owned by one thread; one chunk at a time."""
+    """Prepares the records of one chunk at a time. Owned by one thread."""
 
     def __init__(self, limits: EngineLimits = ENGINE_LIMITS, unpacker: Unpacker | None = None) -> None:
         self._limits = limits
@@ -40,13 +40,13 @@ class RowRecords:
 
     @property
     def unpacked(self) -> memoryview:
-        """The decompressed records, for kernels. Get it again after each step of `ranges`: the memory may have moved."""
+        """The decompressed records, for kernels. Get it again after each step of `ranges`, because the memory may have moved."""
         return self._unpacker.buffer
 
     def chunks(self, env: Env, path: str, position: int, end: int) -> Iterator[Rows]:
-        """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+        """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
 
-        The next chunk overwrites the one yielded. Raises CorruptLog, as `strict_reader.read_chunks`, and for batches whose
+        The next chunk overwrites the one yielded. Raises CorruptLog like `strict_reader.read_chunks`, and for batches whose
         offsets do not ascend; raises OSError.
         """
         file = env.open(path, read_only=True)
@@ -93,7 +93,7 @@ class RowRecords:
         )
 
     def fail(self, chunk: Rows, row: int) -> NoReturn:
-        """Raise CorruptLog for the batch of a row; reads its records one by one to find the reason."""
+        """Raise CorruptLog for the batch of a row; find the reason by reading its records one by one."""
         batch = self.batch(chunk, row)
         batch.records()
         raise RecordsOutOfOrder(chunk.path, batch.position)

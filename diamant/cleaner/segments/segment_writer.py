@@ -1,7 +1,7 @@
 """Writes the files of one output segment: `<base>.log.cleaned`, `.index.cleaned`, `.timeindex.cleaned`, `.txnindex.cleaned`.
 
-The index entries equal Kafka's. They depend on the batches alone, not on how these were read: an offset entry and a time
-entry before each batch more than `index.interval.bytes` after the last entry, and a final time entry. An entry's offset is
+The index entries equal Kafka's. They depend on the batches alone, not on the way these were read. There is an offset entry and a
+time entry before each batch more than `index.interval.bytes` after the last entry, and a final time entry. An entry's offset is
 the last offset in the batch's header; its position is the start of the batch.
 Source: LogSegment.append as called by Cleaner.cleanInto.
 """
@@ -27,7 +27,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 NO_TIMESTAMP = -1
 
 WRITE_BUFFER_BYTES = 256 * 1024
-"""Batches are buffered up to this size and then written; larger ones are written directly."""
+"""Size up to which batches are buffered before they are written; larger batches are written directly."""
 WRITE_BACK_BYTES = 8 * 1024 * 1024
 """Interval, in bytes written, at which write-back to disk is started, to leave little for the final sync."""
 
@@ -58,7 +58,7 @@ class SegmentWriter:
     ) -> None:
         self.base_offset = base_offset
         self.size = 0
-        """Bytes appended so far."""
+        """Number of bytes appended so far."""
         self._env = env
         self._index_interval_bytes = index_interval_bytes
         self._max_entries = segment_index_bytes // INDEX_ENTRY_BYTES
@@ -103,7 +103,7 @@ class SegmentWriter:
                 self._written_bytes = 0
 
     def finish(self, modified_ms: int, source_base_offsets: tuple[int, ...]) -> OutputSegment:
-        """Complete the files and set their modification time. They are not durable yet: see `output_sync`."""
+        """Complete the files and set their modification time. `output_sync` makes them durable."""
         self.flush()
         if self._max_timestamp > self._last_indexed_timestamp:
             self._add_time_entry()

@@ -1,8 +1,8 @@
 """Decompresses and compresses small batches by the thousand, at little more than the cost of the codec itself.
 
 It decompresses only the frames that Kafka's clients write for small batches: one gzip member, one snappy or lz4 block, one
-zstd frame. `protocol.batches.compression` handles all others: it accepts everything that Kafka accepts, and its errors give
-the reason of a refusal. Importing this module loads no codec.
+zstd frame. `protocol.batches.compression` handles all other frames: it accepts everything that Kafka accepts, and its errors
+state the reason of a refusal. Importing this module loads no codec.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LZ4 = Struct("<7sI")
 
 
 class SmallPayloads:
-    """Owned by one thread. Memory: `MAX_BYTES` for each codec in use, and zstd contexts after the first batch with that codec."""
+    """The codecs of one thread. Memory: `MAX_BYTES` for each codec in use, and zstd contexts after the first batch with zstd."""
 
     def __init__(self) -> None:
         self._by_codec: dict[int, Unpack] = {}
@@ -37,7 +37,7 @@ class SmallPayloads:
         return self.unpacker(codec)(data) if len(data) <= MAX_BYTES else None
 
     def unpacker(self, codec: int) -> Unpack:
-        """Return the part of `unpack` for one codec, for `MAX_BYTES` at most: a loop over batches saves two calls for each."""
+        """Return the part of `unpack` for one codec, for `MAX_BYTES` at most, which saves a loop two calls for each batch."""
         unpack = self._by_codec.get(codec)
         if unpack is None:
             unpack = self._by_codec[codec] = _CODECS.get(codec, _none)()

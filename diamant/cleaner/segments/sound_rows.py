@@ -1,7 +1,7 @@
-"""Reads the sound parts of a segment for kernels, and leaves the others to the tolerant reader.
+"""Reads the sound parts of a segment for kernels, and leaves other parts to the tolerant reader.
 
-Sound parts are yielded as rows: batches of magic 2 with a valid checksum and ascending offsets, decompressed on demand. Old
-formats and damaged batches are yielded one by one by the tolerant reader, which reports problems. Without kernels, all are.
+Sound parts are yielded as rows: batches of magic 2 with a valid checksum and ascending offsets, decompressed on demand. Other
+batches, or all without kernels, are yielded one by one by the tolerant reader, which reports problems.
 
 Memory: that of `row_reader` and `tolerant_reader`, and decompressed records: 1 MiB or one larger batch.
 """
@@ -68,7 +68,7 @@ class SoundRows:
         return self.chunk.with_attributes(bits, self.first, self.end)
 
     def decide(self, outcome: Callable[[BatchHeader], int]) -> None:
-        """Set STEP of each row to the outcome of its batch's transaction; 0 unless it is transactional data."""
+        """Set STEP of each row with transactional data to the outcome of its transaction, and of other rows to 0."""
         for row in self.with_attributes(fields.TRANSACTIONAL):
             header = self.header(row)
             self.chunk.rows[fields.STEP, row] = 0 if header.is_control else outcome(header)
@@ -87,7 +87,7 @@ class SoundRows:
         return Batch(self.position(row), self.header(row), True, bytes(self.chunk.data[at : at + size]), 0)
 
     def record(self, row: int, start: int, end: int) -> Record:
-        """Return the record in these bytes of a row's payload. Raises CorruptBatch."""
+        """Return the record in bytes `start` to `end` of a row's payload. Raises CorruptBatch."""
         data = self.unpacked if self.chunk.rows[fields.IS_UNPACKED, row] else self.chunk.data
         [record] = iter_payload(bytes(data[start:end]), self.header(row)._replace(record_count=1))
         return record
@@ -98,7 +98,7 @@ Piece: TypeAlias = SoundRows | Batch
 
 
 class PieceReader:
-    """Owned by one thread; one segment at a time."""
+    """Reads the pieces of one segment at a time. Owned by one thread."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class PieceReader:
         is_compiled: bool = ARE_COMPILED,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> None:
-        """`with_records`: decompress the records for kernels."""
+        """With `with_records`, decompresses the records for kernels."""
         self._with_records = with_records
         self._is_compiled = is_compiled
         self._limits = limits
@@ -155,7 +155,7 @@ class _RowSource:
         """Yield the rest of a segment."""
         while walk.position < size:
             walk.count(walk.position)
-            # A larger batch is left to the plain reader, which reports that it is too large.
+            # A batch above the limit is left to the plain reader, which reports that it is too large.
             chunk = self._reader.read(file, walk.position, min(size, walk.position + MAX_BATCH_BYTES))
             if chunk.count:
                 yield from self._pieces_of(chunk, walk)
@@ -172,7 +172,7 @@ class _RowSource:
             first = row
             row, last_offset = end_of_sound(chunk.data, rows, first, chunk.count, walk.last_offset)
             if first < row and last_offset == MAX_OFFSET:
-                row -= 1  # the plain reader reports it
+                row -= 1  # the plain reader reports the batch with this offset
                 last_offset = rows[fields.LAST_OFFSET, row - 1] if first < row else walk.last_offset
             if first < row:
                 walk.last_offset = last_offset
@@ -189,7 +189,7 @@ class _RowSource:
         walk.position = chunk.position + chunk.size
 
     def _ready(self, chunk: Rows, first: int, end: int) -> Iterator[Piece]:
-        """Yield rows, decompressing as many at a time as fit the buffer. The plain reader gets those that fail."""
+        """Yield rows, decompressing as many at a time as fit the buffer, and copies of batches that fail."""
         unpacker = self._unpacker
         unpacker.clear()
         rows = SoundRows(chunk, first, end, unpacker.buffer)

@@ -1,4 +1,4 @@
-"""Reads a segment in chunks of whole batches; memory is the buffer, or less than twice the largest batch."""
+"""Reads a segment in chunks of whole batches. Memory: the buffer, or less than twice the largest batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diamant.storage.errors import CorruptLog
 
 
 class RecordsOutOfOrder(CorruptLog):
-    """The offsets of a batch's records do not ascend up to its last."""
+    """The offsets of a batch's records do not ascend up to the batch's last offset."""
 
     def __init__(self, path: str, position: int, consequence: str = "") -> None:
         super().__init__(
@@ -54,11 +54,11 @@ ChunkT = TypeVar("ChunkT", bound=_Sized)
 
 
 def read_chunks(file: ReadableFile, position: int, end: int, buffer_bytes: int) -> Iterator[Chunk]:
-    """Yield the batches of a segment from byte `position`, the start of one, up to `end`, the segment's size.
+    """Yield the batches of a segment from byte `position`, where a batch starts, up to `end`, the segment's size.
 
     For a batch that does not fit, the buffer doubles until it does; it keeps its size to the end of the segment, as in Kafka.
-    Raises CorruptLog if the bytes are not a batch or the last batch exceeds `end`: the cleaner must not mistake a damaged
-    segment for a short one. CRCs are not checked here.
+    Raises CorruptLog if the bytes are not a batch or the last batch exceeds `end`, because the cleaner must not mistake a damaged
+    segment for a short one. CRCs are not checked.
     """
     return parsed_chunks(file, position, end, buffer_bytes, _parse)
 
@@ -66,7 +66,7 @@ def read_chunks(file: ReadableFile, position: int, end: int, buffer_bytes: int) 
 def parsed_chunks(
     file: ReadableFile, position: int, end: int, buffer_bytes: int, parse: Callable[[ReadableFile, int, bytes], ChunkT]
 ) -> Iterator[ChunkT]:
-    """As `read_chunks`, but yields the results of `parse`, which takes the file, a position and the bytes there."""
+    """Do the same as `read_chunks`, but yield the results of `parse`, which takes the file, a position and the bytes there."""
     while position < end:
         chunk = parse(file, position, file.pread(min(buffer_bytes, end - position), position))
         if chunk.size:
@@ -113,5 +113,5 @@ def _batch_size(file: ReadableFile, position: int, end: int) -> int:
         raise CorruptLog(file.path, position, f"{end - position} bytes at the end are not a batch")
     size = int.from_bytes(prefix[8:12], "big", signed=True) + LOG_OVERHEAD
     if size > end - position:
-        raise CorruptLog(file.path, position, f"a batch of {size} bytes, {end - position} are left in the segment")
+        raise CorruptLog(file.path, position, f"a batch has {size} bytes, only {end - position} are left")
     return size

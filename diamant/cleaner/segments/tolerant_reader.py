@@ -79,7 +79,7 @@ Report: TypeAlias = Callable[[Problem], object]
 
 
 def fail(problem: Problem) -> NoReturn:
-    """Raise a problem as CorruptLog: the `Report` of readers that need every batch."""
+    """Raise a problem as CorruptLog. This is the `Report` of readers that need every batch."""
     raise CorruptLog(problem.path, problem.position or 0, problem.reason)
 
 
@@ -103,7 +103,7 @@ class SegmentFile:
         return self.end_offset is None
 
     def index(self, suffix: str) -> str:
-        """Return the path of its index with that suffix; it may not exist."""
+        """Return the path of the segment's index with this suffix; the file may not exist."""
         return self.path.removesuffix(names.LOG_SUFFIX) + suffix
 
 
@@ -115,12 +115,12 @@ class PartitionFiles:
     partition: int
     directory: str
     segments: tuple[SegmentFile, ...]
-    """Ascending by base offset, including those entirely below the log start."""
+    """The segments, ascending by base offset, including those entirely below the log start."""
     log_start_offset: int
     files: frozenset[str] = frozenset()
     """Names of all files."""
     filesystem: str = ""
-    """Of all these paths (`spark.environment.locations`); empty for the local one."""
+    """File system of all these paths (`spark.environment.locations`); empty for the local one."""
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -160,11 +160,11 @@ class Batch(NamedTuple):
     header: BatchHeader
     crc_is_valid: bool
     buffer: bytes
-    """Holds the batch, from `at` on."""
+    """Bytes that hold the batch, from `at` on."""
     at: int
 
     def records(self) -> Iterator[Record]:
-        """Yield the records. Raises CorruptBatch, as `iter_records`."""
+        """Yield the records. Raises CorruptBatch like `iter_records`."""
         return iter_records(self.buffer, self.at)
 
     def may_have(self, needle: bytes) -> bool:
@@ -181,12 +181,12 @@ class OpenLogDirectory:
     """A log directory, or one partition of it, locked against brokers until `close`."""
 
     path: str
-    """The log directory; of a single partition, the directory above it."""
+    """The log directory; for a single partition, the directory above it."""
     partitions: tuple[PartitionFiles, ...]
     cleaner_checkpoint: dict[tuple[str, int], int] = field(default_factory=dict)
     """End of each partition's clean section, from `cleaner-offset-checkpoint`."""
     cleaner_checkpoint_ms: int | None = None
-    """Time of the last write to that file; None if it does not exist."""
+    """Time of the last write to `cleaner-offset-checkpoint`; None if the file does not exist."""
     problems: list[Problem] = field(default_factory=list)
     """Problems of the directory itself; the partitions have not been read yet."""
     set_aside: tuple[str, ...] = ()
@@ -238,7 +238,7 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
             try:
                 partition = names.parse_partition_dir(os.path.basename(path))
             except ValueError as error:
-                raise StorageError(f"{error}; a copy of a partition needs its name back") from None
+                raise StorageError(f"{error}; rename the copy to the partition's original name") from None
             opened.partitions = (list_partition(env, path, partition, starts),)
         else:
             _list_partitions(env, opened, starts)
@@ -255,12 +255,12 @@ def open_log_directory(env: Env, path: str) -> OpenLogDirectory:
 
 
 def is_partition_directory(env: Env, path: str) -> bool:
-    """Return whether a directory has segments in it, so that it is a partition's, and no log directory."""
+    """Return whether a directory has segments in it, and so is a partition's directory, not a log directory."""
     return any(names.is_segment_file(name) for name in env.list_dir(path))
 
 
 def check_is_log_directory(env: Env, path: str, *, has_partitions: bool, problems: Sequence[Problem] = ()) -> None:
-    """Raise WrongInput for a directory without partitions that no broker has formatted either."""
+    """Raise WrongInput for a directory that has no partitions and was not formatted by a broker."""
     if not has_partitions and not env.exists(f"{path}/{names.META_PROPERTIES}"):
         unread = f". {problems[0]}" if problems else ""
         raise WrongInput(
@@ -294,7 +294,7 @@ def _list_partitions(env: Env, opened: OpenLogDirectory, starts: Mapping[TopicPa
             found.append(list_partition(env, directory, partition, starts))
         except OSError as error:
             opened.problems.append(Problem.of(directory, error))
-    # Directories of other programs may have such names, too: dbus-1.
+    # Directories of other programs may have such names, too, for example dbus-1.
     check_is_log_directory(
         env, opened.path, has_partitions=any(one.segments for one in found), problems=opened.problems
     )
@@ -330,7 +330,7 @@ def listed_partition(
     starts: Mapping[TopicPartition, int],
     filesystem: str = "",
 ) -> PartitionFiles:
-    """Return the partition in a directory. `sizes`: its files, with the sizes of segments; `starts`: log start offsets."""
+    """Return the partition in a directory. `sizes`: sizes of its files, needed for segments; `starts`: log start offsets."""
     parsed = ((names.parse_segment_file(name), name) for name in sizes)
     offsets = sorted(
         (one.offset, name) for one, name in parsed if one and not one.stage and one.suffix == names.LOG_SUFFIX
@@ -378,7 +378,7 @@ def iter_open_batches(
     advance: Advance | None = None,
     read_bytes: int = READ_BYTES,
 ) -> Iterator[Batch]:
-    """As `iter_batches`, for the first `size` bytes of a segment's open file."""
+    """Do the same as `iter_batches` for the first `size` bytes of a segment's open file."""
     yield from Walk(file, segment, size, report, advance, read_bytes).batches()
 
 
@@ -402,7 +402,7 @@ class Walk:
         self._read_bytes = read_bytes
         self._counted = 0
         self.position = 0
-        """Start of the next batch; the size at the end of the segment."""
+        """Start of the next batch; at the end of the segment, its size."""
         self.last_offset = min(segment.base_offset - 1, MAX_OFFSET)
         """The greatest offset so far."""
 

@@ -1,13 +1,13 @@
-"""The outcomes of a log's transactions: aborted or open; all others are committed.
+"""The outcomes of a log's transactions. Transactions that are not known as aborted or open are committed.
 
 `TransactionOutcomes` returns the outcome for a batch. Its sources are the indexes of aborted transactions and the producers'
 state, as for consumers. Where these may be missing or damaged, the source is the markers in the log (`TransactionWalk`): the
-producer's next marker, COMMIT or ABORT, decides a transactional batch. Without one its transaction is still open.
+producer's next marker, COMMIT or ABORT, decides a transactional batch. Without such a marker its transaction is still open.
 
-A cleaning round decides differently, on the batches it reads: `rules.transaction_tracker`.
+A cleaning round decides from the batches that it reads (`rules.transaction_tracker`).
 
-Memory: 16 bytes for each aborted transaction, and about 200 for each producer of one and for each one that a walk finds; 100
-bytes for each open one.
+Memory: 16 bytes for each aborted transaction, about 200 more for each producer with aborted transactions and for each aborted
+transaction that a walk finds, and 100 bytes for each open transaction.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Outcome(IntEnum):
 
 
 class TransactionOutcomes:
-    """The aborted and the open transactions of a log. An aborted one may be given twice."""
+    """The aborted and the open transactions of a log. An aborted transaction may be given twice."""
 
     def __init__(self, aborted: Iterable[AbortedTxn] = (), open_since: Mapping[int, int] | None = None) -> None:
-        """`open_since`: producer id to the first offset of its open transaction."""
+        """`open_since`: first offsets of open transactions, by producer id."""
         self._open_since = {} if open_since is None else dict(open_since)
         self._aborted: dict[int, tuple[array[int], array[int]]] = {}
-        """Producer id to first offsets, ascending, and the greatest last offset of the transactions up to each."""
+        """First offsets, ascending, and the greatest last offset of the transactions up to each, by producer id."""
         for txn in aborted:
             firsts, ends = self._aborted.setdefault(txn.producer_id, (array("q"), array("q")))
             firsts.append(txn.first_offset)
@@ -64,7 +64,7 @@ class TransactionOutcomes:
             self._aborted[producer_id] = (array("q", (first for first, _ in entries)), ends)
 
     def with_aborted(self, aborted: Iterable[AbortedTxn]) -> TransactionOutcomes:
-        """Return the same open transactions with other aborted ones."""
+        """Return a copy with the same open transactions and other aborted ones."""
         return TransactionOutcomes(aborted, self._open_since)
 
     def of(self, header: BatchHeader) -> Outcome:
@@ -89,7 +89,7 @@ class TransactionWalk:
 
     def __init__(self) -> None:
         self.open_since: dict[int, int] = {}
-        """Producer id to the first offset of its open transaction."""
+        """First offsets of open transactions, by producer id."""
         self.aborted: list[AbortedTxn] = []
         """Aborted transactions; their last stable offset is not set (-1)."""
         self.aborted_with_records: list[AbortedTxn] = []
@@ -98,11 +98,11 @@ class TransactionWalk:
 
     @property
     def first_open_offset(self) -> int | None:
-        """First offset of the oldest open transaction: the last stable offset. Every batch below is decided."""
+        """First offset of the oldest open transaction, the last stable offset. Every batch below it is decided."""
         return min(self.open_since.values(), default=None)
 
     def add(self, header: BatchHeader, control_type: ControlType | None) -> None:
-        """Process the next batch; `control_type` is its type if it is a control batch."""
+        """Process the next batch; `control_type` is the type of a control batch."""
         producer_id = header.producer_id
         if not header.is_transactional or producer_id < 0:
             return
@@ -123,7 +123,7 @@ class TransactionWalk:
 def marker_type(buffer: bytes, at: int, on_fault: Callable[[str], object] = lambda reason: None) -> ControlType | None:
     """Return the type of the first record of the control batch at `at`; None if it has no record, or is damaged.
 
-    `on_fault` is called with the damage.
+    `on_fault` is called with a description of the damage.
     """
     try:
         record = next(iter_records(buffer, at), None)
@@ -155,11 +155,11 @@ class DecidedBatches:
         self._advance = advance
         self._is_compiled = is_compiled
         self.transactions: TransactionWalk | None = None
-        """None until the first transactional batch."""
+        """The transactions read ahead; None until the first transactional batch."""
         self._outcomes = TransactionOutcomes()
 
     def __iter__(self) -> Iterator[tuple[SegmentFile, Piece, Outcome]]:
-        """Yield the data and control batches with a valid checksum: rows with outcomes in STEP, or one batch and its outcome.
+        """Yield the batches with a valid checksum, as rows with outcomes in STEP, or as one batch and its outcome.
 
         The outcome of a control batch has no meaning.
         """
@@ -211,4 +211,4 @@ class DecidedBatches:
 
 
 def _nowhere(problem: Problem) -> None:
-    """Ignore a problem: the main pass reports it."""
+    """Ignore a problem, because the main pass reports it."""
