@@ -129,7 +129,7 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
     children: list[_Child] = []
     pieces = _Pieces(shares.pieces)
     try:
-        with suppress(OSError):  # if the system refuses more processes or shared memory, continue with fewer
+        with suppress(OSError):  # if the system refuses processes or shared memory, this process maps the rest
             for index, share in enumerate(shares.others, len(shares.pieces)):
                 partitions = partitions_for(1 + len(shares.others))
                 children.append(_Child(work, index, share, pieces, partitions, key_map.offsets.room))

@@ -68,7 +68,7 @@ class SoundRows:
         return self.chunk.with_attributes(bits, self.first, self.end)
 
     def decide(self, outcome: Callable[[BatchHeader], int]) -> None:
-        """Set STEP of each row with transactional data to the outcome of its transaction, and of other rows to 0."""
+        """Set STEP of each row with transactional data to the outcome of its transaction; other rows have 0."""
         for row in self.with_attributes(fields.TRANSACTIONAL):
             header = self.header(row)
             self.chunk.rows[fields.STEP, row] = 0 if header.is_control else outcome(header)

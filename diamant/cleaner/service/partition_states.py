@@ -64,7 +64,7 @@ class PartitionStates:
         self._states: dict[TopicPartition, _State] = {}
         self._uncleanable: dict[TopicPartition, Uncleanable] = {}
         self.is_stopping = False
-        """True when all rounds must end."""
+        """True if all rounds must end."""
         self.generation = 0
         """Number that grows with every change of a checkpoint or of a round's end time."""
         self.on_paused: Callable[[TopicPartition], object] | None = None

@@ -39,7 +39,7 @@ VERSION = 1
 HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
 """Name of the digests of keys and descriptions in certificates."""
 MAX_BYTES = 16 * 1024 * 1024
-"""Limit of a certificate's file."""
+"""Size limit of a certificate's file."""
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted signer"
@@ -140,7 +140,7 @@ def public_pem(public_key: bytes) -> str:
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
     """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
 
-    Raises CertificateError if `certificate` is none.
+    Raises CertificateError for other input.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -201,7 +201,7 @@ def check_form(certificate: object) -> None:
 
 
 def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
-    """Raise WrongKind if a `key` is given for a redaction's certificate, or a `where` for an erasure's. None: not given."""
+    """Raise WrongKind if a `key` is given for a redaction's certificate, or a `where` for an erasure's."""
     if certificate["type"] == REDACTION_TYPE and key is not None:
         raise WrongKind(
             "this is the certificate of a redaction: verify it with a description of records (where), not with a key"

@@ -88,7 +88,7 @@ def overall_state(claims: Sequence[Row], *, is_complete: bool, is_anything_found
 
 
 def weaker(states: Iterable[str]) -> str:
-    """Return what several replicas together prove."""
+    """Return the state that several replicas prove together."""
     return UNREADABLE if UNREADABLE in set(states) else KEY_UNREADABLE
 
 

@@ -41,7 +41,7 @@ class FileDigest:
     file: str
     size: int
     sha256: str
-    """In hexadecimal."""
+    """The digest in hexadecimal."""
 
 
 class RemovalIntent:
@@ -64,7 +64,7 @@ class RemovalIntent:
     found: Mapping[TopicPartition, Any]
     done: Mapping[TopicPartition, Any]
     before: tuple[FileDigest, ...]
-    """Affected segments before the removal."""
+    """The affected segments before the removal."""
     needles: tuple[Needle, ...]
     is_manual_clock: bool
     """True if a manual clock was in use at any time."""

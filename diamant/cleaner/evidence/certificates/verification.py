@@ -195,7 +195,7 @@ class Verification:
 
 
 def _which(verdicts: Sequence[str], verdict: str) -> str:
-    """Return the claims with a verdict: `its claim`, `both claims`, `1 of 3 claims`."""
+    """Return the claims with a verdict in words: `its claim`, `both of its claims`, `1 of its 3 claims`."""
     count, total = verdicts.count(verdict), len(verdicts)
     if count < total:
         return f"{count} of its {total} claims"
@@ -234,7 +234,7 @@ class CheckedFiles:
 def verified(
     some: Sequence[Generator[Subject, ScanReport, Verification]], place: CheckedFiles | None
 ) -> list[Verification]:
-    """Return the results of verifications, after one scan for all that need one, which needs `place`. Blocking."""
+    """Return the results of verifications, after one scan for all that need one, and then needs `place`. Blocking."""
     found: dict[int, Verification] = {}
     waiting: dict[int, Subject] = {}
     for index, steps in enumerate(some):

@@ -39,7 +39,7 @@ class FileRow:
     beyond_end: int = 0
     read: Amounts = field(default_factory=dict)
     declared: Amounts | None = None
-    """None for files other than segments."""
+    """Amounts that a segment's batch headers declare; None for other files."""
     problems: int = 0
     files: int = 1
     changed: int = 0

@@ -56,7 +56,7 @@ class SightCheck:
     """The check that one scan finds its known positives."""
 
     def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
-        """`directory`: where the known positives are written."""
+        """`directory` is the one that the known positives are written to."""
         self._env = env
         self._known = known
         self._directory = directory

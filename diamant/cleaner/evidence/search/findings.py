@@ -56,9 +56,9 @@ class Finding(NamedTuple):
     horizon_ms: int | None = None
     """Time from which a tombstone may be removed; None while unknown."""
     has_value: bool | None = None
-    """For a record of the same key outside the erasure's topics: whether it has a value. None for all others."""
+    """Whether a record of the same key outside the erasure's topics has a value; None for all other findings."""
     has_headers: bool | None = None
-    """True for a tombstone with headers, which may describe what it deleted. Else None."""
+    """True for a tombstone with headers, which may describe the deleted value; otherwise None."""
 
     def to_fields(self) -> dict[str, object]:
         return {name: value for name, value in self._asdict().items() if value is not None and value != ""}

@@ -49,7 +49,7 @@ _SAMPLE_BITS = 20
 _SILENT = tuple(int.from_bytes(bytes(octets), "little") for octets in product((0x00, 0xFF), repeat=WINDOW))
 """The windows made of 0x00 and 0xFF only."""
 _EVERYWHERE = 1 << 30
-"""Larger than the frequency of any window in a sample."""
+"""A number larger than the frequency of any window in a sample."""
 _LOOKED_AT_BYTES = 64 * 1024
 
 
@@ -184,7 +184,7 @@ class Needles:
     """The needles of a search. They must not change during a search, which may use several threads."""
 
     def __init__(self, secret: bytes, needles: Iterable[Needle] = ()) -> None:
-        """`needles`: those of an earlier search."""
+        """`needles` are those of an earlier search."""
         self.secret = secret
         self.left_out = 0
         """Number of needles refused beyond `MAX_NEEDLES`."""

@@ -63,7 +63,7 @@ class OffsetOrder:
     next_offset: int
     """Lower bound for the first offset of the next batch."""
     end_offset: int | None = None
-    """Upper bound, exclusive, for offsets of batches that begin before `end_position`; None: unknown."""
+    """Upper bound, exclusive, for offsets of batches that begin before `end_position`; None if unknown."""
     end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:

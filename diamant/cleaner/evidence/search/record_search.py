@@ -114,7 +114,7 @@ class Subject:
         return is_any
 
     def may_mean(self, record: Record, topic: str | None) -> bool:
-        """Tell whether `is_meant` must be called. A joint subject tells it for all its subjects at once."""
+        """Tell whether `is_meant` must be called. A joint subject answers for all its subjects at once."""
         return True
 
     def unexplained(
@@ -163,7 +163,7 @@ class Counts:
     batches: int = 0
     records: int = 0
     compiled_batches: int = 0
-    """Batches in which the compiled walk found nothing."""
+    """Number of batches in which the compiled search found nothing."""
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -29,7 +29,7 @@ def short_digest(digest: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What may remain of the values that one job has removed."""
+    """The values that one job has removed, but that may remain somewhere."""
 
     id: str
     """Id of the job."""

@@ -60,7 +60,7 @@ class CountedPart:
     """True if `tasks` have the outcomes of transactions."""
     log_start_offset: int
     tasks: tuple[ReadTask, ...]
-    """In offset order."""
+    """The part's tasks, in offset order."""
 
     @property
     def size(self) -> int:
@@ -105,7 +105,7 @@ def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
 
 def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
     """Read a part; yield its keys, unless it is the whole log, and its counts."""
-    # Loads the kernels, which the driver does not need.
+    # Imported here, because it loads the kernels, which the driver does not need.
     from diamant.cleaner.queries.record_counter import RecordCounter
 
     end_offset: int | None = None

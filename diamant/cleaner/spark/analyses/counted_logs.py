@@ -92,7 +92,7 @@ def _counted(
     least_bytes: int,
     table_bytes: int,
 ) -> list[LogCount]:
-    """Return the counts of each log. In logs that are not decided, transactional records count as undecided."""
+    """Return the counts of each log. Without `are_decided`, a log's transactional records count as undecided."""
     most_bytes = sys.maxsize if is_local(str(context.master)) else MAX_PART_BYTES
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes, most_bytes)
     options = SourceOptions(
@@ -130,7 +130,7 @@ def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
     count = min(SLICES, context.defaultParallelism)
     if has_blocks:
         return rows.repartitionAndSortWithinPartitions(count, slice_of)
-    # Too few rows to justify a shuffle.
+    # There are too few rows to justify a shuffle.
     of_tasks: list[list[Row]] = [[] for _ in range(count)]
     for row in sorted(rows.collect(), key=itemgetter(0)):
         of_tasks[slice_of(row[0]) % count].append(row)

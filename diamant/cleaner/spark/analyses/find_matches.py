@@ -1,6 +1,6 @@
 """Finds a key, or the matches of a pattern, in any number of logs: `diamant log find` on Spark.
 
-A row for each record found:
+The result has a row for each record:
 
     topic, partition, offset, timestamp, key, places, status, segment, position
 

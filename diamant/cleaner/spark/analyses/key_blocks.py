@@ -57,7 +57,7 @@ class KeyBlocks:
     """The keys of a part, in a table that is emptied into blocks when it is full. Used in place of a `KeyCensus`."""
 
     def __init__(self, hashed_by: RandomHash, table_bytes: int, directory: str) -> None:
-        """`directory` gets a file each time that the table is emptied, and is removed by the caller; empty for no files."""
+        """`directory`, which the caller removes, gets a file whenever the table is emptied; empty: blocks stay in memory."""
         self.hash = hashed_by
         self._counts = memoryview(bytearray(8 * 3)).cast("q", (3, 1))
         self._table = CompiledKeyTable(self._counts, LEAST_KEYS, table_bytes, is_one_log=False)

@@ -1,6 +1,6 @@
 """Table of facts about partitions, from their directories without reading segments. All jobs join it.
 
-One row for each partition in each log directory:
+It has a row for each partition in each log directory:
 
     log_id, topic, partition, directory      as in the data source
     segments, bytes                          of `.log` files
@@ -51,7 +51,7 @@ SCHEMA = f"{FACTS}, max_compaction_lag_ms bigint"
 COMPACT = "compact"
 _CLEANUP_POLICY = "cleanup.policy"
 _DEFAULT_POLICY = "delete"
-"""Kafka's default."""
+"""Kafka's default policy."""
 
 
 def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:

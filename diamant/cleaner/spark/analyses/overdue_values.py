@@ -7,7 +7,7 @@
                       younger record of the key. Compaction works within a partition and keeps the value forever. This
                       happens when partitions were added to a topic
 
-A row for each topic:
+The result has a row for each topic:
 
     topic, policy, partitions, deadline_ms, records, superseded, oldest_superseded_ms, overdue, overdue_ms, erased_overdue,
     stranded, is_broken

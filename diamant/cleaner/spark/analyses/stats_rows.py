@@ -26,7 +26,7 @@ _NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
     """Count the records of all partitions below `paths`. Raises SparkError if there are none, and CorruptLog wrapped by Spark.
 
-    A row for each log, with the columns of `log_table` except the last, those of `Kinds`, log_end_offset and distinct_keys.
+    Each log has a row, with the columns of `log_table` except the last, those of `Kinds`, log_end_offset and distinct_keys.
     log_end_offset follows the last existing batch; NULL for an empty log.
     """
     return session.createDataFrame(stats_rows(session.sparkContext, paths, topics), SCHEMA)

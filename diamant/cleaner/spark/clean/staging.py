@@ -142,7 +142,7 @@ def _identity(root: Location) -> list[int | None] | None:
 logger = logging.getLogger(__name__)
 
 RUN = os.urandom(4).hex()
-"""Identifies the places that this process makes."""
+"""Identifier in the names of the places that this process makes."""
 YOUNG_S = 3600.0
 """Age below which a file may belong to a job in progress."""
 
@@ -266,7 +266,7 @@ def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
 def _remove_all(
     root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
 ) -> Swept:
-    """Remove the directories in `root` that are over, if `is_safe` is true for them or they are older than `young_s`."""
+    """Remove the directories in `root` whose jobs are over, if `is_safe` is true for them or they are older than `young_s`."""
     try:
         entries = root.entries()
     except FileNotFoundError:

@@ -44,7 +44,7 @@ KEPT, NOTED, KEYS = range(3)
 SurvivorRow: TypeAlias = tuple[int, tuple[int, int, bytes]]
 
 TUPLES_PER_PARTITION = 2 * 1024 * 1024
-"""Target size of a partition: 48 MiB of tuples. Larger ones take longer, but not more memory."""
+"""Target size of a partition: 48 MiB of tuples. Larger partitions take longer, but not more memory."""
 MAX_PARTITIONS = 8192
 _MAX_RELATIVE = 2**32 - 1
 

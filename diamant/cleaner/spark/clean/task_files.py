@@ -67,7 +67,7 @@ class TaskFiles:
     def create_new(self, path: str) -> Any:
         """Begin an output file. Raises FileNotFoundError if the job's place is gone, because the job has ended."""
         assert self._target is not None
-        # Not its parents: they would bring back the directory of a partition that was deleted since.
+        # Do not create parents, which would bring back the directory of a partition that was deleted since.
         self._target.make_directory()
         return _Output(self, path, self._target.child(os.path.basename(path)))
 
@@ -79,7 +79,7 @@ class TaskFiles:
             self._target.child(name).remove()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
-        """Do nothing: the broker sets the time when it takes the file, because not every staging file system keeps it."""
+        """Do nothing. The broker sets the time when it takes the file, because not every staging file system keeps it."""
 
     def files_of(self, base_offset: int) -> dict[str, StagedFile]:
         """Return the complete files of an output, by name."""

@@ -13,11 +13,11 @@ class TaskLimits:
 
     engine: EngineLimits = ENGINE_LIMITS
     table_bytes: int = 32 * 1024 * 1024
-    """Table of the keys that a part has seen since its last flush."""
+    """Size of the table of keys that a part has seen since its last flush."""
     map_bytes: int = 96 * 1024 * 1024
-    """Map of a partition."""
+    """Size of the map of a partition."""
     spool_bytes: int = 64 * 1024 * 1024
-    """Tuples of a partition in memory, before they are written to a file."""
+    """Size up to which a partition's tuples are kept in memory, before they are written to a file."""
 
 
 TASK_LIMITS = TaskLimits()

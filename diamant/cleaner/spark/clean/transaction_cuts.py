@@ -86,7 +86,7 @@ class ResumableTracker(TransactionTracker):
 
 
 class RecordingTracker(TransactionTracker):
-    """Records the events of a part. The answers come from another tracker; without one, it answers that none is aborted."""
+    """Records the events of a part. The answers come from another tracker; without one, no transaction is aborted."""
 
     __slots__ = ("_begins", "_courses", "_last", "_tracker")
 

@@ -73,7 +73,7 @@ class Location:
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
                 raise SparkMisuse("a URI that begins with file: cannot be used, expected file:///path, without a host")
-            # Not parts.path: a question mark or hash in a file name does not begin a query.
+            # Do not use parts.path, because a question mark or hash in a file name does not begin a query.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
         if parts.scheme in ("s3", "s3a"):
@@ -105,7 +105,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """True if it is on the file system of the current machine."""
+        """True if the location is on the file system of the current machine."""
         return self.filesystem == LOCAL
 
     @property
@@ -205,7 +205,7 @@ class Location:
     def has_changed_since(self, time_ms: int) -> bool:
         """Return whether this directory, or anything in it, was created or written after `time_ms`. False if it does not exist.
 
-        In s3 the whole directory is listed: about 500 bytes of memory per file.
+        In s3 the whole directory is listed, which takes about 500 bytes of memory per file.
         """
         if not self.is_local:
             from pyarrow import fs
@@ -270,7 +270,7 @@ class LocationFile:
         return self._size
 
     def fileno(self) -> int | None:
-        """Return None: it has no descriptor."""
+        """Return None, because there is no descriptor."""
         return None
 
     def close(self) -> None:
@@ -309,7 +309,7 @@ def _local_entry(entry: os.DirEntry[str]) -> Entry | None:
         is_dir = entry.is_dir()
         stat = entry.stat()
     except FileNotFoundError:
-        return None  # Removed since the directory was listed.
+        return None  # The file was removed since the directory was listed.
     return Entry(entry.name, is_dir, 0 if is_dir else stat.st_size, stat.st_mtime_ns // 1_000_000)
 
 

@@ -6,9 +6,9 @@ by which an executor identifies it:
 
     diamant-code-<16 hex>.zip/diamant/...
 
-Python keeps no byte code of what it imports from a zip, so every worker would compile its modules again. The zip therefore has
+Python keeps no byte code of modules that it imports from a zip, so every worker would compile them again. The zip therefore has
 the driver's byte code beside the sources, as far as Python has cached it. An executor with another version of Python uses the
-sources. The same code gives the same zip, but for its byte code: files have no times and are sorted.
+sources. The same code gives the same zip, except for byte code, because files have no times and are sorted.
 
 Cleaning promises the same bytes wherever it runs. So the versions of all packages that determine them must be equal in the
 driver and in executors: two versions of a codec may compress differently. Kernels are compiled for one CPU architecture.

@@ -29,18 +29,18 @@ _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """`diamant.cleaner.spark.*`."""
+    """The settings `diamant.cleaner.spark.*`."""
 
     master: str = "local[*]"
     staging: str = ""
-    """URI of the staging place; empty: beside the cleaned segments."""
+    """URI of the staging place; empty for a place beside the cleaned segments."""
     min_bytes: int = 64 * 1024**3
     """Size below which plans go to Spark only on request; -1: no plan goes to Spark without a request."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Spark's own configuration. May hold secrets."""
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
     driver_max_idle_ms: int = 0
-    """Time for which an idle driver is kept after its job; 0: it ends with the job."""
+    """Time for which an idle driver is kept after its job; 0 if it ends with the job."""
 
     @property
     def is_local(self) -> bool:

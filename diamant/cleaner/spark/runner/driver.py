@@ -6,7 +6,7 @@ other channel is used, because Spark's configuration may contain secrets. It wri
     {"type": "progress", "stage": "map", "bytes": 1048576}          twice a second at most
     {"type": "outputs", "outputs": [{...}, ...]}                   outputs of the manifest, a few per message
     {"type": "manifest", "manifest": {...}}                        the end of a job: its `manifest`, without the outputs
-    {"type": "error", "kind": "...", ...}                          the other end of a job, and of the driver
+    {"type": "error", "kind": "...", ...}                          the failed end of a job, and of the driver
 
 A job fails if no task ends for far longer than the largest should take at the slowest rate (`JobProgress.patience_s`). Spark
 detects lost executors, but not an executor that waits for a disk or an object store that does not answer.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 OUTPUTS_TOGETHER = 64
 """Most outputs in a message, at about 500 bytes each."""
 SOURCES_TOGETHER = 4096
-"""Most sources in a message, at 20 bytes each; exceeded only by a single output with more."""
+"""Most source segments in a message, at 20 bytes each; exceeded only by a single output with more."""
 
 
 class Driver:

@@ -151,7 +151,7 @@ class SparkRunner:
         return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Return whether a plan suits Spark and can run now, as no other job occupies the machine, and none failed recently."""
+        """Return whether a plan suits Spark and can run now, when no other job occupies the machine and none failed recently."""
         return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:

@@ -180,7 +180,7 @@ def within(session: SparkSession, timeout_ms: int, what: str, job: Callable[[], 
 
 @contextmanager
 def _watched(session: SparkSession, master: str, timeout_ms: int) -> Iterator[None]:
-    """End the jobs of a session that has lost its executors, and replace Spark's error by the reason."""
+    """End the jobs of a session that has lost its executors, and replace Spark's error with the reason."""
     if is_local(master):
         yield
         return

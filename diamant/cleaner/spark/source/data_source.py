@@ -3,7 +3,7 @@
     spark.dataSource.register(KafkaLogDataSource)
     spark.read.format("kafka-log").option("isolation", "read_committed").load("/var/lib/kafka")
 
-See options.py for the options, columns.py for the columns. PySpark (4.3) does not tell a data source the columns that a
+See options.py for the options, source_columns.py for the columns. PySpark (4.3) does not tell a data source the columns that a
 query uses, so the user names them: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the argument
 of `read_log`. Other columns are not decoded. Filters on topic, partition, offset and timestamp are pushed down if
 `spark.sql.python.filterPushdown.enabled` is true, as in sessions made by `spark_session`.

@@ -24,7 +24,7 @@ class FilterBounds:
     """Bounds of a read, all inclusive."""
 
     topics: frozenset[str] | None = None
-    """None: any."""
+    """Topics to read; None for any."""
     partitions: frozenset[int] | None = None
     min_offset: int = LEAST
     max_offset: int = GREATEST
@@ -35,7 +35,7 @@ class FilterBounds:
     """Excludes batches in which these bytes do not occur."""
 
     def holds(self, topic: str, partition: int) -> bool:
-        """True if a partition can have requested records."""
+        """Return whether a partition can have requested records."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )

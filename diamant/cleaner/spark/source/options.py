@@ -51,12 +51,12 @@ HELP = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options, checked."""
+    """The checked options."""
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
     topics: tuple[str, ...] = ()
-    """Empty: all but the metadata log."""
+    """Topics to read; empty for all but the metadata log."""
     is_committed: bool = False
     include_control: bool = False
     include_below_log_start: bool = False
@@ -129,7 +129,7 @@ def _schema_places(options: Mapping[str, str]) -> SchemaPlaces:
         options.get(name) for name in ("registry", "registry_user", "registry_token_file", "registry_ca")
     )
     if url is None and (user or token_file or ca):
-        raise SparkMisuse("option registry: expected the URL for its user, token or CA")
+        raise SparkMisuse("option registry: expected a URL, because its user, token or CA is given")
     try:
         address = None if url is None else registry_address(url, user, token_file, ca)
     except (ValueError, OSError) as error:

@@ -203,7 +203,7 @@ class RangeReader:
             table[fields.LAST_OFFSET, row] = header.last_offset
             table[fields.MAX_TIMESTAMP, row] = header.max_timestamp
             table[fields.RECORD_COUNT, row] = header.record_count
-            # The records of old formats have their own timestamps, so drop the batch's timestamp type.
+            # The records of old formats have their own timestamps, so the attributes keep only the codec.
             table[fields.ATTRIBUTES, row] = header.codec
             table[fields.NOTE, row] = bool(header.attributes & LOG_APPEND_TIME_FLAG) if header.magic else _NO_TYPE
 
@@ -232,7 +232,7 @@ class RangeReader:
         table[fields.KEPT, rows] = [*map(self._outcomes.of_transactional, *batches)]
 
     def _is_torn_end(self, file: ReadableFile, position: int) -> bool:
-        """True if the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
+        """Return whether the bytes from `position` on are a batch that is still being written, or was cut off by a crash."""
         part = self._part
         if not part.is_last or part.end != part.size:
             return False
@@ -318,7 +318,7 @@ class RangeReader:
         yield self._unpacker.buffer, first, rows.count, size
 
     def _may_hold(self, rows: Rows, row: int) -> bool:
-        """True if all searched texts occur in the bytes of a batch's records."""
+        """Return whether all searched texts occur in the bytes of a batch's records."""
         table = rows.rows
         source = self._unpacker.buffer if table[fields.IS_UNPACKED, row] else rows.data
         payload = source[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])].tobytes()

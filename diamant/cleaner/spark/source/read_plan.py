@@ -69,7 +69,7 @@ class ReadTask:
     bounds: FilterBounds
     """The query's bounds, and the log start."""
     stable_offset: int | None
-    """Exclusive end of the visible records; None: no such limit."""
+    """Exclusive end of the visible records; None without a limit."""
     aborted: NDArray[np.int64]
     """int64[n, ABORTED_FIELDS]: aborted transactions that can have records in the ranges."""
     open: NDArray[np.int64]
