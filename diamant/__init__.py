@@ -8,7 +8,7 @@
         broker.compact("users")
         print(list(broker.records("users")))
 
-`Broker` runs a broker in this process, with the settings of a `BrokerConfig`; inside `with` it is a `BlockingBroker`. `Admin`
+`Broker` runs a broker in this process, with the settings of a `BrokerConfig`; `with` returns a `BlockingBroker`. `Admin`
 calls a broker elsewhere over HTTP. `DiamantContainer` replaces testcontainers' KafkaContainer. pytest discovers
 `diamant_broker`, `diamant_manual_broker`, `diamant_topic`, `diamant_faults` and `diamant_config` as fixtures.
 

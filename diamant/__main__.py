@@ -1,4 +1,4 @@
-"""The command `diamant`, and `python -m diamant`. Ctrl-C ends it quietly even while modules are being imported."""
+"""The command `diamant`, and `python -m diamant`. Ctrl-C ends it without a traceback, even during imports."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     force: Annotated[bool, Argument("Ignore min.compaction.lag.ms.")] = False
 
-Its name, type and default are the field's. Arguments that several operations have are below, so each has one name and one help.
+An argument has the field's name, type and default. Arguments shared by operations are below, with the same name and help in all.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Argument(NamedTuple):
     choices: tuple[str, ...] = ()
     least: int = 0
     most: int = MAX_INTEGER
-    """The range of a number; of a duration in seconds."""
+    """The range of a number; in seconds for a duration."""
     short: str = ""
-    """The one-letter option of commands, besides the name of the argument: `-p`."""
+    """A one-letter option of commands, in addition to the argument's name, such as `-p`."""
 
 
 Topic: TypeAlias = Annotated[str, Argument("The topic.")]
@@ -42,11 +42,11 @@ Engine: TypeAlias = Annotated[
 Registry: TypeAlias = Annotated[
     str | None,
     Argument(
-        "URL of a schema registry for values with a schema, in place of the broker's, which alone gets the configured login."
+        "URL of a schema registry for values with a schema, instead of the broker's. Only the broker's gets the configured login."
     ),
 ]
 Timeout: TypeAlias = Annotated[
     float | None,
     Argument("How long to wait, in real time. Work that has started continues.", most=MAX_DURATION_S),
 ]
-"""In seconds. Callers may also give a text such as `10m`."""
+"""In seconds. Callers may also pass a text such as `10m`."""

@@ -23,7 +23,7 @@ class DiamantContainer:
     """
 
     def __init__(self, image: str = "", **settings: Any) -> None:
-        """`image` is ignored, and accepted for compatibility."""
+        """Accept `image` for compatibility, and ignore it."""
         self._settings = settings
         self._properties: dict[str, str] = {}
         self._made: Broker | None = None
@@ -31,13 +31,13 @@ class DiamantContainer:
 
     @property
     def broker(self) -> BlockingBroker:
-        """The broker, for operations that Kafka's container lacks. Raises RuntimeError before the start."""
+        """The broker, for operations that Kafka's container lacks. Raises RuntimeError before `start`."""
         if self._broker is None:
             raise RuntimeError("the broker is not running: call start(), or use `with`, first")
         return self._broker
 
     def with_env(self, key: str, value: str) -> Self:
-        """Set a configuration by the variable of Kafka's images: `KAFKA_NUM_PARTITIONS` is `num.partitions`. Ignores others."""
+        """Set a configuration by its variable in Kafka's images, such as KAFKA_NUM_PARTITIONS; ignore other variables."""
         if key.startswith("KAFKA_"):
             self._properties[key.removeprefix("KAFKA_").lower().replace("_", ".")] = value
         return self

@@ -54,7 +54,7 @@ def parse_time_ms(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(f"{text!r} is neither milliseconds since 1970 nor a time like 2026-01-31T12:00:00Z") from None
-    # In integers: a float cannot represent every millisecond of the far future.
+    # Computed in integers, because a float cannot represent every millisecond of the far future.
     past = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     return (past.days * 86_400 + past.seconds) * 1000 + past.microseconds // 1000
 

@@ -1,4 +1,4 @@
-"""Types of JSON that is passed on as it is: certificates, reports, messages to a worker, the values of `diamant.Admin`."""
+"""Types of JSON that is passed on unchanged: certificates, reports, messages to a worker, the values of `diamant.Admin`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 JsonObject: TypeAlias = "dict[str, Any]"
-"""A JSON object; docs/reference/http.md describes those of responses."""
+"""A JSON object; docs/reference/http.md describes the objects in responses."""
 Fields: TypeAlias = Mapping[str, Any]
 Key: TypeAlias = "bytes | str | Mapping[str, str]"
 OnProgress: TypeAlias = Callable[[JsonObject], object]

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_own_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a new thread: it begins although all threads of the loop may be waiting for something that never comes."""
+    """Run `work` in a new thread, so that it starts even if every thread of the loop's pool is blocked forever."""
     pool = ThreadPoolExecutor(1, "own")
     done = asyncio.get_running_loop().run_in_executor(pool, work)
     try:

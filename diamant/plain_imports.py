@@ -2,7 +2,7 @@
 
 When a distribution has a plugin, pytest parses each of its modules at import, to replace the asserts. Diamant's modules are
 imported late, in threads, while other threads import tests. CPython before 3.11.8 and 3.12.2 fails at random if two threads
-build syntax trees ("AST constructor recursion depth mismatch", gh-106905). Besides, these asserts are not a test's.
+build syntax trees ("AST constructor recursion depth mismatch", gh-106905). Besides, these asserts are not part of any test.
 """
 
 from __future__ import annotations

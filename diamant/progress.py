@@ -1,4 +1,4 @@
-"""The progress of a long call. One thread writes it, the loop's or a worker's; any thread may read it."""
+"""The progress of a long call. One thread writes it, the loop's or a worker's; any thread may read it, unless it is measured."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 SHORTEST_S = 1.0
-"""Shortest duration that allows an estimate."""
+"""Shortest elapsed time that allows an estimate."""
 
 Measure: TypeAlias = Callable[[], tuple[int, int]]
-"""Returns the amounts done and in total. Called on the loop thread."""
+"""Returns the amount done and the total. Called on the loop thread."""
 
 
 def pace(done: int, total: int | None, elapsed_s: float) -> tuple[float | None, float | None]:
-    """Return the amount done per second, and the seconds left at this rate; each None while unknown."""
+    """Return the amount done per second, and the seconds left at this rate; each is None while unknown."""
     if elapsed_s < SHORTEST_S or done <= 0:
         return None, None
     rate = done / elapsed_s
@@ -22,25 +22,25 @@ def pace(done: int, total: int | None, elapsed_s: float) -> tuple[float | None, 
 
 
 class Reading(NamedTuple):
-    """The progress at one moment, of one stage."""
+    """The progress of the current stage at one moment."""
 
     stage: str
-    """A few words, without keys and values."""
+    """The stage in a few words, without record keys or values."""
     done: int
     total: int | None
-    """None: not known yet."""
+    """None if not known yet."""
     unit: str
     rate_per_s: float | None = None
-    """In `unit`, in real time; None if not known."""
+    """In `unit` per second of real time; None if unknown."""
     left_s: float | None = None
-    """Remaining time at this rate."""
+    """Remaining time at this rate; None if unknown."""
 
 
 class Progress:
-    """`stage` names the current step in a few words, without keys or values. `done` of `total` are counted in `unit`.
+    """The progress of a call. `stage` is its current step in a few words, without record keys or values.
 
-    A `total` of None: not known yet. `on_change` is called after each change, in the thread that made it.
-    `job_id`: the id of the erasure or redaction, once there is one; such a job continues without the call.
+    `done` and `total` are counted in `unit`; `total` is None until known. `on_change` is called after each change, in the thread
+    that made it. `job_id`: the id of the erasure or redaction once it exists; such a job continues even if the call ends.
     """
 
     __slots__ = ("_began_s", "_measure", "done", "job_id", "on_change", "stage", "total", "unit")
@@ -80,7 +80,7 @@ class Progress:
         self._tell()
 
     def read(self) -> Reading:
-        """Return the present state. On the loop thread if it is measured."""
+        """Return the present state. Call on the loop thread if `begin` was given a `measure`."""
         self._look()
         rate, left_s = pace(self.done, self.total, time.monotonic() - self._began_s)
         rates = (None if one is None else round(one, 1) for one in (rate, left_s))
@@ -93,7 +93,7 @@ class Progress:
     def _look(self) -> None:
         if self._measure is not None:
             done, self.total = self._measure()
-            self.done = max(self.done, done)  # each further round starts at 0
+            self.done = max(self.done, done)  # a measure starts again at 0 in each round
 
     def _tell(self) -> None:
         if self.on_change is not None:

@@ -131,12 +131,12 @@ def diamant_config() -> Mapping[str, Any]:
 
 
 _SEVERAL = pytest.StashKey["list[BlockingBroker]"]()
-"""The session's running processes of several brokers."""
+"""The session's running processes that have several brokers."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Let each test begin with all brokers up, in sync, without lag and delay, even after one that failed."""
+    """Let each test begin with all brokers up and in sync, without lag or delay, even after a failed test."""
     for broker in item.session.stash.get(_SEVERAL, ()):
         _mend(broker)
 
@@ -151,7 +151,7 @@ def _mend(broker: BlockingBroker) -> None:
         if one.delay_ms:
             brokers.slow(one.id, 0)
     for one in brokers.list().brokers:
-        if one.in_sync_count < one.replica_count:  # it catches up after `up` with a lag
+        if one.in_sync_count < one.replica_count:  # `up` with a lag has not caught up yet
             brokers.down(one.id)
             brokers.up(one.id)
 
@@ -199,7 +199,7 @@ def diamant_broker(diamant_config: Mapping[str, Any], request: pytest.FixtureReq
 def diamant_secure_broker(
     diamant_config: Mapping[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[BlockingBroker]:
-    """A running broker that requires a login, as alice or bob; `diamant_secure_broker.client_config("alice")`."""
+    """A running broker that requires a login as alice or bob; see `diamant_secure_broker.client_config("alice")`."""
     with _shared(_broker(diamant_config, request, users=SECURE_USERS), request) as broker:
         yield broker
 
@@ -233,7 +233,7 @@ def _diamant_prepared(
 
 @pytest.fixture
 def diamant_fresh(_diamant_prepared: BlockingBroker, request: pytest.FixtureRequest) -> Iterator[BlockingBroker]:
-    """A broker for this test alone, in the state that `diamant_prepare` made."""
+    """A broker for this test alone, in the state that `diamant_prepare` created."""
     settings = OWN_CLEANER_OFF if request.node.get_closest_marker(ANY_COMPACTION) else {}
     with _diamant_prepared.fork(**settings) as broker:
         yield _play(broker, request)
@@ -248,7 +248,7 @@ def diamant_topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def diamant_faults(diamant_broker: BlockingBroker) -> Iterator[Faults]:
-    """The faults of `diamant_broker`. Faults that the test adds are removed after it."""
+    """The faults of `diamant_broker`. Faults that a test adds are removed after the test."""
     faults = diamant_broker.faults
     before = {fault.id for fault in faults.list()}
     yield faults

@@ -10,7 +10,7 @@ _PERIODS = {"Y": "year", "M": "month", "W": "week", "D": "day"}
 
 
 def moment(time_ms: object) -> str:
-    """Return a time in ms since 1970, in UTC."""
+    """Format a time in ms since 1970 as text in UTC."""
     if not isinstance(time_ms, int):
         return str(time_ms)
     try:
@@ -25,13 +25,13 @@ def counted(count: object, what: str, plural: str = "") -> str:
 
 
 def not_searched_text(entry: Mapping[str, Any]) -> str:
-    """Return why a topic was not searched for a person: a `topic` and the `identifiers` that are not known of this person."""
+    """Return why a topic was not searched for a person; `entry` has the `topic` and the unknown `identifiers` of the person."""
     names = " or ".join(entry["identifiers"])
     return f"{entry['topic']} was not searched, or not in each role: no {names} of this person is known"
 
 
 def stay_text(row: Mapping[str, Any]) -> str:
-    """Return what stays of a topic, until when and why, as a plan or a paper of a person states it; "" if nothing does."""
+    """Return which records of a person stay in a topic, until when and why, from a row of a plan or paper; "" if none stay."""
     if row["do"] not in ("keep", "blank") or not row["records"]:
         return ""
     blanked = f", with {', '.join(row['fields'])} blanked" if row["fields"] else ""
@@ -39,7 +39,7 @@ def stay_text(row: Mapping[str, Any]) -> str:
     if not blanked:
         because = "the map gives neither a ground nor what is to be done, so the paper is not certified"
     if keep := row["keep"]:
-        last_ms = row.get("kept_until_ms")  # Of a plan.
+        last_ms = row.get("kept_until_ms")  # Only in plans.
         last = f" (the last until {moment(last_ms)})" if last_ms is not None and keep["until"].startswith("P") else ""
         until, because = f"{_until(keep['until'])}{last}", f"of {keep['because']}"
     records = f"{counted(row['records'], 'record')} {'stays' if row['records'] == 1 else 'stay'}"
@@ -47,7 +47,7 @@ def stay_text(row: Mapping[str, Any]) -> str:
 
 
 def _until(until: str) -> str:
-    """Return a period such as `P10Y` in words; a date as it is."""
+    """Return the end of a period such as `P10Y`, or a date, in words."""
     if not until.startswith("P"):
         return f"until {until}"
     words, digits = [], ""
@@ -61,12 +61,12 @@ def _until(until: str) -> str:
 
 
 def number(value: object) -> str:
-    """Return a number with separators for thousands."""
+    """Format a number with thousands separators."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def size(count: object) -> str:
-    """Return bytes in a unit that fits: `950 bytes`, `1.4 MB`."""
+    """Format a number of bytes in a suitable unit: `950 bytes`, `1.4 MB`."""
     if not isinstance(count, int) or count < 1_000:
         return counted(count, "byte")
     value, unit = count / 1_000, "kB"
@@ -78,7 +78,7 @@ def size(count: object) -> str:
 
 
 def size_text(count: int) -> str:
-    """Return bytes in binary units: `512 B`, `1.5 KiB`, `-20.0 MiB`."""
+    """Format a number of bytes in binary units: `512 B`, `1.5 KiB`, `-20.0 MiB`."""
     if abs(count) < 1024:
         return f"{count} B"
     power = min(5, (abs(count).bit_length() - 1) // 10)

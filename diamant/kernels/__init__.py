@@ -1,8 +1,8 @@
 """Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
-They are one extension module, `compiled`, in which each is found by its own name: `from diamant.kernels.record_walk import walk`.
-If Diamant was built without them (`ARE_COMPILED`), plain Python twins replace them. Features without a twin, and every import of
-a kernel, raise `KernelsMissing`.
+All kernels are in one extension module, `compiled`, but each is imported by its own name, as in `from diamant.kernels.record_walk
+import walk`. If Diamant was built without them (`ARE_COMPILED` is False), plain Python twins replace them. Features without a
+twin, and every import of a kernel, then raise `KernelsMissing`.
 
 Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels once,
 into the directory `<zip>.kernels` beside it.
@@ -55,7 +55,7 @@ ARE_COMPILED = _COMPILED is not None
 
 
 GET_KERNELS = "Reinstall it from a wheel for this machine, or with a C compiler and without DIAMANT_KERNELS=none"
-"""What to do where they are missing."""
+"""What to do if the kernels are missing."""
 
 
 WITHOUT_KERNELS = (
@@ -65,20 +65,20 @@ WITHOUT_KERNELS = (
 
 
 class KernelsMissing(ImportError):
-    """A feature needs a kernel that has no plain twin. `what` completes the sentence "... needs the kernels"."""
+    """A feature needs a kernel without a plain twin. `what` is the subject of the sentence "... needs the kernels"."""
 
     def __init__(self, what: str = "this") -> None:
         super().__init__(f"{what} needs the kernels, and Diamant was built without them. {GET_KERNELS}")
 
 
 def require_kernels(what: str) -> None:
-    """Raise KernelsMissing if there are none."""
+    """Raise KernelsMissing if the kernels are missing."""
     if not ARE_COMPILED:
         raise KernelsMissing(what)
 
 
 class _KernelFinder:
-    """Finds a kernel in `compiled`, which has them all. Python's own finders come first, and find nothing here."""
+    """A finder of kernels in `compiled`, which has them all. Python's own finders run first and find no kernels."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -94,10 +94,10 @@ class _KernelFinder:
         return ModuleSpec(name, cls(), origin=_COMPILED.origin) if is_there else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave that to Python."""
+        """Return None: Python creates the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give a kernel's module the functions of all."""
+        """Give a kernel's module the functions of all kernels."""
         compiled = import_module("diamant.kernels.compiled")
         module.__file__ = compiled.__file__
         vars(module).update((name, found) for name, found in vars(compiled).items() if not name.startswith("_"))
@@ -108,7 +108,7 @@ _MAPPED_FROM_BYTES = 256 * 1024
 
 
 def numbers(kind: Literal["B", "i", "I", "q", "Q"], *shape: int) -> memoryview[int]:
-    """Return zeroed memory for kernels, as numbers of kind B, i, I, q or Q. With several dimensions none may be 0.
+    """Return zeroed memory for kernels, as numbers of kind B, i, I, q or Q. No dimension may be 0 if there are several.
 
     Large arrays have pages of their own, which the system allocates on first use.
     """
@@ -124,12 +124,12 @@ def new_table(slots: int) -> memoryview[int]:
 
 
 def in_large_pages(memory: memoryview[int]) -> memoryview[int]:
-    """Return new `numbers` after a request for pages of 2 MiB: for what is used as a whole, or at random.
+    """Request pages of 2 MiB for new `numbers` that are used as a whole or at random; return the numbers.
 
-    They take a tenth of the time to allocate, and halve the TLB misses.
+    Such pages take a tenth of the time to allocate, and halve the TLB misses.
     """
     if isinstance(pages := memory.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # A system without them returns EINVAL.
+        with suppress(OSError):  # A system without such pages returns EINVAL.
             pages.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
@@ -139,6 +139,6 @@ def _pages(size: int) -> mmap.mmap:
 
 
 import_module("diamant.kernels.constants")
-# The sources of kernels are not importable modules: Python would try to run them.
+# Without a path, Python cannot import a kernel's source and run it in place of the compiled kernel.
 __path__.clear()
 sys.meta_path.append(_KernelFinder())

@@ -131,8 +131,8 @@ def encode_records(
 ) -> int:
     """Write the kept records of rebuilt compressed batches, row by row; return their size in bytes.
 
-    EXTRA_START and EXTRA_END of each row get its range. If `out` is too small, writes nothing and returns the negative of the
-    required size.
+    Sets EXTRA_START and EXTRA_END of each row to its range. If `out` is too small, writes nothing and returns the negative of
+    the required size.
     """
     size: int64_t
     with cython.nogil:

@@ -78,9 +78,9 @@ def read_headers(
 def whole_batches(
     data: cython.const[uint8_t][::1], end_offset: int64_t
 ) -> tuple[int64_t, int64_t, int64_t, int64_t, int64_t]:
-    """Return what `clusters.fetching` needs of the whole batches at the start of `data` that begin below `end_offset`.
+    """Measure the whole batches at the start of `data` that begin below `end_offset`, for `clusters.fetching`.
 
-    That is their bytes, the size of the first, the next and the first offset, and their latest timestamp.
+    Returns (bytes of these batches, size of the first one, next offset, first offset, latest timestamp).
     """
     at: int64_t = 0
     size: int64_t
@@ -98,7 +98,7 @@ def whole_batches(
             if size < (fields.HEADER_BYTES if batch[16] == 2 else 17) or at + size > data.shape[0]:
                 break
             if base_offset >> 62 != 0:
-                break  # Negative, or so large that no sum is.
+                break  # Negative, or so large that a sum could overflow.
             if at == 0:
                 first_size = size
                 first_offset = base_offset
@@ -137,7 +137,7 @@ def end_of_sound(
     end: int64_t,
     last_offset: int64_t,
 ) -> tuple[int64_t, int64_t]:
-    """Return the first row of magic 0 or 1, with a wrong CRC, or with offsets not above earlier ones; `end` if there is none.
+    """Return the first row that has magic 0 or 1, a wrong CRC, or offsets not above earlier ones; `end` if there is none.
 
     Also returns the last offset before that row, initially `last_offset`.
     """
@@ -176,7 +176,7 @@ def next_with_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int
 
 
 def next_without_step(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t, step: int64_t) -> int64_t:
-    """Return the first row with another STEP; `end` if there is none."""
+    """Return the first row with a STEP other than `step`; `end` if there is none."""
     row: int64_t = first
     with cython.nogil:
         while row < end and rows[fields.STEP, row] == step:
@@ -226,7 +226,7 @@ def find_packed(
 
 
 def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
-    """Return the number of records in the first rows, as counted by the map: a control batch has one."""
+    """Return the number of records in the first rows, as counted by the map: 1 for a control batch."""
     records: int64_t = 0
     row: int64_t
     with cython.nogil:
@@ -236,7 +236,7 @@ def records_in(rows: cython.const[int64_t][:, ::1], count: int64_t) -> int64_t:
 
 
 def last_offset_in(rows: cython.const[int64_t][:, ::1], first: int64_t, end: int64_t) -> int64_t:
-    """Return the greatest last offset of at least one row."""
+    """Return the greatest last offset of the rows from `first` to `end`, at least one."""
     last: int64_t = rows[fields.LAST_OFFSET, first]
     row: int64_t
     with cython.nogil:
@@ -264,7 +264,7 @@ def are_in_order(rows: cython.const[int64_t][:, ::1], count: int64_t, last_offse
 def crc32c(
     data: cython.const[uint8_t][::1], may_fold: cython.bint = True, may_use_instructions: cython.bint = True
 ) -> int64_t:
-    """Return the CRC-32C of `data`; without folding, or by tables alone, as on processors that cannot do more."""
+    """Return the CRC-32C of `data`; optionally without folding, or with tables alone, as on lesser processors."""
     start: input_bytes = cython.cast(input_bytes, cython.NULL)
     if data.shape[0] > 0:
         start = cython.address(data[0])

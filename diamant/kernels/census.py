@@ -28,8 +28,8 @@ def count_headers(
 ) -> tuple[int64_t, cython.int]:
     """Add up the declared amounts of a file's batches, up to byte `end`; return (position, errno).
 
-    `amounts`: int64[16, 3] of batches, records and bytes by codec, for magic 0 and 1 from row 8 on. The count stops at
-    `position`, where no whole batch begins, or one of more than `max_batch_bytes`. errno 0: no error.
+    `amounts`: int64[16, 3] of batches, records and bytes by codec; rows from 8 on are for magic 0 and 1. The count stops at
+    `position` if no whole batch begins there, or a batch above `max_batch_bytes`. errno is 0 without an error.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = 0
@@ -44,7 +44,7 @@ def count_headers(
         while position < end:
             if position + 61 > start + size:
                 start = position
-                # One header of a large batch, or many headers of small ones.
+                # Read one header after a large batch, else many headers of small batches.
                 size = fill(fd, window, min(64 if length > 1024 else 4096, end - position), position)
                 if size < 0:
                     break

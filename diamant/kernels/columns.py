@@ -269,9 +269,9 @@ def walk_records(
 ) -> tuple:
     """Append the records within `bounds` of the rows with STEP `step`, from `first_row` on; return (fault, row).
 
-    `has_only` restricts them to the offsets in `only`, int64[n], ascending. The columns have room for all records and bytes of
-    these rows; `ends` has one more entry, the first is 0. A row with a fault leaves nothing in the columns. `data` and
-    `unpacked` are not empty.
+    `has_only` restricts the records to the offsets in `only`, int64[n], ascending. The columns have room for all records and
+    bytes of these rows; arrays of ends have one more entry, the first of which is 0. A row with a fault leaves nothing in the
+    columns. `data` and `unpacked` are not empty.
     """
     wanted = cython.declare(WantedRecords)
     memset(cython.address(wanted), 0, cython.sizeof(WantedRecords))

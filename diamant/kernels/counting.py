@@ -173,7 +173,7 @@ def put_entries(
 
     `counts`, int64[3, sources], holds live keys, tombstones and superseded records. A source's key is counted there when a later
     source has the same key; with `is_one_log` the sources are parts of one log, and the later key supersedes the record. Stops
-    before an entry of another source than `only_source`, unless negative, and at `max_size` keys, fewer than there are slots.
+    before an entry of a source other than `only_source`, unless that is negative, and at `max_size` keys, fewer than the slots.
     """
     slots: int64_t = table.shape[0]
     index: int64_t = start

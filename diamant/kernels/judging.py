@@ -3,9 +3,9 @@
     decide     batches whose records need not be read: all are removed, all are kept, or their transaction was aborted
     judge      the records of other batches: positions of the kept records, and fields of the batch's new header
 
-The rules restate those of `cleaner/rules/record_fate.py`; the tests compare them. Two methods find out if a data record is the
-last of its key: a lookup in the table of keys (*probing*: the clean section, most of whose keys are not in it), or in the sorted
-offsets of last records (*membership*: the dirty range, where each record was mapped).
+The rules restate the rules of `cleaner/rules/record_fate.py`, and tests compare the two. Two methods determine if a data record
+is the last of its key. *Probing* looks up the key in the table of keys, for the clean section, most of whose keys are not in the
+table. *Membership* looks up the offset in the sorted offsets of last records, for the dirty range, whose records were all mapped.
 """
 
 import cython
@@ -159,7 +159,7 @@ def decide(
 ) -> int:
     """Set the step of each UNDECIDED row, to JUDGE if its records must be read.
 
-    `at` is an index into `latest` not after the first row's offsets; returns the index for the next call.
+    `at` is an index into `latest` that is not past the first row's offsets; returns the index for the next call.
     """
     with cython.nogil:
         at = decide_rows(rows, first, end, rules, producers, latest, at, counts)
@@ -259,7 +259,7 @@ def fate_of(
 @cython.nogil
 @cython.exceptval(check=False)
 def are_tombstones_expired(rows: int64_t[:, ::1], row: int64_t, rules: cython.const[int64_t][::1]) -> cython.bint:
-    """Tell whether a row's tombstones go: its delete horizon has come, and nothing holds them."""
+    """Tell whether a row's tombstones are removed: its delete horizon has passed, and nothing holds them."""
     base_offset: int64_t = rows[fields.BASE_OFFSET, row]
     horizon_ms: int64_t = rows[fields.BASE_TIMESTAMP, row]
     return (
@@ -334,7 +334,7 @@ def judge_records(
         else:
             size = record.end - position
             if is_log_append_time:
-                # Its size is counted with the batch's timestamp in place of its own.
+                # Count the record's size with the batch's timestamp in place of its own.
                 size = encoded_size(record.end - record.rest, wrapping_difference(batch_timestamp, base_timestamp))
             judged.removed[fate] += 1
             judged.removed_bytes[fate] += size
@@ -469,9 +469,9 @@ def judge(
 ) -> tuple:
     """Determine the fates of the records in rows with step JUDGE, and set the step to the batch's outcome.
 
-    A batch to rebuild that has odd records, and any whose offsets do not ascend up to its last, becomes PLAIN_ENGINE and is not
-    counted. For other batches to rebuild,
-    `kept_records`, with room for every record, receives the positions of the kept records in the payload. Returns (fault, row).
+    A batch becomes PLAIN_ENGINE and is not counted if it must be rebuilt and has odd records, or if its offsets do not ascend up
+    to its last. For other batches to rebuild, `kept_records`, with room for every record, receives the positions of the kept
+    records in the payload. Returns (fault, row).
     """
     source: input_bytes = cython.cast(input_bytes, cython.NULL)
     unpacked_source: input_bytes = source

@@ -28,10 +28,10 @@ def choose_data(rows: int64_t[:, ::1], count: int64_t) -> cython.void:
 def find_special(
     rows: cython.const[int64_t][:, ::1], count: int64_t, found: int64_t[::1]
 ) -> tuple[int64_t, int64_t, cython.bint]:
-    """Write the hashed rows that need individual examination to `found`.
+    """Write the rows that need individual examination to `found`.
 
-    Returns (their number, data records, True if there may be a tombstone without a horizon). The rows are batches that are not
-    data, have no records, belong to a transaction, or may have a tombstone with a horizon.
+    These are batches that are not data, have no records, belong to a transaction, or may have a tombstone with a horizon.
+    Returns (number of these rows, data records, True if there may be a tombstone without a horizon).
     """
     special: int64_t = 0
     records: int64_t = 0
@@ -58,7 +58,7 @@ def find_special(
 
 
 def take_hashes(tuples: cython.const[uint64_t][:, ::1], hashes: uint64_t[::1]) -> cython.void:
-    """Write the first halves of the tuples' hashes, as many as fit `hashes`."""
+    """Write the first halves of the tuples' hashes to `hashes`, as many as fit."""
     index: int64_t
     with cython.nogil:
         for index in range(hashes.shape[0]):

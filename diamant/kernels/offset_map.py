@@ -246,7 +246,7 @@ def take_tuples(
     count: int64_t = 0
     with cython.nogil:
         while slot < table.shape[0] and count < tuples.shape[0]:
-            # Without a branch, which would be predicted wrongly for every third slot; the next tuple overwrites an empty one.
+            # A branch would be mispredicted for every third slot; instead, the next tuple overwrites that of an empty slot.
             tuples[count, 0] = table[slot, 0]
             tuples[count, 1] = table[slot, 1]
             tuples[count, 2] = table[slot, 2] - 1
@@ -258,7 +258,7 @@ def take_tuples(
 def take_offsets(table: cython.const[uint64_t][:, ::1], words: int64_t[::1]) -> int64_t:
     """Write the table's offsets to the front of `words`, which may be the table's own memory; return their number.
 
-    `words` has room for one more.
+    `words` has room for one more number than that.
     """
     count: int64_t = 0
     slot: int64_t
@@ -283,8 +283,7 @@ def scatter(
 ) -> int64_t:
     """Append tuples to the buffers of their partitions, uint64[partitions, room, 3]; return the next tuple.
 
-    The bits of the second half of the hash from `shift` on are the partition. Stops when a buffer is full; `fill` shows
-    which one.
+    The bits of the hash's second half from `shift` on are the partition. Stops when a buffer is full; `fill` shows which.
     """
     mask: uint64_t = cython.cast(uint64_t, buffers.shape[0]) - 1
     index: int64_t = start

@@ -12,7 +12,7 @@ WINDOW_BYTES = cython.declare(cython.int, 4096)
 def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_offset: int64_t) -> int:
     """Skip whole batches of magic 2 without a producer, from the batch at `position`; return the position after them.
 
-    The batch there may have a producer, be torn, damaged or unreadable, or begin at `end_offset` or above; or it is `end`.
+    That is `end`, or a batch that has a producer, is torn, damaged or unreadable, or begins at or above `end_offset`.
     """
     window = cython.declare(uint8_t[4096])
     start: int64_t = position
@@ -23,7 +23,7 @@ def skip_without_producer(fd: cython.int, position: int64_t, end: int64_t, end_o
         while position < end:
             if position + fields.HEADER_BYTES > start + size:
                 start = position
-                # One header of a large batch, or many headers of small ones.
+                # Read one header after a large batch, else many headers of small batches.
                 size = pread(fd, window, fields.HEADER_BYTES if length > WINDOW_BYTES else WINDOW_BYTES, position)
                 if size < fields.HEADER_BYTES:
                     break

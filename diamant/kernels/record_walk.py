@@ -17,7 +17,7 @@ from cython.cimports.diamant.kernels.records import Integer, from_zigzag, input_
 from cython.cimports.libc.stdint import INT64_MAX, int64_t, uint8_t
 
 _MANY_RECORDS = cython.declare(cython.int, 1000)
-"""The GIL is released from this number of records on: for fewer, reacquiring it may cost more than the walk."""
+"""Minimum number of records for which the GIL is released; for fewer, reacquiring it may cost more than the walk."""
 
 
 @cython.cfunc

@@ -131,7 +131,7 @@ def has_needle(wanted: cython.pointer(Needles), data: input_bytes, end: int64_t)
     compared: int64_t = 0
     while place + 8 <= end:
         if wanted.word_count == search.STRIDE and place >= compared:
-            # Of one needle, the windows are compared directly, three times as fast as by the filter.
+            # The windows of a single needle are compared directly, three times as fast as with the filter.
             place = next_candidate(data, place, end, wanted.words)
             compared = place + COMPARED_BYTES
             continue
@@ -205,7 +205,7 @@ def next_window(
     shift: cython.int,
     words: cython.const[uint64_t][::1],
 ) -> int64_t:
-    """Return the first position `place`, `place` + 4, … before `end` with one of `Needles.windows`; -1 if there is none."""
+    """Return the first position `place`, `place` + 4, ... before `end` with one of `Needles.windows`; -1 if there is none."""
     found: int64_t = -1
     word: uint64_t
     low: int64_t
@@ -246,8 +246,8 @@ def search_rows(
 ) -> tuple[int64_t, int64_t]:
     """Set the STEP of rows with SEARCH to CLEAN or LOOK_AGAIN; return (number of clean rows, their records).
 
-    `table` to `hashes` come from `Needles.windows`. Compressed batches are in `unpacked`. Batches, records and bytes of the clean
-    rows are added to `amounts`, int64[8, 3], by codec. `data` to `table` are not empty.
+    `table` to `hashes` come from `Needles.windows`. Decompressed records are in `unpacked`. Batches, records and bytes of the
+    clean rows are added to `amounts`, int64[8, 3], by codec. The arguments from `data` to `table` are not empty.
     """
     wanted = cython.declare(Needles)
     memset(cython.address(wanted), 0, cython.sizeof(Needles))
@@ -315,7 +315,7 @@ def is_framed(at: input_bytes, codec: cython.int) -> cython.bint:
     if codec == finding.SNAPPY:
         return memcmp(at, b"\x82SNAPPY", 7) == 0
     if codec in (finding.LZ4, finding.ZSTD):
-        # Or a frame that decompressors skip, the same for both.
+        # Or a frame that decompressors skip; such frames are the same in lz4 and zstd.
         return load_big32(at) == (0x04224D18 if codec == finding.LZ4 else 0x28B52FFD) or (
             at[0] >> 4 == 5 and load_big32(at) & 0xFFFFFF == 0x2A4D18
         )
@@ -351,7 +351,7 @@ def current(at: input_bytes, length: int64_t, left: int64_t) -> Found:
 @cython.nogil
 @cython.exceptval(check=False)
 def old(at: input_bytes, length: int64_t, left: int64_t) -> Found:
-    """Check like `current`, for magic 0 and 1: the checksum must not be zero, the attributes a codec and one bit."""
+    """Check like `current`, for magic 0 and 1. The checksum must not be zero; the attributes must be a codec and one bit."""
     found = cython.declare(Found)
     codec: cython.int = at[17] & fields.CODEC_MASK
     found.size = 0
@@ -407,7 +407,7 @@ def next_header(
 
 
 def has_text(data: bytes, texts: tuple, flags: bytes) -> cython.bint:
-    """Return whether bytes contain one of some texts, or a backslash before one of the bytes whose flags, of 256, are set.
+    """Return whether `data` contains one of `texts`, or a backslash before a byte that is set in the 256 `flags`.
 
     A backslash before two octal digits counts, too; a zero may follow each byte, as in UTF-16.
     """

@@ -1,4 +1,4 @@
-"""Stretches of a segment (`constants.stretches`), recorded while the map is built; the rewrite need not read all of them.
+"""Stretches of a segment (`constants.stretches`), recorded while the map is built, so that the rewrite can skip some of them.
 
 A stretch consists of batches that the rewrite drops unread if none of their offsets is the last of a key, as `judging.decide`
 would.
@@ -49,8 +49,8 @@ def note_stretches(
 ) -> int:
     """Record the stretches in the first `count` rows of a chunk at `position`; return their number.
 
-    A stretch ends as soon as it has `stretch_bytes`; shorter ones are dropped. `stretches` has room for one more than fits the
-    chunk.
+    A stretch ends as soon as it has `stretch_bytes`; shorter ones are dropped. `stretches` has room for one more than can be
+    in the chunk.
     """
     row: int64_t
     found: int64_t = 0
@@ -107,8 +107,8 @@ def ranges_to_read(
 ) -> int:
     """Set the ranges to read, from `position` to the end of the stretches; return their number.
 
-    There is at most one range more than stretches. Skipped stretches are added to `counts`. `latest` and `retained`, the last
-    offsets of batches that must not vanish, ascend. The last range ends with the last stretch, and may be empty.
+    There is at most one range more than stretches; the last one ends with the last stretch, and may be empty. Skipped stretches
+    are added to `counts`. `latest` (offsets of last records) and `retained` (last offsets of batches that must stay) ascend.
     """
     index: int64_t
     found: int64_t = 0
@@ -166,7 +166,7 @@ def take_notes(
 def give_notes(
     rows: int64_t[:, ::1], first: int64_t, end: int64_t, least_offset: int64_t, notes: cython.const[uint32_t][::1]
 ) -> int64_t:
-    """Set the NOTE of rows that have one, to 0 if no more are given; return the number of such rows."""
+    """Set the NOTE of rows that have one to the next of `notes`, or 0 after the last; return the number of these rows."""
     found: int64_t = 0
     row: int64_t
     with cython.nogil:

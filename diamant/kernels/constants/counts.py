@@ -8,7 +8,7 @@ UNDECIDED = 3
 """Records of an open transaction."""
 KEYLESS = 4
 MARKERS = 5
-"""Control records; not those below the log start."""
+"""Control records, except records below the log start."""
 COUNTS = 6
 
 # An entry is three words: the two halves of a key's hash, and the following facts about the key.

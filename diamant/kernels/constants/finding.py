@@ -1,7 +1,7 @@
-"""Limits of batch headers, for the search for batches at any byte."""
+"""Limits of batch headers, for a search that looks for a batch at every byte."""
 
 MAX_SIZE = 256 * 1024 * 1024
-"""Size of the largest batch that is found."""
+"""Size of the largest batch that the search accepts."""
 MIN_OLD_SIZE = 26
 """Least size of an entry of magic 0 or 1."""
 MAX_OLD_KEY_BYTES = 64 * 1024

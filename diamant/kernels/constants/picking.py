@@ -1,10 +1,10 @@
 """Modes of the loop that picks records."""
 
 WITH_KEY = 0
-"""Records with a key."""
+"""Records with the wanted key."""
 WITH_TEXT = 1
-"""Records that contain some bytes, and later records of their keys."""
+"""Records that contain the wanted bytes, and later records with the same keys."""
 TOMBSTONES = 2
-"""Tombstones, and later records of their keys."""
+"""Tombstones, and later records with the same keys."""
 WATCHED = 3
-"""Records of keys that are watched already."""
+"""Records with keys that are already watched."""

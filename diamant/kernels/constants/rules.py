@@ -5,16 +5,16 @@ MAP_END_OFFSET = 1
 LOG_START_OFFSET = 2
 """-2**63 in mode kafka."""
 HEADER_END = 3
-"""An emptied batch that ends here stays as a header (`CleanPlan.header_end`)."""
+"""An emptied batch that ends at this offset stays as a header (`CleanPlan.header_end`)."""
 NOW_MS = 4
 NEW_HORIZON_MS = 5
-"""The horizon of tombstones that get one, or `NO_HORIZON`."""
+"""The delete horizon for batches with tombstones that have none yet; `NO_HORIZON` sets none."""
 IS_PROBING = 6
 FROZEN_ABOVE = 7
-"""Tombstones of batches that begin above this do not expire (`CleanPlan.is_frozen`); 2**63 - 1 if all may."""
+"""Tombstones of batches that begin above this offset do not expire (`CleanPlan.is_frozen`); 2**63 - 1 if all may expire."""
 HELD_ABOVE = 8
 HELD_SINCE_MS = 9
-"""Tombstones of batches that begin above `HELD_ABOVE` expire only if their horizon is at most this (`CleanPlan.is_held`)."""
+"""Tombstones of batches that begin above `HELD_ABOVE` expire only with a horizon up to this time (`CleanPlan.is_held`)."""
 RULES = 10
 
 NO_HORIZON = -1

@@ -8,5 +8,5 @@ LOOK_AGAIN = 3
 """To be examined by the plain reader."""
 
 STRIDE = 4
-"""Of the windows that are looked at, and so the number of windows that a needle needs."""
+"""Distance between the windows that are examined, so a needle needs as many consecutive windows."""
 MULTIPLIER = 0x9E3779B97F4A7C15

@@ -20,6 +20,6 @@ LAST_SEEN = 3
 IS_PLAIN = 4
 """1 if all records of the row so far have keys and values, and none is odd."""
 DISORDERED = 5
-"""0: rows whose offsets do not ascend up to their batch's last are refused. ACCEPTED: they are not; then 1 + the first one."""
+"""0 refuses rows whose offsets do not ascend up to their last offset; ACCEPTED allows them, and becomes 1 + the first one."""
 STATE_FIELDS = 6
 ACCEPTED = -1
