@@ -169,7 +169,7 @@ class KafkaError(Exception):
         detail: str = "",
         record_errors: Sequence[tuple[int, str | None]] = (),
     ) -> None:
-        """The exception's text is the code's name and the detail."""
+        """Set the exception's text to the code's name and the detail."""
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
         self.code = code
         self.detail = detail
@@ -195,7 +195,7 @@ class CorruptBatch(Exception):
 
 
 class DecompressionBomb(CorruptBatch):
-    """Compressed records that exceed their reader's limit when decompressed."""
+    """Compressed records exceed their reader's limit when decompressed."""
 
 
 class OversizedRecord(CorruptBatch):

@@ -38,7 +38,7 @@ _ATTRIBUTES_STRUCT = Struct(">h")
 
 
 def crc_is_valid(buffer: Buffer, position: int, size: int) -> bool:
-    """True if the entry of `size` bytes at `position` is complete and its checksum is right.
+    """True if the entry of `size` bytes at `position` is complete and its checksum is correct.
 
     Supports every magic: CRC-32C for 2, CRC-32 for 0 and 1.
     """

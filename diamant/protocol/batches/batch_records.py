@@ -61,11 +61,11 @@ def iter_records(
     max_bytes: int = MAX_BATCH_BYTES,
     max_record_bytes: int = NO_RECORD_LIMIT,
 ) -> Iterator[Record]:
-    """Yield the records of the one batch at `position`, of any magic, decompressed to at most `max_bytes`.
+    """Yield the records of the batch at `position`, of any magic, decompressed to at most `max_bytes`.
 
     Keys and values are copies. The CRC is not checked. Raises CorruptBatch unless there are exactly the declared number of
-    well-formed records, or OversizedRecord for a record of a compressed batch above `max_record_bytes`, possibly after some were
-    yielded; DecompressionBomb above `max_bytes`.
+    well-formed records, OversizedRecord if a compressed batch has a record above `max_record_bytes`, and DecompressionBomb if the
+    batch exceeds `max_bytes`. Some records may have been yielded before.
     Source: `DefaultRecordBatch.iterator`, `DefaultRecord.readFrom`.
     """
     if position + MAGIC < len(buffer) and buffer[position + MAGIC] in (0, 1):
@@ -90,11 +90,11 @@ def records_payload(
 ) -> bytes:
     """Return the concatenated records of the magic 2 batch at `position`, decompressed to at most `max_bytes`.
 
-    Raises CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` as in `decompress`.
+    Raises CorruptBatch if the batch extends past the buffer or cannot be decompressed. `may_skip` is as in `decompress`.
     """
     end = position + header.size
     if end > len(buffer):
-        raise CorruptBatch(position, f"the batch has {header.size} bytes, only {len(buffer) - position} are there")
+        raise CorruptBatch(position, f"the batch has {header.size} bytes, only {len(buffer) - position} are left")
     with memoryview(buffer) as view:
         payload = view[position + HEADER_SIZE : end]
         codec = header.attributes & CODEC_MASK
@@ -195,7 +195,7 @@ def _bad_record(position: int, index: int, what: str) -> NoReturn:
 
 
 def _read_long_varint(payload: bytes, position: int, max_size: int) -> tuple[int, int]:
-    """Read a ZigZag integer of two bytes or more; IndexError if the payload ends within it."""
+    """Read a ZigZag integer of two bytes or more. Raises IndexError if the payload ends within it."""
     start = position
     value = payload[position] & 0x7F
     shift = 7
@@ -255,7 +255,7 @@ def build_batch(
 ) -> bytearray:
     """Return a magic 2 batch of `records`, whose offsets ascend from `base_offset` (default: the first record's, or 0).
 
-    `last_offset_delta` and `max_timestamp` default to those of the records; a rewrite with fewer records passes the
+    `last_offset_delta` and `max_timestamp` are by default computed from the records; a rewrite with fewer records passes the
     original's. `log_append_time_ms` sets the timestamp type and the max timestamp, `delete_horizon_ms` its flag and the base
     timestamp. An empty batch has no payload but keeps `codec` in its attributes, as after compaction
     (`DefaultRecordBatch.writeEmptyHeader`). The records' sequences are not written: they follow from `base_sequence`.

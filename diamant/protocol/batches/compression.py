@@ -39,7 +39,7 @@ ZSTD: Final = 4
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
 MAX_BATCH_BYTES = 256 * 1024 * 1024
-"""Limit of `decompress` and of the readers of records for one batch, unless the caller sets one."""
+"""Default limit of `decompress` and of the readers of records for one batch."""
 
 DEFAULT_GZIP_LEVEL = -1
 DEFAULT_LZ4_LEVEL = 9
@@ -49,9 +49,9 @@ _GZIP_START = b"\x1f\x8b\x08"
 _GZIP_FLAGS = 3
 """Position of the flags in a gzip header."""
 _GZIP_SKIPPED = 0x1C
-"""Flags of the fields that may hold anything: extra field, name, comment."""
+"""Flags of the header fields with arbitrary content: extra field, name, comment."""
 _GZIP_LEAST = 19
-"""Fewer bytes after a member are no further one to Java (`GZIPInputStream.readTrailer`)."""
+"""Minimum number of bytes after a member that Java reads as another member (`GZIPInputStream.readTrailer`)."""
 
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -67,7 +67,7 @@ LZ4_STORED = 0x80000000
 """Flag in the size of an uncompressed block."""
 LZ4_END_MARK = b"\x00\x00\x00\x00"
 
-_ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # after one byte 50 to 5f
+_ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"  # follows a byte from 50 to 5f
 _ZSTD_MAX_BLOCK = 128 * 1024
 
 _INT32_BE = Struct(">i")
@@ -75,7 +75,7 @@ _UINT32_LE = Struct("<I")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress `data` with `codec` at `level` or the codec's default; ValueError for a codec not 0 to 4.
+    """Compress `data` with `codec` at `level` or the codec's default. Raises ValueError unless `codec` is 0 to 4.
 
     Levels as in Kafka: gzip 1 to 9 or -1; lz4 1 to 17, where 9 selects the fast compressor and any other level the high
     compression one (`Lz4Compression`); zstd -131072 to 22. none and snappy ignore the level.
@@ -106,11 +106,11 @@ def decompress(
 ) -> bytes:
     """Decompress `data` with `codec` to at most `max_bytes` bytes.
 
-    CorruptBatch if the framing is invalid or cut off, a checksum is wrong, or the codec is not 0 to 4; DecompressionBomb for
-    more than `max_bytes`. Positions in both count from the start of `data`. Without `may_skip`, bytes that readers skip are
-    corrupt as well: after the end of gzip, snappy and lz4 data, a gzip header's extra field, name and comment, another
-    version in a snappy header, and zstd's skippable frames. `checks_lz4_header` is False in magic 0, whose clients computed
-    HC over the frame's magic, too: Kafka ignores it there.
+    Raises CorruptBatch if the framing is invalid or cut off, a checksum is wrong, or the codec is not 0 to 4; DecompressionBomb
+    for more than `max_bytes`. Positions in both count from the start of `data`. Without `may_skip`, bytes that readers skip are
+    corrupt as well: bytes after the end of gzip, snappy and lz4 data, a gzip header's extra field, name and comment, another
+    version in a snappy header, and zstd's skippable frames. `checks_lz4_header` is False for magic 0: Kafka ignores HC there,
+    because clients computed it over the frame's magic, too.
     """
     if codec == NONE:
         if len(data) > max_bytes:
@@ -133,7 +133,7 @@ def _too_large(position: int, max_bytes: int) -> NoReturn:
 
 def _check_end(name: str, position: int, end: int, may_skip: bool) -> None:
     if position < end and not may_skip:
-        raise CorruptBatch(position, f"{name}: {end - position} bytes are left behind the end of the compressed data")
+        raise CorruptBatch(position, f"{name}: {end - position} bytes are left after the end of the compressed data")
 
 
 def _check_skipped(position: int, what: str, may_skip: bool) -> None:
@@ -193,7 +193,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
     total = 0
     position = 0
     if len(data) < len(SNAPPY_HEADER):
-        raise CorruptBatch(0, f"snappy: a stream header has {len(SNAPPY_HEADER)} bytes, only {len(data)} are there")
+        raise CorruptBatch(0, f"snappy: a stream header has {len(SNAPPY_HEADER)} bytes, only {len(data)} are left")
     while position < len(data):
         # Several streams may be concatenated (snappy-java's SnappyInputStream).
         if data.startswith(_SNAPPY_MAGIC, position):
@@ -302,7 +302,7 @@ def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, int]:
     if data.startswith(LZ4_HEADER):
         return len(LZ4_HEADER), _LZ4_BLOCK_SIZES[4], 0
     if len(data) < len(LZ4_HEADER):
-        raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are there")
+        raise CorruptBatch(0, f"lz4: a frame header has at least {len(LZ4_HEADER)} bytes, only {len(data)} are left")
     if not data.startswith(_LZ4_MAGIC):
         raise CorruptBatch(0, f"lz4: the frame begins with {data[:4].hex()}, expected {_LZ4_MAGIC.hex()}")
     flags, descriptor = data[4], data[5]
@@ -317,7 +317,7 @@ def _read_lz4_header(data: bytes, checks_header: bool) -> tuple[int, int, int]:
         raise CorruptBatch(5, f"lz4: block size id is {descriptor >> 4}, expected 4 to 7")
     end = len(LZ4_HEADER) + (8 if flags & 0x08 else 0)
     if len(data) < end:
-        raise CorruptBatch(0, f"lz4: this frame header has {end} bytes, only {len(data)} are there")
+        raise CorruptBatch(0, f"lz4: this frame header has {end} bytes, only {len(data)} are left")
     if checks_header and data[end - 1] != (checksum := _xxh32(data[4 : end - 1]) >> 8 & 0xFF):
         raise CorruptBatch(
             end - 1, f"lz4: the frame header's checksum is {data[end - 1]:#04x}, expected {checksum:#04x}"
@@ -347,12 +347,12 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
             declared = zstd.get_frame_info(frame).decompressed_size
             if declared is not None and declared > greatest:
                 raise CorruptBatch(
-                    start, f"zstd: a frame declares {declared} bytes, its blocks hold {greatest} at most"
+                    start, f"zstd: a frame declares {declared} bytes, but its blocks hold at most {greatest}"
                 )
             piece = None
             if declared is not None and declared <= room:
                 piece = read_declared(frame, declared)
-            if piece is None:  # Or for the reason why not.
+            if piece is None:  # If it is corrupt, this raises the reason.
                 piece = zstd.ZstdDecompressor().decompress(frame, room + 1)
         except zstd.ZstdError as error:
             raise CorruptBatch(start, f"zstd: {error}") from None
@@ -366,7 +366,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int, may_skip: bool) -> bytes:
 def _iter_zstd_frames(data: bytes, may_skip: bool) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, greatest possible content size) of every data frame; reads frame and block headers only.
 
-    Raises CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trust in a declared size. The walk
+    Raises CorruptBatch if a frame is cut off. The sizes allow one-shot decompression without trusting a declared size. The walk
     also detects a truncated frame, which streaming readers mistake for the end.
     """
     from diamant.protocol.batches.zstd_frames import ZSTD_MAGIC

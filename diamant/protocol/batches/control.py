@@ -68,7 +68,7 @@ def parse_control_type(key: bytes | None) -> ControlType:
 
 
 def parse_marker(value: bytes | None) -> EndTxnMarker:
-    """Return the value of an ABORT or COMMIT record; CorruptBatch if null, too short or of a negative version."""
+    """Return the value of an ABORT or COMMIT record. Raises CorruptBatch if it is null, too short or of a negative version."""
     if value is None or len(value) < _MARKER.size:
         found = "null" if value is None else f"{len(value)} bytes"
         raise CorruptBatch(0, f"a transaction marker's value has at least {_MARKER.size} bytes, found {found}")

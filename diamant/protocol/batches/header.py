@@ -222,7 +222,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         header = _new(BatchHeader, HEADER_STRUCT.unpack_from(buffer, position))
     except struct_error:
         raise CorruptBatch(
-            position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are there"
+            position, f"a batch header has {HEADER_SIZE} bytes, only {max(0, len(buffer) - position)} are left"
         ) from None
     if header.magic != CURRENT_MAGIC:
         raise CorruptBatch(position, f"magic is {header.magic}, expected {CURRENT_MAGIC}")

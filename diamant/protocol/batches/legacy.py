@@ -79,12 +79,12 @@ class LegacyEntry(NamedTuple):
 
 
 def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
-    """Parse the entry of magic 0 or 1 at `position`, without a CRC check; CorruptBatch if its structure is invalid."""
+    """Parse the entry of magic 0 or 1 at `position`, without a CRC check. Raises CorruptBatch if its structure is invalid."""
     try:
         offset, length, crc, magic, attributes = _ENTRY.unpack_from(buffer, position)
     except struct_error:
         raise CorruptBatch(
-            position, f"an entry begins with {_ENTRY.size} bytes, only {max(0, len(buffer) - position)} are there"
+            position, f"an entry has at least {_ENTRY.size} bytes, only {max(0, len(buffer) - position)} are left"
         ) from None
     if magic not in (0, 1):
         raise CorruptBatch(position, f"magic is {magic}, expected 0 or 1")
@@ -92,7 +92,7 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
         raise CorruptBatch(position, f"entry length is {length}, magic {magic} needs at least {MIN_LENGTHS[magic]}")
     end = position + LOG_OVERHEAD + length
     if end > len(buffer):
-        raise CorruptBatch(position, f"the entry has {end - position} bytes, only {len(buffer) - position} are there")
+        raise CorruptBatch(position, f"the entry has {end - position} bytes, only {len(buffer) - position} are left")
     at = position + _ENTRY.size
     timestamp = NO_TIMESTAMP
     if magic == 1:
@@ -108,7 +108,7 @@ def parse_entry(buffer: Buffer, position: int = 0) -> LegacyEntry:
 def parse_legacy_header(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_BATCH_BYTES) -> BatchHeader:
     """Return a batch header for the entry at `position`; decompresses a wrapper for its first offset.
 
-    Fields that the old formats lack are -1. Raises CorruptBatch for invalid structure, also of wrapped entries.
+    Fields that the old formats lack are -1. Raises CorruptBatch if the structure of the entry or of a wrapped one is invalid.
     """
     entry = parse_entry(buffer, position)
     base_offset = entry.offset
@@ -146,7 +146,8 @@ def iter_legacy_records(
 ) -> Iterator[Record]:
     """Yield the record of a plain entry at `position`, or the records of a wrapper, with absolute offsets.
 
-    CorruptBatch as in `parse_legacy_header`, and for a wrapped entry with a wrong CRC; OversizedRecord for one that is larger.
+    Raises CorruptBatch like `parse_legacy_header`, and for a wrapped entry with a wrong CRC; OversizedRecord for a wrapped entry
+    above `max_record_bytes`.
     """
     # Imported here: batch_records.py imports this module for the old magics.
     from diamant.protocol.batches.header import Record
@@ -189,7 +190,7 @@ def _unwrap(
     if wrapper.value is None:
         raise CorruptBatch(position, "a compressed entry has no value")
     if wrapper.codec > compression.LZ4:
-        raise CorruptBatch(position, f"compression codec is {wrapper.codec}, magic {wrapper.magic} knows 1 to 3")
+        raise CorruptBatch(position, f"compression codec is {wrapper.codec}, expected 1 to 3 in magic {wrapper.magic}")
     payload = compression.decompress(
         wrapper.codec, wrapper.value, max_bytes=max_bytes, checks_lz4_header=wrapper.magic > 0
     )

@@ -1,7 +1,7 @@
 """The limit on the size of a compressed batch's records (`max.decompressed.message.bytes`).
 
 It is compared with the length that a record declares, before the record is read: in magic 2 the bytes after that length, in the
-old formats those after offset and size. Only records of compressed batches are limited, as others are as large as they are sent.
+old formats the bytes after offset and size. Only records of compressed batches are limited, since others have the size sent.
 
 Source: DefaultRecord.readFrom, AbstractLegacyRecordBatch.DataLogInputStream of Kafka 4.4.
 """
@@ -12,19 +12,19 @@ from diamant.protocol.errors import CorruptBatch, OversizedRecord
 from diamant.protocol.varint import MAX_VARINT_SIZE, read_varint
 
 NO_RECORD_LIMIT = 2**31 - 9
-"""Kafka's default, the longest array of a JVM. No batch that is read here is as large."""
+"""Kafka's default, the longest array of a JVM. No batch read here is that large."""
 
 _LEAST_CAPACITY = 64 * 1024
-"""That many bytes of a batch are always read, to name the size of an oversized record."""
+"""Least bound on the decompressed size, so that the error for an oversized record can name its size."""
 
 
 def most_record_bytes(record_count: int, max_record_bytes: int) -> int:
-    """Return a bound on the decompressed size of a batch: one that exceeds it has an oversized record or leftover bytes."""
+    """Return a bound on the decompressed size of a batch; a larger batch has an oversized record or leftover bytes."""
     return max(_LEAST_CAPACITY, record_count * (max_record_bytes + MAX_VARINT_SIZE))
 
 
 def check_record_sizes(payload: bytes | memoryview, record_count: int, max_record_bytes: int) -> None:
-    """Raise OversizedRecord for the first record of a payload that is too large, unless a malformed one precedes it."""
+    """Raise OversizedRecord for the first oversized record of a payload, unless a malformed one precedes it."""
     if len(payload) <= max_record_bytes:
         return
     position = 0

@@ -1,8 +1,8 @@
-"""zstd: the standard library's module (from Python 3.14 on) or its backport, and frames read by contexts that are kept.
+"""zstd: the standard library's module (from Python 3.14 on) or its backport, and decompression with reused contexts.
 
-A decompressor of that module serves one frame. On a virtual machine, where asking for the processor's features traps, a new
-one takes 8 µs, more than all the rest of a round over small batches. So ctypes calls libzstd, the one that the module is made
-of. An interpreter with the module built in may hide libzstd's functions: there, each frame takes those 8 µs.
+A decompressor of that module can read one frame only. Creating it takes 8 µs on a virtual machine, where querying the processor's
+features traps; that is more than all other work on a small batch. So ctypes calls the libzstd inside the module, with contexts
+that are kept. An interpreter with the module built in may hide libzstd's functions; each frame then takes 8 µs more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ZSTD_MAGIC", "frame_reader", "read_declared", "zstd"]
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _WINDOW_DESCRIPTOR = (27 - 10) << 3
-"""The descriptor of the largest window that readers accept, 128 MiB."""
+"""Descriptor of the largest window that all readers accept, 128 MiB."""
 _SINGLE_SEGMENT = 1 << 5
 """Flag of a frame without a window descriptor: its window is its declared size."""
 
@@ -32,11 +32,11 @@ _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
 _new_bytes.restype = ctypes.py_object
 _spare: list[_Context | None] = []
-"""Contexts of `read_declared` that no thread uses now."""
+"""Contexts of `read_declared` that no thread is using."""
 
 
 class _Context(ctypes.c_void_p):
-    """libzstd's context for decompression: 160 KB. For one thread at a time."""
+    """A context of libzstd for decompression, of 160 KB. For one thread at a time."""
 
     def __del__(self) -> None:
         if (library := _libzstd()) is not None:
@@ -45,9 +45,9 @@ class _Context(ctypes.c_void_p):
 
 @cache
 def _libzstd() -> ctypes.CDLL | None:
-    """Return the library with the functions of libzstd, or None. They are found from the module that is made of them.
+    """Return the shared library of the zstd module, if it shows libzstd's functions; otherwise None.
 
-    They have no `argtypes`: arguments that are of ctypes already are passed in half the time.
+    The functions have no `argtypes`, because arguments that already are ctypes objects are passed in half the time.
     """
     library = ctypes.CDLL(getattr(_zstd, "__file__", None))
     try:
@@ -60,10 +60,10 @@ def _libzstd() -> ctypes.CDLL | None:
 
 
 def _codec() -> tuple[Callable[..., int], Callable[[], _Context | None]]:
-    """Return libzstd's function for one frame, and what makes a context for it.
+    """Return libzstd's function that decompresses one frame, and a function that creates a context for it.
 
-    Its arguments: the context, where to write, `limit` (the room there in bytes), the frame, its size. It returns the size of
-    what it wrote, or more than `limit` if it failed.
+    The arguments of the former are the context, the output's address and `limit` (size in bytes), the frame and its size. It
+    returns the number of bytes written, or a number above `limit` if it failed.
     """
     library = _libzstd()
     return (
@@ -91,17 +91,17 @@ def read_declared(frame: bytes, size: int) -> bytes | None:
         context = _spare.pop()
     except IndexError:
         context = new_context()
-    plain: bytes = _new_bytes(None, size)  # Filled before it is seen, as CPython's own functions do.
+    plain: bytes = _new_bytes(None, size)  # Written below, before other code sees it.
     got = decompress(context, plain, ctypes.c_size_t(size), frame, ctypes.c_size_t(len(frame)))
     _spare.append(context)
     return plain if got == size else None
 
 
 def frame_reader(limit: int) -> Callable[[bytes], bytes | None]:
-    """Return a function that decompresses one frame, with nothing behind it and a window that all readers accept. It returns None
-    for anything else, and for more than `limit` bytes.
+    """Return a function that decompresses one frame to at most `limit` bytes. It returns None if the frame decompresses to more,
+    is followed by other bytes, or has a window that not all readers accept.
 
-    Owned by one thread. Memory: a context, and `limit` bytes once an output was as large.
+    Owned by one thread. Memory: a context, and up to `limit` bytes, as many as the largest output had.
     """
     room = memoryview(bytearray(limit))
     at = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(room)))

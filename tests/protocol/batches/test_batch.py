@@ -71,7 +71,7 @@ def test_sequences_wrap(sequence: int, increment: int, expected: int) -> None:
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 60])
 def test_short_header_is_corrupt(size: int) -> None:
     """Fewer bytes than a header raise an error that says so."""
-    with pytest.raises(CorruptBatch, match=f"only {size} are there"):
+    with pytest.raises(CorruptBatch, match=f"only {size} are left"):
         parse_header(GOLDEN_PLAIN[:size])
 
 

@@ -213,7 +213,7 @@ def test_bytes_behind_the_end_are_ignored_or_refused(codec: int, rest: bytes) ->
     """Bytes after the end are ignored or corrupt, by the caller's choice; an lz4 frame may end with its content checksum."""
     data = compress(codec, b"hello") + rest
     assert decompress(codec, data) == b"hello"
-    with pytest.raises(CorruptBatch, match=f"{len(rest)} bytes are left behind the end"):
+    with pytest.raises(CorruptBatch, match=f"{len(rest)} bytes are left after the end"):
         decompress(codec, data, may_skip=False)
     with_checksum = lz4.frame.compress(b"hello", content_checksum=True, block_linked=False)
     assert decompress(LZ4, with_checksum, may_skip=False) == b"hello"

@@ -105,7 +105,7 @@ def test_bad_wrappers_are_corrupt() -> None:
         "codec is 4": make_message(1, 9, None, compression.compress(compression.ZSTD, inner), attributes=4),
         "CRC": _wrap(inner[:-1] + b"w"),
         "only": _wrap(inner + inner[:-1]),
-        "begins with 18 bytes": _wrap(inner + b"abc"),
+        "has at least 18 bytes": _wrap(inner + b"abc"),
         "gzip": make_message(1, 9, None, b"no gzip at all", attributes=1),
     }
     for reason, wrapper in bad.items():
