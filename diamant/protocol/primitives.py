@@ -34,7 +34,7 @@ INT64 = Struct(">q")
 
 
 def read_uvarint(buffer: memoryview | bytes | bytearray, position: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 32 bits; return it, and the position behind it."""
+    """Read an unsigned varint of at most 32 bits; return it, and the position after it."""
     value = buffer[position]
     position += 1
     if value < 0x80:
@@ -67,7 +67,7 @@ _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def read_string(buffer: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    """Read a nullable string; return it, and the position behind it."""
+    """Read a nullable string; return it, and the position after it."""
     (length,) = INT16.unpack_from(buffer, position)
     start = position + 2
     if length < 0:
@@ -81,7 +81,7 @@ def read_string(buffer: memoryview, position: int, end: int) -> tuple[str | None
 
 
 def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[str | None, int]:
-    """Read a nullable compact string; return it, and the position behind it."""
+    """Read a nullable compact string; return it, and the position after it."""
     length = buffer[position]
     start = position + 1
     if length >= 0x80:
@@ -95,7 +95,7 @@ def read_compact_string(buffer: memoryview, position: int, end: int) -> tuple[st
 
 
 def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a non-nullable array, and check that it can fit at 1 byte per element."""
+    """Read the element count of a non-nullable array, and check that elements of 1 byte would fit."""
     (count,) = INT32.unpack_from(buffer, position)
     position += 4
     if count < 0 or count > end - position or count > MAX_ELEMENTS:
@@ -104,7 +104,7 @@ def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int,
 
 
 def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tuple[int, int]:
-    """Read the element count of a non-nullable compact array, check that it can fit; return it, and the position behind it."""
+    """Read the element count of a non-nullable compact array, and check it; return it, and the position after it."""
     count = buffer[position]
     if count < 0x80:
         position += 1
@@ -117,7 +117,7 @@ def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tu
 
 
 def read_tag_count(buffer: memoryview | bytes, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields in a block; return it, and the position behind it."""
+    """Read the number of tagged fields in a block; return it, and the position after it."""
     count, position = read_uvarint(buffer, position)
     if count > MAX_TAGS:
         raise ProtocolError(f"{count} tagged fields before position {position}, at most {MAX_TAGS} are possible")
@@ -144,7 +144,7 @@ def _uuid(raw: bytes) -> UUID:
 
 
 def read_uuid(buffer: memoryview, position: int, end: int) -> tuple[UUID | None, int]:
-    """Read a uuid, None if it is all zero. The latest 4096 are cached: making one costs a microsecond."""
+    """Read a uuid; None if it is all zero. The latest 4096 are cached, since creating one costs a microsecond."""
     stop = position + 16
     if stop > end:
         raise ProtocolError(f"uuid at position {position}, {end - position} bytes left")
@@ -158,12 +158,12 @@ def encode_uuid(value: UUID | None) -> bytes:
 
 
 def encode_bytes(value: bytes | None) -> bytes:
-    """Return nullable bytes."""
+    """Encode nullable bytes."""
     return b"\xff\xff\xff\xff" if value is None else INT32.pack(len(value)) + value
 
 
 def encode_string(value: str | None) -> bytes:
-    """Return a nullable string; OverflowError if it has more than 32767 bytes."""
+    """Encode a nullable string. Raises OverflowError if it has more than 32767 bytes."""
     if value is None:
         return b"\xff\xff"
     encoded = value.encode()
@@ -173,7 +173,7 @@ def encode_string(value: str | None) -> bytes:
 
 
 def encode_compact_string(value: str | None) -> bytes:
-    """Return a nullable compact string."""
+    """Encode a nullable compact string."""
     if value is None:
         return b"\x00"
     encoded = value.encode()

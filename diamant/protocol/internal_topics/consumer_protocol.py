@@ -5,7 +5,7 @@
     assignment     version int16, partitions [topic string, partitions [int32]], user data bytes?
 
 Arrays have an int32 count, strings an int16 length, bytes an int32 length; -1 means null. New versions only add fields at the
-end, so like Kafka we read versions above 3 as 3. Clients may send other data: all counts are checked against the available
+end, so like Kafka we read versions above 3 as 3. Clients may send other data, so all counts are checked against the available
 bytes, and invalid data raise ProtocolError.
 
 Source: ConsumerProtocol, ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json.
@@ -100,7 +100,7 @@ def parse_assignment(assignment: bytes) -> Assignment:
 def protocol_version(data: bytes) -> int:
     """Return the version at the start of a subscription or assignment. Raises ProtocolError if there is none."""
     if len(data) < 2:
-        raise ProtocolError(f"{len(data)} bytes, expected a version of 2 first")
+        raise ProtocolError(f"{len(data)} bytes, expected a version of 2 bytes first")
     (version,) = INT16.unpack_from(data)
     if version < 0:
         raise ProtocolError(f"version {version} of the consumer protocol, expected 0 or above")
@@ -170,7 +170,7 @@ def _topic_partitions(partitions: Mapping[str, Sequence[int]]) -> bytes:
 
 
 def _unreadable(what: str, data: bytes, error: Exception) -> ProtocolError:
-    # The text shows none of the bytes: they are arbitrary client data and must not leak into logs.
+    # The text shows none of the bytes, which are arbitrary client data and must not leak into logs.
     return ProtocolError(f"{len(data)} bytes that are not a consumer {what}: {_reason(error)}")
 
 

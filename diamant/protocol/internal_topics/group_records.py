@@ -130,7 +130,7 @@ class ShareGroupCurrentMemberAssignmentKey(NamedTuple):
 
 
 class ShareGroupStatePartitionMetadataKey(NamedTuple):
-    """Type 15: the partitions of which a share group has a state in `__share_group_state`."""
+    """Type 15: the partitions for which a share group has a state in `__share_group_state`."""
 
     group_id: wire.Text
 
@@ -190,7 +190,7 @@ class GroupMetadataMember(NamedTuple):
 
 
 class GroupMetadataValue(NamedTuple):
-    """A classic group. An empty one has protocol type "" (or its last members'), and no protocol, leader or members."""
+    """A classic group. An empty group has protocol type "" (or that of its last members), and no protocol, leader or members."""
 
     protocol_type: wire.Text
     generation: wire.Int32
@@ -351,7 +351,7 @@ class NamedTopic(NamedTuple):
 
 
 class ShareGroupStatePartitionMetadataValue(NamedTuple):
-    """Topics whose partitions get a state, have one, and lose it."""
+    """Topics with partitions whose state is being initialized, is initialized, or is being deleted."""
 
     initializing_topics: Annotated[tuple[NamedPartitions, ...], array_of(NamedPartitions)]
     initialized_topics: Annotated[tuple[NamedPartitions, ...], array_of(NamedPartitions)]
@@ -378,7 +378,7 @@ GroupRecordValue: TypeAlias = (
 
 
 class GroupRecordType(NamedTuple):
-    """A type of record: classes of key and value, and the value's newest, written and first flexible versions."""
+    """A type of record: the classes of its key and value, and the value's newest, written and first flexible versions."""
 
     key: RecordLayout
     value_class: type
@@ -417,7 +417,7 @@ _OF_VALUE = {record_type.value_class: record_type for record_type in TYPES.value
 
 
 def parse_key(key: bytes) -> GroupRecordKey | None:
-    """Parse a record's key, None for types other than the above. Raises CorruptBatch if it is malformed."""
+    """Parse a record's key; return None for types not in `TYPES`. Raises CorruptBatch if the key is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         record_type = TYPES.get(number or 1)

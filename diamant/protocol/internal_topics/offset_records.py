@@ -3,8 +3,8 @@
     encoded = encode_offset_records("group", topics, commit_timestamp, expire_timestamp)
     encoded.payload, encoded.record_count, encoded.values           values: by topic, in the format of `group_records`
 
-`coordinator_batch` makes batches from the payload. The bytes equal those of `records.build_batch` for `Record` objects, in a
-fifth of the time.
+`coordinator_batch` makes batches from the payload. The bytes equal those of `batch_records.build_batch` for `Record` objects,
+in a fifth of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from diamant.protocol.primitives import INT32, INT64
 RECORD_OVERHEAD_BYTES = 130
 """Memory of a cached record, excluding the names in its key."""
 MAX_REMEMBERED_BYTES = 16 * 1024
-"""Approximate limit for one cache entry, the constant parts of some partitions' records; 1,024 entries, 16 MB at most."""
+"""Approximate limit for one cache entry, the constant parts of some partitions' records; 1,024 entries take at most 16 MB."""
 
 _OFFSET_VALUE = Struct(">hqi")
 _OFFSET_VALUE_VERSION = b"\0\4"
@@ -75,7 +75,7 @@ def _encode_offsets(
 def _encode_bare_offsets(
     group_id: str, topic: TopicOffsets, commit_timestamp: int, first_delta: int
 ) -> tuple[bytes, Sequence[bytes]]:
-    """Encode like `_encode_offsets`, without metadata and expiry: only numbers then differ from an earlier commit."""
+    """Encode like `_encode_offsets`, but without metadata and expiry, so that only numbers differ from an earlier commit."""
     name, topic_id, partitions, offsets, leader_epochs, _ = topic
     tail = b"\1" + INT64.pack(commit_timestamp) + (b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes)
     count = len(partitions)
@@ -117,7 +117,7 @@ def _bare_records(
 def _bare_structs(
     front_sizes: tuple[int, ...], tail_size: int
 ) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
-    """Return pack and unpack functions, shared by groups with names of equal length. A record's last byte means no headers."""
+    """Return pack and unpack functions, shared by groups with names of equal length. A record ends with 0, for no headers."""
     version_size = len(_OFFSET_VALUE_VERSION)
     value_size = _OFFSET_VALUE.size + tail_size
     records = Struct(">" + "".join([f"{size}sqi{tail_size}sx" for size in front_sizes]))

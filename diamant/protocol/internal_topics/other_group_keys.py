@@ -1,7 +1,7 @@
-"""Keys of the records of streams groups in `__consumer_offsets`: their groups are known, but not served.
+"""Keys of the records of streams groups in `__consumer_offsets`. Streams groups are recognized, but not served.
 
-As all keys of groups, a key is its type as an int16, then the group's id. The values of the records are not read, except for the
-epoch that the first field of the values of `EPOCH` and `TARGET_EPOCH` holds.
+Like all keys of groups, a key is its type as an int16, then the group's id. Values are not read, except for the epoch in the
+first field of `EPOCH` and `TARGET_EPOCH` values.
 
 Source: CoordinatorRecordType of Kafka 4.3.
 """
@@ -16,11 +16,11 @@ from diamant.protocol.errors import CorruptBatch
 from diamant.protocol.primitives import INT16, INT32, encode_string
 
 STREAMS = "streams"
-"""Kafka's name of the type."""
+"""Kafka's name of the group type."""
 
 
 class OtherRecord(IntEnum):
-    """What a record holds, in the order in which Kafka erases them: with another one it fails to load the partition."""
+    """The contents of a record, in the order in which Kafka erases records; it fails to load a partition with another order."""
 
     MEMBER_ASSIGNMENT = 0
     MEMBER_TARGET = 1
@@ -53,7 +53,7 @@ class OtherGroupKey(NamedTuple):
 
 
 def parse_other_key(key: bytes) -> OtherGroupKey | None:
-    """Parse a key, None if it is none of a streams group. Raises CorruptBatch if it is malformed."""
+    """Parse a key; return None if it does not belong to a streams group. Raises CorruptBatch if it is malformed."""
     kind = _TYPES.get(int.from_bytes(key[:2], "big"))
     if kind is None:
         return None
@@ -68,9 +68,9 @@ def parse_other_key(key: bytes) -> OtherGroupKey | None:
 
 
 def tombstone_keys(group_type: str, group_id: str, keys: Iterable[OtherGroupKey]) -> list[bytes]:
-    """Return the keys to erase for a group with the records of `keys`, in Kafka's order.
+    """Return the keys to erase for a group whose records have `keys`, in Kafka's order.
 
-    That of the target's epoch is among them even if there is no such record: without its tombstone Kafka fails as well.
+    Includes the keys of the two epochs even if there are no such records: Kafka also fails without their tombstones.
     """
     tombstones = {key.data: key.record for key in keys}
     for number, (its_type, record) in _TYPES.items():

@@ -1,8 +1,8 @@
 """Every record of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, decoded as Kafka's tools print it.
 
 A key is its type as an int16, then its fields; a value is an int16 version and its fields (see `typed_records`). Names and
-versions of the fields are Kafka's. What the broker uses itself is declared in `group_records`, `transaction_records` and
-`share_records`; the rest, the records of streams groups and a type that Kafka no longer writes, is declared here.
+versions of the fields are Kafka's. Records that the broker itself uses are declared in `group_records`, `transaction_records` and
+`share_records`; the others (of streams groups, and a type that Kafka no longer writes) are declared here.
 
     decode(GROUP_RECORDS, key, value)      ("GROUP_METADATA", {"key": {"type": "2", "data": {...}}, "value": None})
 
@@ -64,11 +64,11 @@ from diamant.protocol.typed_records.wire_types import (
 CANNOT_BE_DECODED = "cannot be decoded"
 
 _LEFT_OUT = object()
-"""Value of a tagged field of a record whose tag is missing."""
+"""Value of a tagged field whose tag is missing in a record."""
 
 
 class RecordSchema(NamedTuple):
-    """A type of record: name, classes of key and value, and the value's newest and first flexible versions."""
+    """A type of record: its name, the classes of its key and value, and the value's newest and first flexible versions."""
 
     name: str
     key: type
@@ -80,7 +80,7 @@ class RecordSchema(NamedTuple):
 def decode(types: Mapping[int, RecordSchema], key: bytes | None, value: bytes | None) -> tuple[str, dict[str, object]]:
     """Return the name of a record's type, and its key and value for JSON (ids are UUIDs).
 
-    The name is CANNOT_BE_DECODED for a record that is malformed or of an unknown type or version: a reason is added, and what
+    If a record is malformed or of an unknown type or version, the name is CANNOT_BE_DECODED, a reason is added, and the part that
     cannot be decoded is in hexadecimal.
     """
     decoded: dict[str, object] = {
@@ -129,7 +129,7 @@ def _data(record_class: type, version: int, is_flexible: bool, buffer: bytes) ->
 
 
 def _of_consumer(record_class: type, data: bytes) -> Any:
-    """Return a consumer's subscription or assignment for JSON, read as the newest version that there is; `data` if malformed."""
+    """Return a consumer's subscription or assignment for JSON, read as the newest known version; `data` if malformed."""
     try:
         version = min(protocol_version(data), HIGHEST_VERSION)
         return _for_json(read_struct(layout(record_class, version, False), data, INT16.size)[0], version, False)
@@ -138,7 +138,7 @@ def _of_consumer(record_class: type, data: bytes) -> Any:
 
 
 def _for_json(value: Any, version: int, is_flexible: bool) -> object:
-    """Return a value of a record as Kafka's tools print it: without the fields that the version lacks, and unset tagged ones."""
+    """Return a record's value as Kafka's tools print it: without fields that the version lacks, and without unset tagged ones."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if not isinstance(value, FrozenRecord) and not hasattr(value, "_fields"):
@@ -210,7 +210,7 @@ _ASSIGNMENT = _struct(assignedPartitions=_OF_TOPICS, userData=NullableBinary)
 
 
 def _declared(key: type, value: type, max_version: int = 0, first_flexible: int = 0) -> RecordSchema:
-    """Return a type that the broker uses; Kafka's name of it is in the class of its key."""
+    """Return a type of record that the broker uses; derive Kafka's name of the type from the name of its key class."""
     words = re.sub("(?=[A-Z])", "_", key.__name__.removesuffix("Key"))
     return RecordSchema(words[1:].upper(), key, value, max_version, first_flexible)
 

@@ -38,7 +38,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareSnapshotValue(NamedTuple):
-    """The whole state. `start_offset` is -1 until a member has fetched, `delivery_complete_count` if it is not known."""
+    """The whole state. `start_offset` is -1 until a member has fetched; `delivery_complete_count` is -1 if unknown."""
 
     snapshot_epoch: Int32
     state_epoch: Int32
@@ -51,7 +51,7 @@ class ShareSnapshotValue(NamedTuple):
 
 
 class ShareUpdateValue(NamedTuple):
-    """What changed since the last snapshot or update. A start offset of -1 is unchanged."""
+    """The changes since the last snapshot or update. A start offset of -1 means unchanged."""
 
     snapshot_epoch: Int32
     leader_epoch: Int32
@@ -70,7 +70,7 @@ _VALUES = {
 def encode_share_record(
     key: SharePartitionKey, value: ShareSnapshotValue | ShareUpdateValue | None
 ) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record; None is the tombstone of a snapshot."""
+    """Return the key and value of a record; a value of None is the tombstone of a snapshot."""
     number = UPDATE if isinstance(value, ShareUpdateValue) else SNAPSHOT
     out = bytearray(INT16.pack(number))
     write_struct(_KEY, out, key)
@@ -82,7 +82,7 @@ def encode_share_record(
 
 
 def parse_share_key(key: bytes) -> SharePartitionKey | None:
-    """Return the share partition of a record, None for types of a newer Kafka. Raises CorruptBatch if it cannot be read."""
+    """Return the share partition in a record's key; None for types of a newer Kafka. Raises CorruptBatch if it is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         return read_struct(_KEY, key, INT16.size)[0] if number in _VALUES else None
@@ -93,7 +93,7 @@ def parse_share_key(key: bytes) -> SharePartitionKey | None:
 
 
 def parse_share_value(key: bytes, value: bytes) -> ShareSnapshotValue | ShareUpdateValue:
-    """Return the value of the record with a known `key`. Raises CorruptBatch if it cannot be read."""
+    """Return the value of a record whose `key` is known. Raises CorruptBatch if it is malformed."""
     try:
         (number,) = INT16.unpack_from(key)
         (version,) = INT16.unpack_from(value)

@@ -71,14 +71,14 @@ _KEY = layout(TransactionKey, KEY_VERSION, False)
 
 
 def encode_key(transactional_id: str) -> bytes:
-    """Return the key of an id; OverflowError if it has more than 32767 bytes."""
+    """Return the key of an id. Raises OverflowError if the id has more than 32767 bytes."""
     out = bytearray(INT16.pack(KEY_VERSION))
     write_struct(_KEY, out, TransactionKey(transactional_id))
     return bytes(out)
 
 
 def parse_key(key: bytes) -> str | None:
-    """Return the transactional id, None for a key of an unknown version. Raises ProtocolError if it is malformed."""
+    """Return the transactional id; None for a key of an unknown version. Raises ProtocolError if the key is malformed."""
     try:
         (version,) = INT16.unpack_from(key)
         if version != KEY_VERSION:

@@ -81,7 +81,7 @@ def _encode_batch(
 def decode_batch(buffer: bytes, position: int, header: BatchHeader) -> list[tuple[bytes | None, bytes]]:
     """Return `(key, value)` of each record of the batch at `position`; `buffer` must contain the whole batch.
 
-    Raises CorruptBatch if it is compressed, has bytes left over, or a record without a value or with a gap in offsets.
+    Raises CorruptBatch if the batch is compressed, has bytes left over, a record without a value, or a gap in offsets.
     """
     if header.codec:
         raise CorruptBatch(position, f"metadata batch is compressed with codec {header.codec}, expected none")

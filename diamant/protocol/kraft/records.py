@@ -404,7 +404,7 @@ def record_version(record: MetadataRecord, metadata_version: int) -> int:
     """Return the record version that a controller at `metadata_version` writes for `record`."""
     record_class = type(record)
     if isinstance(record, BrokerRegistrationChangeRecord):
-        # The lowest version that can represent it (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
+        # The lowest version that fits the record (`BrokerRegistrationTracker`'s counterpart in ReplicationControlManager).
         if record.cordoned_log_dirs is not None:
             return 3
         if record.log_dirs:
@@ -441,8 +441,8 @@ def encode_record(
 def decode_record(value: bytes) -> MetadataRecord:
     """Parse the value of a record, including its frame. Unknown tags are skipped.
 
-    UnsupportedRecord for an api key or version not in `RECORD_TYPES`; MalformedRecord for bytes that violate the layout, or
-    are left over.
+    Raises UnsupportedRecord for an api key or version not in `RECORD_TYPES`; MalformedRecord for bytes that violate the layout,
+    or are left over.
     """
     # In all existing records the three numbers of the frame have one byte each.
     if len(value) < 4 or value[0] != FRAME_VERSION:

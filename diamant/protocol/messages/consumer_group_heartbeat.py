@@ -19,7 +19,7 @@ Response:
     assignment           nullable struct
 
 All strings and arrays are compact. Every member of a consumer group sends a request every five seconds, nearly always without
-changes, and receives a response without an assignment. This module handles these; `schemas` handles all others.
+changes, and receives a response without an assignment. This module handles such messages; `schemas` handles all others.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class FetchTopicResult(NamedTuple):
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes
 
-# From replica_id (up to 14) or max_wait_ms (15+) to before the topics.
+# The fields from replica_id (up to 14) or max_wait_ms (15+) up to the topics.
 _REQUEST_4 = Struct(">iiiib")
 _REQUEST_7 = Struct(">iiiibii")
 _REQUEST_15 = Struct(">iiibii")
@@ -176,7 +176,7 @@ def _decode(version: int, body: memoryview) -> FetchRequest:
     end = len(body)
     topics, total, position = _read_topics(version, body, position, end)
     forgotten_topics: list[ForgottenTopic] = []
-    if is_flexible and body[position] == 1:  # none
+    if is_flexible and body[position] == 1:  # no forgotten topics
         position += 1
     elif version >= 7:
         forgotten_topics, position = _read_forgotten(version, body, position, end, total)
@@ -329,7 +329,7 @@ def encode_fetch_response(
 ) -> list[Any]:
     """Encode a response of version 4 to 18, without its header, as buffers and record chunks in order.
 
-    Chunks are the unchanged items of `FetchPartitionResult.records`. `node_endpoints`: of the current leaders (16+).
+    Chunks are the unchanged items of `FetchPartitionResult.records`. `node_endpoints`: addresses of the current leaders (16+).
     """
     if version >= FIRST_FLEXIBLE:
         if not topics:

@@ -1,9 +1,9 @@
-"""The leaders that responses to Produce (10+), Fetch (16+) and ShareFetch name beside errors of leadership (KIP-951).
+"""The leaders that responses to Produce (10+), Fetch (16+) and ShareFetch name with leadership errors (KIP-951).
 
 of a partition    current leader   int32 id, int32 leader epoch
 of the response   array of (node_id int32, host string, port int32, rack nullable string)
 
-Those of Produce and Fetch are tagged fields, the array with tag 0.
+In responses to Produce and Fetch both are tagged fields; the array has tag 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def encode_current_leader(tag: int, leader: tuple[int, int]) -> bytes:
 
 
 def encode_node_endpoints(nodes: Iterable[tuple[int, str, int, str | None]]) -> bytes:
-    """Encode the block of tagged fields that ends a response: (node id, host, port, rack) of each leader."""
+    """Encode the block of tagged fields that ends a response, with (node id, host, port, rack) of each leader."""
     array = encode_nodes(nodes)
     return NO_TAGS if array == NO_NODES else b"\x01\x00" + encode_uvarint(len(array)) + array
 

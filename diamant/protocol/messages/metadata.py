@@ -30,7 +30,7 @@ from diamant.protocol.primitives import INT16, INT32, encode_compact_string, enc
 FIRST_FLEXIBLE = 9
 
 OPERATIONS_NOT_ASKED_FOR = -(1 << 31)
-"""Authorized operations if the client did not request them."""
+"""Value of authorized operations that the client did not request."""
 
 
 class MetadataBroker(NamedTuple):

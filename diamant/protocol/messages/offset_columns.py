@@ -43,10 +43,10 @@ from diamant.protocol.primitives import (
 NO_LEADER_EPOCH = -1
 
 MAX_PARTITIONS = 1_000_000
-"""Limit for one request, so that a few bytes per partition cannot become gigabytes."""
+"""Maximum number of partitions in a request, so that a few bytes per partition cannot become gigabytes."""
 
 MAX_REMEMBERED_PARTITIONS = 100
-"""Most partitions of a topic with a cached response (1,024 entries, 5 MB at most), and most rows read at once."""
+"""Maximum number of partitions in a cached response of a topic (1,024 entries, at most 5 MB), and of rows read at once."""
 
 
 class TopicOffsets(NamedTuple):
@@ -63,7 +63,7 @@ class TopicOffsets(NamedTuple):
     metadata: Sequence[str] | None
 
     def rows(self, wanted: Sequence[int]) -> TopicOffsets:
-        """Return the rows at some positions."""
+        """Return the rows at the given positions."""
         return self._replace(
             partitions=tuple([self.partitions[row] for row in wanted]),
             offsets=[self.offsets[row] for row in wanted],
@@ -93,7 +93,7 @@ _FLEXIBLE_RESULT = Struct(">ihb")
 
 
 def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tuple[list[TopicOffsets], int]:
-    """Read the topics of a request; ProtocolError, or IndexError and struct.error at a premature end."""
+    """Read the topics of a request. Raises ProtocolError, or IndexError and struct.error at a premature end."""
     is_flexible, has_epoch, has_topic_id = layout
     read_count = read_compact_array_length if is_flexible else read_array_length
     read_text = read_compact_string if is_flexible else read_string
@@ -122,7 +122,7 @@ def read_topics(layout: Layout, body: memoryview, position: int, end: int) -> tu
             if position + bare.size <= end:
                 values = bare.unpack_from(body, position)
         width = len(bare_row)
-        # A row's position assumes that all earlier rows have no metadata: use all columns or none.
+        # A row's position assumes that all earlier rows have no metadata, so use all columns or none.
         if values and no_metadata.issuperset(values[width - 1 :: width]):
             epochs = values[2::width] if has_epoch else (NO_LEADER_EPOCH,) * count
             topics.append(TopicOffsets(name, topic_id, values[::width], values[1::width], epochs, None))

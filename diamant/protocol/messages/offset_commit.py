@@ -15,7 +15,7 @@ TxnOffsetCommit (3+ in the flexible encoding):
     group_id             string
     producer_id          int64
     producer_epoch       int16
-    generation           int32                         [3+; of a group of KIP-848 the member epoch]
+    generation           int32                         [3+; the member epoch in a KIP-848 group]
     member_id            string                        [3+]
     group_instance_id    nullable string               [3+]
     topics               see `offset_columns`          [2+: with leader epochs, 6+: by topic id]

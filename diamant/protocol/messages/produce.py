@@ -168,7 +168,7 @@ def _decode(version: int, body: memoryview) -> ProduceRequest:
     return _new(ProduceRequest, (transactional_id, acks, timeout_ms, topics))
 
 
-# One whole partition without record errors and message: the 0s and 1s are the empty array, the null string and the empty
+# A whole partition without record errors and message. The 0s and 1s are the empty array, the null string and the empty
 # block of tagged fields.
 _PARTITION_3 = Struct(">ihqq")
 _PARTITION_5 = Struct(">ihqqq")
@@ -182,7 +182,7 @@ def encode_produce_response(
     throttle_time_ms: int = 0,
     node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
 ) -> bytes:
-    """Encode a response of version 3 to 13, without its header. `node_endpoints`: of the current leaders that it names (10+)."""
+    """Encode a response of version 3 to 13, without its header. `node_endpoints`: addresses of the current leaders (10+)."""
     if version >= FIRST_FLEXIBLE:
         tags = encode_node_endpoints(node_endpoints) if node_endpoints else NO_TAGS
         return _encode_flexible(topics, throttle_time_ms, version >= FIRST_WITH_TOPIC_ID, tags)

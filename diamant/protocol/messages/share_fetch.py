@@ -28,7 +28,7 @@ _PARTITION = Struct(">ih")
 
 
 class ShareOutcome(NamedTuple):
-    """What became of a fetch or an acknowledgement. `current_leader`: (broker, epoch), beside an error of leadership."""
+    """The outcome of a fetch or an acknowledgement. `current_leader`: (broker, epoch), for a leadership error."""
 
     code: int = 0
     message: str | None = None
@@ -39,7 +39,7 @@ DONE = ShareOutcome()
 
 
 class SharedPartition(NamedTuple):
-    """A partition's records, and the outcomes of the fetch and of the acknowledgement, whose leader is not encoded."""
+    """A partition's records, and the outcomes of its fetch and acknowledgement; the latter's leader is not encoded."""
 
     topic_id: UUID
     partition: int
@@ -56,7 +56,7 @@ def encode_share_fetch_response(
     error: ShareOutcome = DONE,
     node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
 ) -> list[Any]:
-    """Return the body of a response; `error` is that of the request as a whole, `node_endpoints` of the current leaders."""
+    """Return the body of a response. `error` concerns the whole request; `node_endpoints` are addresses of current leaders."""
     topics: dict[UUID, list[SharedPartition]] = {}
     for partition in partitions:
         topics.setdefault(partition.topic_id, []).append(partition)

@@ -9,7 +9,7 @@ Here all classes share one set of methods, which reads the annotations when a cl
 
     TopicRecord(name="a") == TopicRecord(name="a", partition_count=-1)
 
-Modules whose annotations `fields` must return as objects cannot postpone them (no `from __future__ import annotations`).
+Where `fields` must return annotation objects, a module cannot postpone annotations (no `from __future__ import annotations`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FrozenRecord:
     """An immutable value: compared by fields, hashable if its fields are; `changed` makes a modified copy."""
 
     def __init__(self, **values: Any) -> None:
-        """TypeError for an unknown field, or a missing one without a default."""
+        """Set the fields. Raises TypeError for an unknown field, or a missing field without a default."""
         cls = type(self)
         _, names, defaults = _shape(cls)
         own = self.__dict__
@@ -43,7 +43,7 @@ class FrozenRecord:
             raise TypeError(f"{cls.__name__}: missing {missing}, unknown {unknown}")
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy with other values in some fields."""
+        """Return a copy with `values` in place of the values of some fields."""
         return type(self)(**{**self.__dict__, **values})
 
     def __setattr__(self, name: str, value: object) -> None:

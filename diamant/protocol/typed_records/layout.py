@@ -29,7 +29,7 @@ from diamant.protocol.typed_records.wire_types import (
 
 
 class Since(NamedTuple):
-    """The first version with a field, and the `last` one if not the newest.
+    """The first version that has a field, and the `last` one if that is not the newest.
 
     `default`: the value in other versions, if the class has no default. `is_ignorable`: other versions omit the field,
     whatever its value.
@@ -213,6 +213,8 @@ def _read_tagged(buffer: bytes, position: int, layout: RecordLayout, values: Any
             if tag.number == number:
                 values[key], position = wire_type.read(buffer, position)
                 if position != end:
-                    raise MalformedRecord(f"{layout.record_class.__name__}.{name}: tag {number} has not {size} bytes")
+                    raise MalformedRecord(
+                        f"{layout.record_class.__name__}.{name}: tag {number} is not {size} bytes long"
+                    )
         position = end
     return position

@@ -18,7 +18,7 @@ from diamant.protocol.errors import ProtocolError
 from diamant.protocol.primitives import read_uvarint
 
 MAX_ELEMENTS = 1_000_000
-"""Limit of elements in one array. A record has at most 8 MiB, so no valid one has more."""
+"""Limit of elements in one array. A record has at most 8 MiB, so no valid array has more elements."""
 
 
 class MalformedRecord(Exception):
@@ -39,7 +39,7 @@ Writer: TypeAlias = Callable[[bytearray, Any], None]
 
 
 class WireType(NamedTuple):
-    """One type. `classic`: reader and writer for versions that are not flexible; None if they do not differ."""
+    """A wire type. `classic`: reader and writer for versions that are not flexible; None if they do not differ."""
 
     read: Reader
     write: Writer

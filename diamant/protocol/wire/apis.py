@@ -19,7 +19,7 @@ API_VERSIONS = 18
 
 
 NOT_REQUESTED = -(1 << 31)
-"""The value in a response if the client did not request them."""
+"""Value in a response of authorized operations that the client did not request."""
 
 
 class ApiRange(NamedTuple):
@@ -134,17 +134,17 @@ _APIS: dict[int, _Api] = {
 }
 
 API_NAMES: dict[int, str] = {key: api.name for key, api in _APIS.items()}
-"""Key → Kafka's name, for all APIs with a schema, served or not."""
+"""Kafka's name by key, for all APIs with a schema, served or not."""
 
 ADVERTISED: dict[int, ApiRange] = {key: api.advertised for key, api in _APIS.items() if api.advertised is not None}
-"""Key → the range to advertise in ApiVersions, if there is a handler.
+"""The range to advertise in ApiVersions by key, if there is a handler.
 
 Produce and JoinGroup start at 0 although Produce 0-2 is refused: librdkafka before 2.11.1 infers features from exact low
 versions. With a minimum of 3 it silently sends gzip, snappy and lz4 batches uncompressed (KAFKA-18659, KAFKA-19444).
 """
 
 SERVED: dict[int, ApiRange] = {**ADVERTISED, PRODUCE: ApiRange(3, 13)}
-"""Key → the range of versions that can be decoded and processed."""
+"""The range of versions that can be decoded and processed, by key."""
 
 _NEVER_FLEXIBLE = 1 << 15
 _FIRST_FLEXIBLE: dict[int, int] = {

@@ -21,7 +21,7 @@ MAX_CODES = 1000
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _Walk: TypeAlias = Callable[[Buffer, int, list[int]], int]
-"""Walks over a field at a position, adds its error codes (including 0) to the list, returns the position after it."""
+"""Walks over a field at a position, adds its error codes (including 0) to the list, and returns the position after the field."""
 
 _SIZES = {name: size for name, size in FIXED_SIZES.items() if name != "error_code"} | {"timedelta_i64": 8}
 _CODE_SIZE = 2
@@ -74,7 +74,7 @@ def _holds_codes(field: SchemaField) -> bool:
 
 
 def _offset_of_only_code(response: type) -> int | None:
-    """Return the position of the code, if it is the only one and only fixed-size fields precede it."""
+    """Return the position of the code, if there is only one code and only fixed-size fields precede it."""
     fields = [field for field in schema_fields(response) if field.tag is None]
     with_codes = [field for field in fields if _holds_codes(field)]
     if len(with_codes) != 1 or not _is_code(with_codes[0]):
@@ -158,7 +158,7 @@ def _array_walk(field: SchemaField, is_flexible: bool) -> _Walk:
 
 
 def _fixed_layout(struct: type) -> tuple[int, int] | None:
-    """Return (offset of the code, size) of a structure of one code and fixed-size fields, like most partitions."""
+    """Return (offset of the code, size) of a structure with one code and only fixed-size fields, like most partitions."""
     fields = [field for field in schema_fields(struct) if field.tag is None]
     if sum(map(_holds_codes, fields)) != 1:
         return None

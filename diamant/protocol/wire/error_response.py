@@ -19,10 +19,10 @@ from diamant.protocol.wire.schemas import decode_request, encode_response_fields
 Wants: TypeAlias = Callable[[str | None, int | None], bool]
 """A predicate for (topic, partition). Partition None: the topic as a whole."""
 NameOf: TypeAlias = Callable[[Fields], str | None]
-"""Returns the topic of an array's element; None if it has none, or one that does not exist."""
+"""Returns the topic of an array's element; None if it has no topic, or a topic that does not exist."""
 
 
-# Values of a response for an unknown thing, where they differ from the schema's defaults.
+# Values of fields in an error response, where they differ from the schema's defaults.
 _UNKNOWN: Fields = {
     "base_offset": -1,
     "high_watermark": -1,
@@ -60,10 +60,10 @@ _ID_WORDS = ("name", "group_id", "key", "transactional_id", "user", "feature")
 
 
 class ErrorAnswer:
-    """Makes the responses with one error for one version of an API with a shape.
+    """A maker of responses with one error, for one version of an API that has a shape.
 
     `message` is used in responses that have a field for it. `is_for_parts`: the error concerns single topics or partitions, so
-    it is never at the outermost level.
+    it is never put at the outermost level.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ErrorAnswer:
 
 
 def refusal(shape: ErrorShape, key: int, version: int, body: memoryview, code: ErrorCode, message: str) -> bytes:
-    """Return the response's body to a request that is refused as a whole, as Kafka's `getErrorResponse` makes it."""
+    """Return the body of the response to a request that is refused as a whole, as Kafka's `getErrorResponse` makes it."""
     answer = ErrorAnswer(shape, key, version, code, message, is_for_parts=False)
     fields = answer.whole(message_fields(decode_request(key, version, body))) or {}
     first_version, is_on_top_too, is_only_on_top, deviating = shape.refusal
@@ -170,7 +170,7 @@ def identity(value: Any) -> Fields:
 
 
 def topic_partitions(shape: ErrorShape, request: Fields, name_of: NameOf) -> Iterator[tuple[str | None, int | None]]:
-    """Yield the topics and partitions of a request: (topic, partition), or (topic, None) where it names no partitions."""
+    """Yield (topic, partition) for each partition of a request, or (topic, None) where it names no partitions."""
     if shape.names_topics:
         yield from _parts(request, shape.mirrors, None, name_of)
 
@@ -188,7 +188,7 @@ def _parts(
 
 
 def split(mirrors: tuple[Mirror, ...], request: Fields, wants: Wants, name_of: NameOf) -> tuple[Fields, Fields | None]:
-    """Split a request in two: the wanted parts, and the rest, None if nothing is left."""
+    """Split a request into the wanted parts and the rest, which is None if nothing is left."""
     wanted = _pruned(request, mirrors, None, wants, name_of)
     rest = _pruned(request, mirrors, None, lambda topic, partition: not wants(topic, partition), name_of)
     return {**request, **wanted}, {**request, **rest} if any(rest.values()) else None
@@ -214,7 +214,7 @@ def _pruned(fields: Fields, mirrors: tuple[Mirror, ...], topic: str | None, want
 
 
 def merge(into: Fields, extra: Fields, mirrors: Iterable[Mirror]) -> None:
-    """Merge the elements of one response into another, into the element of the same topic if there is one."""
+    """Merge the elements of `extra` into another response, into its elements with the same identity where it has them."""
     for mirror in mirrors:
         if not mirror.response:
             merge(into, extra, mirror.inner)
@@ -240,7 +240,7 @@ def replace_parts(
     name_of: NameOf,
     topic: str | None = None,
 ) -> None:
-    """Put the error into the wanted parts of a response, or of one element of it (`fields`), which is of `topic`."""
+    """Put the error into the wanted parts of `fields`, which is a response or one of its elements, for `topic`."""
     for mirror in mirrors:
         if not mirror.response:
             replace_parts(answer, fields, mirror.inner, wants, name_of, topic)

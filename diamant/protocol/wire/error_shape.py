@@ -5,7 +5,7 @@ the request, sometimes under another name. Clients read an error code in the inn
 it concerns the whole request, at the outermost level of the version (OffsetFetch: the group from version 8, the top from 2, each
 partition in 1). Each API's shape is in its row of `broker/dispatch/api_table.py`; `error_response.py` makes responses from it.
 
-Source: `getErrorResponse` of Kafka's request classes. Where clients read another level, as in Fetch, it is theirs.
+Source: `getErrorResponse` of Kafka's request classes. If clients read the code at another level, as in Fetch, we use that level.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ class Mirror(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """How Kafka's response to a request refused as a whole differs from the shape, in `first_version` and later ones."""
+    """The differences from the shape in Kafka's response to a request refused as a whole, from `first_version` on."""
 
     first_version: int = 0
     is_on_top_too: bool = False
-    """The code is in the elements and at the top."""
+    """True if the code is at the top as well as in the elements."""
     is_only_on_top: bool = False
-    """The code is at the top, and there are no elements."""
+    """True if the code is at the top, and there are no elements."""
     fields: Mapping[str, object] = {}
-    """Fields with other values than elsewhere."""
+    """Fields whose values differ from those in other error responses."""
 
 
 class ErrorShape(NamedTuple):
-    """Where the error responses of one API have their codes."""
+    """The places of the codes in the error responses of one API."""
 
     mirrors: tuple[Mirror, ...] = ()
     names_topics: bool = True
-    """The request's arrays name topics, or configurations of topics."""
+    """True if the request's arrays name topics, or configurations of topics."""
     adds_partitions: bool = False
-    """The response has partitions with error codes that the request does not name: a description of topics."""
+    """True if the response has partitions, with error codes, that the request does not name, as in descriptions of topics."""
     is_of_coordinator: bool = False
-    """The API answers COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
+    """True if the API responds COORDINATOR_LOAD_IN_PROGRESS while a coordinator reads its topic."""
     outermost: frozenset[ErrorCode] = frozenset()
     """Codes that concern the whole request; all others are in the elements."""
     innermost: frozenset[ErrorCode] | None = None
-    """If not None: the only codes that are in the elements; all others concern the whole request."""
+    """If not None, the only codes that are in the elements; all others concern the whole request."""
     sole_array: str = ""
     """The array that gets one element with the code in versions without a field for it at the top."""
     repeated: tuple[str, ...] = ()
@@ -71,7 +71,7 @@ class ErrorShape(NamedTuple):
 
 
 def topic_of(value: Fields) -> str | None:
-    """Return the topic that an element names, also as a resource. Topic ids are not looked up."""
+    """Return the topic that an element names, directly or as a resource. Topic ids are not looked up."""
     if value.get("resource_type") == TOPIC_RESOURCE:
         return str(value["resource_name"])
     return next((value[word] for word in TOPIC_WORDS if value.get(word)), None)

@@ -7,7 +7,7 @@ checked first:
 * every count and length must fit the remaining bytes; all arrays together may have at most `MAX_ELEMENTS` elements, a block of
   tagged fields at most `MAX_TAGS`;
 * fields that are not nullable must not be null;
-* the request must end within the body; bytes after it are cut off, since Kafka ignores them (librdkafka sends one in
+* the request must end within the body; bytes after it are cut off, since Kafka ignores them (librdkafka sends such a byte in
   AlterUserScramCredentials);
 * tagged fields that are not in the schema are cut out;
 * an int64 duration beyond kio's range is replaced by `MAX_DURATION_MS` (clients send Long.MAX_VALUE as retention time in
@@ -193,7 +193,7 @@ def _walk_duration(buffer: bytes, position: int, _end: int, walk: _Walk) -> int:
 
 
 def _sized_step(name: str, is_nullable: bool, length: Struct) -> _Step:
-    """Return the step over a text or bytes after their number of bytes."""
+    """Return the step over a text or bytes that follow their length."""
     unpack, length_bytes = length.unpack_from, length.size
 
     def walk_sized(buffer: bytes, position: int, end: int, _walk: _Walk) -> int:

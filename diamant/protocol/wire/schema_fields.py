@@ -57,7 +57,7 @@ def import_kio() -> None:
     """Import kio without its support for tests.
 
     If hypothesis is installed, kio spends 150 ms on strategies: on a developer's machine a broker's first response would take
-    twice as long as on a user's. Tests have imported hypothesis before.
+    twice as long as on a user's. In tests, hypothesis is imported already.
     """
     hidden = _IS_HYPOTHESIS_HIDDEN.set(True)
     sys.meta_path.insert(0, _WithoutHypothesis)

@@ -57,12 +57,12 @@ _element_encoders: dict[tuple[int, int, str], Callable[[Any], bytes]] = {}
 
 
 def request_class(api_key: int, version: int) -> type:
-    """Return kio's dataclass of a request. Raises ProtocolError if it is not served."""
+    """Return kio's dataclass of a request. Raises ProtocolError if the request is not served."""
     return message_class(api_key, version, "request")
 
 
 def response_class(api_key: int, version: int) -> type:
-    """Return kio's dataclass of a response. Raises ProtocolError if it is not served."""
+    """Return kio's dataclass of a response. Raises ProtocolError if the request is not served."""
     return message_class(api_key, version, "response")
 
 
@@ -101,7 +101,7 @@ def encode_response_fields(api_key: int, version: int, fields: Mapping[str, Any]
 
 
 def element_encoder(api_key: int, version: int, name: str) -> Callable[[Any], bytes]:
-    """Return the encoder of one element of an array of structures in a response; the array takes its results, too."""
+    """Return the encoder of one element of an array of structures in a response, whose results may be in the array, too."""
     encode = _element_encoders.get((api_key, version, name))
     if encode is None:
         (field,) = (one for one in schema_fields(response_class(api_key, version)) if one.name == name)
@@ -114,14 +114,14 @@ _PLACE = b"\0place of the elements\0"
 
 
 def encode_around(api_key: int, version: int, name: str, elements: Sequence[bytes]) -> list[bytes]:
-    """Return the parts of a response that has `elements`, encoded ones, as its array `name`, and defaults otherwise."""
+    """Return the parts of a response whose array `name` has the encoded `elements`; other fields have their defaults."""
     around = {name: [_PLACE, *[b""] * (len(elements) - 1)]} if elements else {}
     head, _, tail = encode_response_fields(api_key, version, around).partition(_PLACE)
     return [head, *elements, tail]
 
 
 def encode_request_fields(api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
-    """Encode a request from the same form as a response, without header. For tests and tools."""
+    """Encode a request, without header, from the same form as a response. For tests and tools."""
     return _encode_fields(api_key, version, "request", fields)
 
 
@@ -172,7 +172,7 @@ def _struct_encoder(struct: type) -> _Encode:
 
     def encode_struct(fields: Mapping[str, Any] | bytes) -> bytes:
         if type(fields) is bytes:
-            return fields  # by `element_encoder`
+            return fields  # encoded by `element_encoder`
         assert not isinstance(fields, bytes)
         parts = []
         name = ""
@@ -286,7 +286,7 @@ def _default_bytes(field: SchemaField, encode: _Encode) -> bytes:
 
 
 def _plain_value(default: Any) -> Any:
-    """Convert a default of kio's to its form in a dict."""
+    """Convert a default value of kio's to its form in a dict."""
     if isinstance(default, timedelta):
         return round(default / timedelta(milliseconds=1))
     if isinstance(default, datetime):

@@ -24,15 +24,15 @@ SCRATCH_BYTES = 64 * 1024
 """Size of the buffer for small frames."""
 
 MIN_FRAME_BYTES = 16 * 1024
-"""A frame up to this size gets its memory at once. A larger one gets four times what has come of it, then twice.
+"""A frame up to this size gets its memory at once. A larger frame gets four times the bytes received, then doubles.
 
-A connection's first frame, announced but unsent, thus costs 16 KiB at most, whatever `max_frame_bytes` is; a partly received one
-costs at most four times its received bytes. For later ones see `MAX_USUAL_BYTES`.
+A connection's first frame, announced but unsent, thus costs at most 16 KiB, whatever `max_frame_bytes` is; a partly received
+frame costs at most four times its received bytes. For later frames see `MAX_USUAL_BYTES`.
 """
 
 MAX_USUAL_BYTES = 256 * 1024
-"""A frame gets as much memory at once as the last one filled, up to this size: each growth takes another read. A connection
-that is to hold so much has to send as much first.
+"""A frame at once gets as much memory as the last one filled, up to this size, because each growth takes another read. To hold
+that much memory, a connection must have sent as many bytes in one frame.
 """
 
 _new = tuple.__new__  # makes a named tuple in two thirds of the time that calling its class takes

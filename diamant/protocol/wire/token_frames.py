@@ -17,7 +17,7 @@ _SASL_AUTHENTICATE = 36
 _READ_BYTES = 4096
 
 BARE_TOKEN = -1
-"""Version of the request that represents such a frame; its key is that of SaslAuthenticate."""
+"""Version of the request that represents such a frame; its API key is that of SaslAuthenticate."""
 
 
 class TokenFrames:
@@ -30,7 +30,7 @@ class TokenFrames:
 
     @property
     def announced_bytes(self) -> int:
-        """Always 0: these frames are small."""
+        """Always 0, since these frames are small."""
         return 0
 
     @property
