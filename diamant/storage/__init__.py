@@ -1,1 +1,1 @@
-"""Storage in Apache Kafka's file formats; errors, file names and properties are here, the rest in folders."""
+"""Storage in Apache Kafka's file formats. Errors, file names and properties are in this package, the rest in subpackages."""

@@ -16,7 +16,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar, cast
 
 Value = bool | int | float | str | list[str] | None
-"""The parsed value of a configuration. None: not set, and no default."""
+"""The parsed value of a configuration; None if it is not set and has no default."""
 
 T = TypeVar("T")
 _ROW = "row"
@@ -115,8 +115,8 @@ class ConfigKey:
     """One row of a table of configurations.
 
     ``synonyms``: the broker configurations that set the default of a topic configuration, in Kafka's order of precedence.
-    ``is_dynamic``: can be changed while the broker runs. ``is_internal``: in Kafka for tests only, or unknown to it;
-    DescribeConfigs shows it only if it is set.
+    ``is_dynamic``: can be changed while the broker runs. ``is_internal``: used by Kafka only in tests, or unknown to
+    Kafka; DescribeConfigs shows the configuration only if it is set.
     """
 
     name: str
@@ -164,7 +164,7 @@ def setting(
     is_dynamic: bool = False,
     is_internal: bool = False,
 ) -> T:
-    """Declare a field whose name, with dots for underscores, is that of a configuration. `settings_of` finds its row."""
+    """Declare a field named like a configuration, with underscores for dots. `settings_of` returns its row."""
     value = cast(Value, sorted(default) if isinstance(default, frozenset) else default)
     row = ConfigKey("", type, value, documentation, validator, synonyms, is_dynamic, is_internal)
     declared: T = field(default=default, metadata={_ROW: row})
@@ -172,7 +172,7 @@ def setting(
 
 
 def settings_of(declaring: type) -> list[ConfigKey]:
-    """Return the rows of a class with settings, in their order. It may be a dataclass."""
+    """Return the rows of a class with declared settings, which may be a dataclass, in order of declaration."""
     declared = getattr(declaring, "__dataclass_fields__", None) or vars(declaring)
     return [
         replace(field.metadata[_ROW], name=name.replace("_", "."))
@@ -181,7 +181,7 @@ def settings_of(declaring: type) -> list[ConfigKey]:
     ]
 
 
-# Java's syntax of numbers and blanks. Python's own parser would accept 1_000 and reject 0.5f.
+# Java's syntax for numbers and whitespace. Python's own parser would accept 1_000 and reject 0.5f.
 _BLANKS = "".join(map(chr, range(0x21)))
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fFdD]?", re.ASCII)
@@ -199,7 +199,7 @@ def parse_value(name: str, type_: ConfigType, text: str) -> Value:
         return text.lower() == "true"
     if type_ in _BITS:
         limit = 1 << (_BITS[type_] - 1)
-        # A longer text is out of range at best; the bound keeps int() away from hostile lengths.
+        # A longer text is out of range anyway; the bound keeps texts of hostile length from int().
         if len(text) <= 64 and _INTEGER.fullmatch(text) and -limit <= (number := int(text)) < limit:
             return number
         raise InvalidValue(name, text, f"Not a number of type {type_.name}")

@@ -16,7 +16,7 @@ class InUse(StorageError):
 
 
 class WrongInput(StorageError):
-    """The caller names something that is not there, such as a directory without logs, or gives a wrong value."""
+    """The caller names something that does not exist, such as a directory without logs, or passes a wrong value."""
 
 
 class RecordTooLarge(StorageError):

@@ -1,7 +1,7 @@
-"""The grammar of the names that the broker and Kafka give in a log directory. Any other name was given by others.
+"""The grammar of the names that the broker and Kafka give in a log directory. Any other name was given by someone else.
 
-It is made of the constants of `names`, with which files are named. Numbers have the lengths that they are written with, so a
-name has no room for anything else. The name of a directory ends with a slash.
+It consists of the constants of `names` that also name the files. Numbers must have the length with which they are written, so
+that a name has no room for anything else. The name of a directory ends with a slash.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _IN_A_STAGING_PLACE = re.compile(_OUTPUT)
 
 
 def is_given_at_the_top(name: str) -> bool:
-    """Tell whether the broker or Kafka gives a name in a log directory, except that of a partition."""
+    """Tell whether the broker or Kafka gives a name directly in a log directory, except to a partition."""
     return _AT_THE_TOP.fullmatch(name) is not None
 
 
 def is_given_in_a_partition(name: str) -> bool:
-    """Tell the same of a name below the directory of a partition, relative to it."""
+    """Tell whether the broker or Kafka gives a name below a partition's directory, to which the name is relative."""
     return _IN_A_PARTITION.fullmatch(name) is not None
 
 
@@ -65,7 +65,7 @@ def is_given_to_a_partition(name: str) -> bool:
 
 
 def is_given_to_an_output(name: str) -> bool:
-    """Tell whether a job on Spark gives a name below the place of all jobs."""
+    """Tell whether a job on Spark gives a name below the common directory of all jobs."""
     return _IN_A_STAGING_PLACE.fullmatch(name) is not None
 
 

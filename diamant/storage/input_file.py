@@ -1,6 +1,6 @@
-"""Opens files by names that others may have given to something else: only regular files, never waiting; reads only up to a bound.
+"""Opens regular files only, without waiting, and reads them only up to a bound.
 
-A name may belong to a pipe, whose opening or reading may never end, to a device without an end, or to a sparse file of any size.
+A name may belong to a pipe, whose opening or reading may never end, to an endless device, or to a sparse file of any size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> tupl
 
     `flags`: those of `os.open` besides O_CLOEXEC. With O_TRUNC only a regular file is emptied.
     """
-    # O_NONBLOCK: opening a pipe would otherwise block. It means nothing to regular files.
+    # Without O_NONBLOCK, opening a pipe would block. The flag has no effect on regular files.
     fd = os.open(path, (flags & ~os.O_TRUNC) | os.O_CLOEXEC | os.O_NONBLOCK, mode)
     try:
         status = os.fstat(fd)
@@ -45,7 +45,7 @@ def read_input(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def read_input_mode(path: str | os.PathLike[str], max_bytes: int) -> tuple[bytes, int]:
-    """Return a file's contents, as `read_input` does, and its permissions."""
+    """Return a file's contents, like `read_input`, and its permissions."""
     name = os.fspath(path)
     fd, status = open_regular(name)
     try:

@@ -40,14 +40,14 @@ VERSION = 0
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 CUT_NOTHING = 2**63 - 1
-"""Recovery point of a refused partition: until an operator decides, each start checks all of it and cuts nothing off."""
+"""Recovery point of a refused partition. Until an operator decides, each start checks the whole log and cuts nothing off."""
 
 
 # -- offset checkpoints ------------------------------------------------------------------------------------------------
 
 
 def read_offset_checkpoint(env: Env, path: str) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; a missing file has no entries. CorruptLog names the invalid line."""
+    """Read an offset checkpoint; a missing file has no entries. Raises CorruptLog with the invalid line."""
     offsets = {}
     for number, fields in read_entries(env, path, 3):
         try:
@@ -67,7 +67,7 @@ def read_recovery_point(env: Env, log_directory: str, partition: TopicPartition)
 
 
 def write_offset_checkpoint(env: Env, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
-    """Replace an offset checkpoint atomically and, with `sync`, durably; blocks for the disk."""
+    """Replace an offset checkpoint atomically and, with `sync`, durably; blocks on the disk."""
     lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
     env.write_atomically(path, format_checkpoint(lines), sync=sync)
 
@@ -115,8 +115,8 @@ class LeaderEpochs:
     """The leader epochs of one partition and their start offsets (Kafka's LeaderEpochFileCache, KIP-101).
 
     Entries `(epoch, start offset)`, both ascending. Changes stay in memory until `sync` writes the file. Every flush calls
-    `sync` before the recovery point advances, and so does the log's close. After a crash, lost epochs are rebuilt from the
-    batches from the recovery point on. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
+    `sync` before the recovery point advances, and so does closing the log. After a crash, lost epochs are rebuilt from the
+    batches at and above the recovery point. (Kafka writes at each change, which costs an fsync per partition and start.) Owned by
     one thread; only `sync` may run in another.
     """
 
@@ -136,7 +136,7 @@ class LeaderEpochs:
     def load(cls, env: Env, directory: str) -> LeaderEpochs:
         """Read the epochs of the partition in `directory`; a missing or empty file has none.
 
-        As in Kafka, an entry replaces earlier ones that contradict it. CorruptLog names an invalid line.
+        As in Kafka, an entry replaces earlier ones that contradict it. Raises CorruptLog with an invalid line.
         """
         path = f"{directory}/{names.LEADER_EPOCH_CHECKPOINT}"
         entries: list[tuple[int, int]] = []
@@ -199,9 +199,9 @@ class LeaderEpochs:
         return self.entries[count - 1][0] if count else UNDEFINED_EPOCH
 
     def sync(self) -> None:
-        """Write the file atomically and durably if the entries have changed; blocks for the disk.
+        """Write the file atomically and durably if the entries have changed; blocks on the disk.
 
-        Like Kafka, also creates a file without entries. No error if the directory is missing.
+        Like Kafka, also creates a file without entries. Does nothing if the directory is missing.
         """
         entries = self.entries
         if entries is self._written:
@@ -232,7 +232,7 @@ def format_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def write_partition_metadata(env: Env, directory: str, topic_id: UUID) -> None:
-    """Write a partition's topic id durably, as required before the first record. Blocks for the disk."""
+    """Write a partition's topic id durably, as required before the first record. Blocks on the disk."""
     env.write_atomically(f"{directory}/{names.PARTITION_METADATA}", format_partition_metadata(topic_id))
 
 
@@ -266,17 +266,17 @@ def read_partition_metadata(env: Env, directory: str) -> UUID | None:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """Return the content of the mark."""
+    """Return the content of the clean-shutdown mark."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode("ascii")
 
 
 def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> None:
-    """Mark a log directory as shut down in order: an orderly shutdown's last write. Blocks for the disk."""
+    """Mark a log directory as shut down in order, as the last write of an orderly shutdown. Blocks on the disk."""
     env.write_atomically(f"{directory}/{names.CLEAN_SHUTDOWN}", encode_clean_shutdown(broker_epoch))
 
 
 def read_clean_shutdown(env: Env, directory: str) -> int | None:
-    """Return the broker epoch of the mark, -1 if unknown, None if there is no mark.
+    """Return the broker epoch in the clean-shutdown mark; -1 if unknown, None if there is no mark.
 
     An empty file counts as a mark: older brokers wrote one (`CleanShutdownFileHandler.read`).
     """

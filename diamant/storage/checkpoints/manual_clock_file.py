@@ -61,7 +61,7 @@ def read_clock_file(env: Env, directory: str) -> ClockState | None:
 
 
 def write_clock_file(env: Env, directory: str, state: ClockState) -> None:
-    """Replace the file. Blocks for the disk; raises OSError."""
+    """Replace the file. Blocks on the disk; raises OSError."""
     text = (
         f"version={_VERSION}\nnow.ms={state.now_ms}\nahead.ms={state.ahead_ms}\n"
         f"is.frozen={'true' if state.is_frozen else 'false'}\n"
@@ -87,7 +87,7 @@ def open_clock(env: Env, directory: str) -> SettableClock:
 
 
 def keep_clock(env: Env, directory: str) -> None:
-    """Write the state of the `Env`'s clock. Blocks for the disk; raises OSError."""
+    """Write the state of the `Env`'s clock. Blocks on the disk; raises OSError."""
     clock = env.clock
     now_ms = clock.now_ms()
     is_frozen = isinstance(clock, ManualClock) and clock.is_frozen

@@ -74,7 +74,7 @@ def read_meta_properties(env: Env, directory: str) -> MetaProperties | None:
 
 
 def write_meta_properties(env: Env, directory: str, properties: MetaProperties) -> None:
-    """Write the owner of a log directory, atomically and durably; blocks for the disk."""
+    """Write the owner of a log directory, atomically and durably; blocks on the disk."""
     content = format_properties(
         {
             "node.id": str(properties.node_id),

@@ -57,7 +57,7 @@ def write_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def read_snapshot(data: bytes, path: str = "producer snapshot") -> list[ProducerEntry]:
-    """Parse a snapshot file; CorruptLog, naming `path`, if version, length or checksum are wrong."""
+    """Parse a snapshot file. Raises CorruptLog, naming `path`, if version, length or checksum are wrong."""
     if len(data) < HEADER_SIZE:
         raise CorruptLog(path, len(data), f"expected at least {HEADER_SIZE} bytes, got {len(data)}")
     version, crc, count = _HEADER.unpack_from(data)

@@ -7,7 +7,7 @@ configuration:
     {"clusterId":"","leaderId":1,"leaderEpoch":3,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],
      "data_version":0}                                                                               (on one line)
 
-The file must be durable before the first record of its epoch is written: the epoch of a crashed run must not be reused.
+The file must be durable before the first record of its epoch is written, since the epoch of a crashed run must not be reused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_NODE = -1
 
 
 class QuorumState(NamedTuple):
-    """The last known election. `voters` are those of version 0, None in version 1."""
+    """The last known election. `voters` is the list of version 0; None in version 1."""
 
     leader_id: int = NO_NODE
     leader_epoch: int = 0
@@ -35,7 +35,7 @@ class QuorumState(NamedTuple):
 
 
 def format_quorum_state(state: QuorumState) -> bytes:
-    """Return the file's content, version 0 if the state names voters, else version 1."""
+    """Return the file's content, in version 0 if the state names voters, else in version 1."""
     values: dict[str, object]
     if state.voters is None:
         values = {
@@ -59,12 +59,12 @@ def format_quorum_state(state: QuorumState) -> bytes:
 
 
 def write_quorum_state(env: Env, directory: str, state: QuorumState) -> None:
-    """Replace the file of the metadata log in `directory`, durably; blocks for the disk."""
+    """Replace the file of the metadata log in `directory`, durably; blocks on the disk."""
     env.write_atomically(f"{directory}/{names.QUORUM_STATE}", format_quorum_state(state))
 
 
 def read_quorum_state(env: Env, directory: str) -> QuorumState:
-    """Return the state of the metadata log in `directory`, epoch 0 without a leader if there is no file.
+    """Return the state of the metadata log in `directory`: epoch 0 without a leader if there is no file.
 
     Raises CorruptLog for anything but version 0 or 1.
     """

@@ -30,7 +30,7 @@ class CheckpointState(NamedTuple):
 
 
 class CheckpointFiles:
-    """The files of one directory. Any thread."""
+    """The offset checkpoint files of one directory, for any thread unless a method says otherwise."""
 
     def __init__(self, env: Env, path: str) -> None:
         self._env = env
@@ -51,7 +51,7 @@ class CheckpointFiles:
         return self._states
 
     def was_read(self, checkpoints: CheckpointState) -> None:
-        """Record the contents of the files at the start."""
+        """Record the contents that the files had at the start."""
         self._written = checkpoints
 
     def write_recovery_points(self, points: dict[TopicPartition, int]) -> None:
@@ -60,7 +60,7 @@ class CheckpointFiles:
         self._written = self._written._replace(recovery_points=points)
 
     def write(self, state: CheckpointState) -> None:
-        """Write the files whose contents changed; blocks, so not for the loop thread.
+        """Write the files whose contents changed. Blocking, so not for the loop thread.
 
         States are written in order of creation.
         """
@@ -72,10 +72,10 @@ class CheckpointFiles:
             self._forgotten = forgotten
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove the lines of partitions about to be created; may block, so not for the loop thread.
+        """Remove the lines of partitions about to be created. May block, so not for the loop thread.
 
-        After a crash, old lines of deleted partitions would apply to new ones of the same name. A log start above the end of
-        a log would empty the log.
+        After a crash, old lines of deleted partitions would apply to new partitions of the same name; a log start above the end
+        of a log would empty the log.
         """
         with self._lock:
             made = dict.fromkeys(partitions, self._states)
@@ -94,7 +94,7 @@ class CheckpointFiles:
                 if is_all or new != old:
                     checkpoints.write_offset_checkpoint(self._env, f"{self._path}/{name}", new)
         except OSError:
-            # Unknown which files were replaced: the next call writes all.
+            # It is not known which files were replaced, so the next call writes all of them.
             self._has_written = False
             self._written = CheckpointState(
                 {**written.recovery_points, **state.recovery_points},

@@ -1,4 +1,4 @@
-"""A copy of a log directory in use, in the state that an orderly stop at this moment would leave; and its way back.
+"""Copies of a log directory in use, in the state that an orderly stop would leave at that moment, and their restoration.
 
     closed segments' `.log`         hard links: these files never change
     other files                     copies: indexes, producer snapshots, epochs and the metadata log change in place
@@ -37,7 +37,7 @@ _WRITTEN_ANEW = {
 
 
 class DirectoryCopy:
-    """An unfinished copy at `target`, which must not exist yet. `take`, then `finish`; after a failure `close`, and remove it."""
+    """A copy in progress at `target`, which must not exist yet. Call `take`, then `finish`; on failure `close`, and remove it."""
 
     def __init__(self, env: Env, target: str) -> None:
         self._env = env
@@ -80,7 +80,7 @@ class DirectoryCopy:
             self._write(f"{target}/{names.CLEAN_SHUTDOWN}", checkpoints.encode_clean_shutdown(broker_epoch))
 
     def finish(self) -> None:
-        """Copy the files that could not be linked; blocks, for any thread. Raises OSError if the disk refuses."""
+        """Copy the files that could not be linked. Blocking, callable from any thread. Raises OSError if the disk refuses."""
         while self._unlinked:
             file, path = self._unlinked.pop()
             try:
@@ -144,12 +144,12 @@ class DirectoryCopy:
 
 
 def restore_directory(env: Env, copy: str, path: str, trash: str, mark: str) -> None:
-    """Replace the contents of `path`, whose lock the caller holds, by a `DirectoryCopy`. After OSError the next start retries.
+    """Replace the contents of `path`, whose lock the caller holds, with a `DirectoryCopy`. After OSError the next start retries.
 
-    The present files are moved to `trash`, which the caller removes, or are removed if that is on another file system. Closed
-    segments are hard-linked in their place, other files copied. `mark` names the copy; the caller removes it once the directory
-    is open. A start that finds it repeats the restore, so a killed process leaves the old or the new state. A loss of power may
-    leave parts of both.
+    The present files are moved to `trash`, which the caller removes, or are removed if `trash` is on another file system. The
+    copy's closed segments are hard-linked into `path`, its other files copied. The file `mark` names the copy; the caller removes
+    `mark` once the directory is open. A start that finds `mark` repeats the restore, so a killed process leaves the old or the
+    new state. A loss of power may leave parts of both.
     """
     env.write_atomically(mark, copy.encode(), sync=False)
     env.make_dirs(trash)
@@ -185,7 +185,7 @@ def _restore_partition(env: Env, source: str, target: str) -> None:
                 env.link(f"{source}/{name}", f"{target}/{name}")
                 continue
             except OSError:
-                pass  # no hard links here
+                pass  # hard links are not supported
         _copy(env, f"{source}/{name}", f"{target}/{name}")
 
 

@@ -1,6 +1,6 @@
 """A log directory: its lock, clean-shutdown mark, checkpoints and partitions.
 
-The loop thread owns it. `load_logs` opens partitions in a few threads and hands back the logs.
+The loop thread owns it. `load_logs` opens partitions in a few threads.
 
 Source: Kafka's LogManager.
 """
@@ -46,14 +46,14 @@ class Deletions(NamedTuple):
 
     topic_ids: Collection[UUID] = ()
     until_ms: int = 0
-    """When the last of those runs wrote to the metadata log for the last time, by the file system."""
+    """Time of the last run's last write to the metadata log, according to the file system."""
 
 
 _NONE = Deletions()
 
 
 class LoadFailure(NamedTuple):
-    """A partition that could not be opened, or created (`is_new`); the others are available."""
+    """A partition that could not be opened, or created (`is_new`); other partitions are available."""
 
     topic: str
     partition: int
@@ -62,14 +62,14 @@ class LoadFailure(NamedTuple):
 
 
 class LeftDirectory(NamedTuple):
-    """A directory of a deleted partition that still has its name."""
+    """A directory of a deleted partition that still has its original name."""
 
     metadata_offset: int
-    """The metadata log holds the deletion once it is synced up to this offset. Before, the directory must stay: after a loss of
-    power the partition may be there.
+    """The deletion is durable once the metadata log is synced up to this offset. Until then the directory must stay, because the
+    partition may exist again after a loss of power.
     """
     delay_ms: int
-    """From the rename to the removal."""
+    """Delay between the rename and the removal."""
 
 
 class LogDirectory:
@@ -90,7 +90,7 @@ class LogDirectory:
         self.deletions = RemovalQueue(env)
         self.checkpoint_files = CheckpointFiles(env, path)
         self.left: dict[TopicPartition, LeftDirectory] = {}
-        """Directories of deleted partitions, which new ones must not find. Bound: one per directory."""
+        """Directories of deleted partitions; new partitions must not use them. Bound: one entry per directory."""
         self._has_lost_recovery_points = False
         """True if the recovery point checkpoint is missing or damaged."""
         self._kept = CheckpointState({}, {}, {})
@@ -100,7 +100,7 @@ class LogDirectory:
     def open(cls, env: Env, path: str, *, producer_expiration_ms: int) -> LogDirectory:
         """Lock `path` and remove its clean-shutdown mark, so that a later crash is recognised.
 
-        Raises StorageError if another process holds the directory or it is not a data directory (it is unchanged then),
+        Raises StorageError if another process holds the directory or it is not a data directory (which is left unchanged),
         OSError if it cannot be used.
         """
         if env.is_dir(path):
@@ -116,7 +116,7 @@ class LogDirectory:
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:
-        """Release all files without writes; return the directory as after an orderly stop, under the same lock.
+        """Release all files without writing; return the directory as after an orderly stop, under the same lock.
 
         For a reset, which replaces the files. Readers keep their open files.
         """
@@ -133,11 +133,11 @@ class LogDirectory:
     def load_logs(
         self, expected: dict[TopicPartition, PartitionSource], *, threads: int, deletions: Deletions = _NONE
     ) -> None:
-        """Open every partition of the metadata; blocks.
+        """Open every partition in the metadata. Blocking.
 
-        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. But it ends the deletions that a
-        crash or the disk has interrupted, and after a crash creations. Directories being deleted are queued again. A partition
-        that cannot be opened is listed in `failures`; the others become available.
+        Like Kafka, sets directories of unknown partitions aside as `-stray`, with their data. Unlike Kafka, completes deletions
+        that a crash or the disk interrupted, and removes partitions whose creation a crash interrupted. Directories being deleted
+        are queued again. A partition that cannot be opened is listed in `failures`; the others become available.
         """
         state = CheckpointState(
             self._read_recovery_points(),
@@ -160,7 +160,7 @@ class LogDirectory:
         self.checkpoint_files.was_read(state)
         self._keep(state)
         for failure in self.failures:
-            # The next start finds no orderly stop, but a recovery point checkpoint: neither may permit it to cut this log.
+            # The next start will find a recovery point checkpoint and no clean-shutdown mark; it must not cut this log anyway.
             if self._has_lost_recovery_points or isinstance(failure.error, SyncedDamage):
                 self._kept.recovery_points[failure.topic, failure.partition] = checkpoints.CUT_NOTHING
         self._keep_findings(state.recovery_points)
@@ -169,10 +169,10 @@ class LogDirectory:
                 self.create_log(topic, partition, source.topic_id, source.config)
 
     def _keep_findings(self, offsets: dict[TopicPartition, int]) -> None:
-        """Write the recovery points that a start after a crash needs, before any append.
+        """Write, before any append, the recovery points that a start after a crash needs.
 
         Refused partitions stay refused. Appends to a log that lost its end do not count as synced. If the checkpoint was
-        missing, a partition without a line is from now on one created after the last checkpoint.
+        missing, a partition without a line from now on counts as created after the last checkpoint.
         """
         points = self.checkpoint_state().recovery_points
         is_news = any(
@@ -198,7 +198,7 @@ class LogDirectory:
         source, topic_id = expected.get(topic_partition), _topic_id(self.env, directory, self.messages)
         if source is not None and topic_id == source.topic_id:
             return True
-        # Set aside it would stay for ever, and no erasure of a topic of this name would be certified.
+        # If it were set aside it would stay forever, and no erasure in a topic of this name would be certified.
         left = _why_left(self.env, directory, topic_id, deletions, was_clean=self.was_clean)
         if left is not None:
             self._take_away(topic_partition, 0)
@@ -232,7 +232,7 @@ class LogDirectory:
                 messages=self.messages,
             )
             if recovery_point is None or recovery_point == checkpoints.CUT_NOTHING:
-                log.flush()  # all of it proved whole: no later start may cut it
+                log.flush()  # the whole log proved sound, so no later start may cut it
             return log
         except Exception as error:  # whatever the error, the other partitions must open
             return error
@@ -286,19 +286,19 @@ class LogDirectory:
         self.logs[log.topic, log.partition] = log
 
     def delete_log(self, log: Log, metadata_offset: int) -> None:
-        """End the use of a partition whose deletion ends at this offset of the metadata log; add its directory to `left`."""
+        """Stop using a partition whose deletion ends at this offset of the metadata log; add its directory to `left`."""
         del self.logs[log.topic, log.partition]
         log.is_deleted = True
         for segment in log.segments:
             segment.is_deleted = True
-            # Readers keep the file open. Nothing else may keep it on disk once it has no name.
+            # Readers keep the file open. Nothing else may keep a file without a name on disk.
             segment.release_file()
         self.left[log.topic, log.partition] = LeftDirectory(metadata_offset, log.config.file_delete_delay_ms)
         for callback in log.on_change:
             callback()
 
     def delete_unopened(self, topic: str, metadata_offset: int) -> None:
-        """As `delete_log`, for the partitions of a topic that could not be opened; without a delay: they have no readers."""
+        """Do the same for a topic's partitions that could not be opened, without a delay, since they have no readers."""
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
         # Even if the directories stay: they must not be opened, and their checkpoint entries apply to no other partition.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
@@ -308,7 +308,7 @@ class LogDirectory:
     def take_away_left(self, partitions: Iterable[TopicPartition], synced_offset: int) -> None:
         """Rename the directories of deleted partitions to `-delete`, and queue their removal after `file.delete.delay.ms`.
 
-        `synced_offset`: of the metadata log. Tries all directories, then raises OSError if one could not be renamed.
+        `synced_offset` is that of the metadata log. Tries all directories, then raises OSError if one could not be renamed.
         """
         failure: OSError | None = None
         for partition in self.left.keys() & set(partitions):
@@ -347,7 +347,7 @@ class LogDirectory:
     def close(
         self, *, is_clean: bool = True, is_settled: bool = True, broker_epoch: int = -1, threads: int = 1
     ) -> None:
-        """Close all partitions and release the lock; blocks.
+        """Close all partitions and release the lock. Blocking.
 
         With `is_clean`, syncs everything, writes checkpoints and sets the clean-shutdown mark, unless a partition could not be
         flushed or opened, or a thread may still change files (`is_settled` False). Disk errors are added to `messages` and do not
@@ -371,7 +371,7 @@ class LogDirectory:
 
 
 def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: str) -> list[_Out]:
-    """Apply `do` to each item in `threads` threads; one thread means the caller's."""
+    """Apply `do` to each item in `threads` threads; 1 means the calling thread."""
     if threads <= 1:
         return [do(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix=name) as pool:
@@ -379,10 +379,10 @@ def _map(do: Callable[[_In], _Out], items: Sequence[_In], threads: int, name: st
 
 
 def _partition_directories(env: Env, path: str) -> list[tuple[str, TopicPartition | None]]:
-    """Return the partition directories in `path`, with None for those set aside; StorageError if there are others.
+    """Return the partition directories in `path`, with None for a directory set aside.
 
-    As in Kafka every directory must be a partition's. Without a broker's files, `path` may be a user's own directory; a name
-    like `photos-2024` proves nothing, and a start would set that directory aside.
+    Raises StorageError for any other directory, as Kafka does. Without a broker's files, `path` may be a user's own directory; a
+    name like `photos-2024` proves nothing, and a start would set that directory aside.
     """
     is_ours = any(env.exists(f"{path}/{name}") for name in _SIGNS)
     partitions: list[tuple[str, TopicPartition | None]] = []
@@ -415,19 +415,19 @@ def _topic_id(env: Env, directory: str, messages: list[str]) -> UUID | None:
 
 
 def _make_durably(env: Env, path: str) -> None:
-    """Create a directory, and sync the names of those that were missing: without them all that is synced below is lost."""
+    """Create a directory and its missing parents, and sync their names, on which all that is synced below depends."""
     missing = []
     while not env.is_dir(path):
         missing.append(path)
         path = parent(path)
     for made in reversed(missing):
         env.make_dirs(made)
-        with suppress(PermissionError):  # write permission suffices to create it
+        with suppress(PermissionError):  # a directory can be created without permission to read the parent
             env.sync_dir(parent(made))
 
 
 def _is_unfinished(env: Env, directory: str) -> bool:
-    """True if a partition has never had a record: a crash has interrupted its creation, or undone it in the metadata."""
+    """True if a partition has never had a record because a crash interrupted its creation, or undid it in the metadata."""
     own = (names.PARTITION_METADATA, names.LEADER_EPOCH_CHECKPOINT)
     return all(
         name.removesuffix(".tmp") in own
@@ -437,12 +437,12 @@ def _is_unfinished(env: Env, directory: str) -> bool:
 
 
 def _changed_ms(env: Env, directory: str) -> int:
-    """Return when the directory or one of its files was last changed or put there."""
+    """Return the latest time at which the directory or a file in it was changed, renamed or added."""
     return max(map(env.changed_ms, [directory, *(f"{directory}/{name}" for name in env.list_dir(directory))]))
 
 
 def _why_left(env: Env, directory: str, topic_id: UUID | None, deletions: Deletions, *, was_clean: bool) -> str | None:
-    """Return why a directory of no partition may be removed: the broker has left it; None if a person may have put it there."""
+    """Return how the broker left a directory of no partition, so that it may be removed; None if a user may have put it there."""
     if topic_id in deletions.topic_ids and _changed_ms(env, directory) <= deletions.until_ms:
         return f"it was left when its topic {topic_id} was deleted"
     return "a crash left it, and it never had a record" if not was_clean and _is_unfinished(env, directory) else None

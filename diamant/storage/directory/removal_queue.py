@@ -1,4 +1,4 @@
-"""Queue of the files and directories that are removed after a delay; others have renamed them."""
+"""A queue of files and directories to remove after a delay; whoever queues them has renamed them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from diamant.storage.env.env import Env
 
 MAX_AT_ONCE = 1000
-"""Number of queued paths removed at a time: about 1 ms."""
+"""Number of queued paths removed at a time, which takes about 1 ms."""
 
 
 class RemovalQueue:
@@ -35,7 +35,7 @@ class RemovalQueue:
         return sorted(queued for queued in self._queue if queued[1].startswith(prefix))
 
     def outside(self, directory: str) -> list[str]:
-        """Return the queued paths that are not in a directory: copies beside it."""
+        """Return the queued paths outside of a directory, such as copies beside it."""
         return [path for _, path in self._queue if not path.startswith(f"{directory}/")]
 
     def take_due(self) -> list[str]:
@@ -47,7 +47,7 @@ class RemovalQueue:
         return due
 
     def remove(self, paths: Iterable[str]) -> dict[str, OSError]:
-        """Remove files and directories, ignoring missing ones; return the errors by path. Blocks."""
+        """Remove files and directories, ignoring missing ones; return the errors by path. Blocking."""
         left = {}
         for path in paths:
             try:

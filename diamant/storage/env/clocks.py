@@ -33,7 +33,7 @@ class SettableClock:
     """A clock that its methods move.
 
     Frozen by default, which makes tests repeatable. With `is_running` it also follows real time, so a running broker can
-    be moved a week ahead and continue from there. Callbacks in `on_change` run after each move, in the thread that moved
+    be moved a week ahead and continue from that time. Callbacks in `on_change` run after each move, in the thread that moved
     the clock.
     """
 
@@ -57,7 +57,7 @@ class SettableClock:
         return self._move(self._now_ms + delta_ms)
 
     def set_ms(self, now_ms: int) -> int:
-        """Move to `now_ms`, forward or back, and return it."""
+        """Move to `now_ms`, forward or backward, and return it."""
         if self._real_origin_ns is not None:
             self._real_origin_ns = time.monotonic_ns()
         return self._move(now_ms)
@@ -131,7 +131,7 @@ def is_frozen(clock: Clock) -> bool:
 def bounds_now_ms(clock: Clock) -> int:
     """Return the base of the bounds on producers' timestamps: the later of a manual clock and real time.
 
-    Producers use their own clocks, which were not moved: a broker with a frozen clock must not refuse their records.
+    Producers use their own clocks, which were not moved, so a broker with a frozen clock must not refuse their records.
     """
     now_ms = clock.now_ms()
     return max(now_ms, time.time_ns() // 1_000_000) if isinstance(clock, ManualClock) else now_ms

@@ -34,11 +34,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in memory; a memoryview must be contiguous and of single bytes."""
 
 MAX_SMALL_FILE = 64 * 1024 * 1024
-"""Bytes that `read_bytes` reads unless another limit is given: a checkpoint has one line for each partition."""
+"""Default limit of `read_bytes`; enough for a checkpoint, which has one line for each partition."""
 MAX_STATE_FILE = 256 * 1024 * 1024
-"""The same for producer snapshots, facts about segments, and intents."""
+"""Limit of `read_bytes` for producer snapshots, facts about segments, and intents."""
 MAX_LOG_FILE = 0x7FFF_FFFF
-"""The same for segments and snapshots of the metadata log, and indexes: positions in them have 31 bits."""
+"""Limit of `read_bytes` for segments and snapshots of the metadata log, and for indexes; their positions have 31 bits."""
 
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
@@ -47,7 +47,7 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class ReadableFile(Protocol):
-    """One open file to read: also one in an object store (`spark.environment.locations`)."""
+    """An open file for reading, possibly in an object store (`spark.environment.locations`)."""
 
     path: str
     """The file's path when it was opened; renaming does not change it."""
@@ -70,7 +70,7 @@ class ReadableFile(Protocol):
 
 
 class File(ReadableFile, Protocol):
-    """One open file.
+    """An open file.
 
     This object tracks `size` without asking the system. An append that fails half-way may leave bytes beyond it: the next
     append overwrites them, and `truncate(size())` removes them.
@@ -191,7 +191,7 @@ class Env(Protocol):
         ...
 
     def changed_ms(self, path: str) -> int:
-        """Return the time of the last change of a file or directory, of its name or its attributes; no program can set it."""
+        """Return the time at which a file or directory, its name or attributes last changed. Programs cannot set this time."""
         ...
 
     def birth_ms(self, path: str) -> int | None:
@@ -203,7 +203,7 @@ class Env(Protocol):
         ...
 
     def read_bytes(self, path: str, most: int = MAX_SMALL_FILE) -> bytes:
-        """Return a file's content. OSError (EFBIG) before any read if it has more than `most` bytes."""
+        """Return a file's content. Raises OSError (EFBIG) before any read if it has more than `most` bytes."""
         ...
 
     def view_file(self, path: str) -> View:
@@ -222,7 +222,7 @@ class Env(Protocol):
         ...
 
     def write_tail(self, path: str, data: Buffer, position: int = 0) -> None:
-        """Write `data` at `position` of a file, created if missing, and end the file there; does not sync."""
+        """Write `data` at `position` of a file, created if missing, and end the file after the data; does not sync."""
         ...
 
     def write_atomically(self, path: str, data: bytes, *, sync: bool = True) -> None:
@@ -238,18 +238,19 @@ class Env(Protocol):
         ...
 
     def lock_for_reading(self, path: str, *, create: bool = False) -> ReadLock | None:
-        """Keep brokers out of a directory while it is read. StorageError if a broker holds it; None without a `.lock` file.
+        """Keep brokers out of a directory while it is read; return None without a `.lock` file.
 
-        Readers do not exclude each other. By default nothing is created: without the file there is no lock, and a broker
-        may start. With `create` a missing file is created, and removed with the lock; OSError if that fails.
+        Readers do not exclude each other. By default nothing is created: without the file there is no lock, and a broker may
+        start. `create` creates a missing file and removes it with the lock. Raises StorageError if a broker holds the directory,
+        OSError if the file cannot be created.
         """
         ...
 
 
 def latest_write_ms(env: Env, path: str) -> int:
-    """Return the latest time at which a file was written, by the clock of `env`; raises OSError.
+    """Return the latest time at which a file may have been written, by the clock of `env`. Raises OSError.
 
-    The operating system's file times do not follow a manual clock, so by that one it may have been just now.
+    File times of the operating system do not follow a manual clock, so with such a clock the write may have been just now.
     """
     modified_ms = env.mtime_ms(path)
     return env.clock.now_ms() if isinstance(env.clock, ManualClock) else modified_ms
@@ -269,7 +270,7 @@ def parent(path: str) -> str:
 class RealFile:
     """A file of the operating system.
 
-    A reader that holds the object may continue reading after the file is renamed or removed. Without `close`, the last
+    A reader that holds the object may continue reading after the file is renamed or removed. Without `close`, dropping the last
     reference closes the descriptor; segments with readers are released this way. The object owns `fd`.
     """
 
@@ -318,7 +319,7 @@ class RealFile:
             if written != size:
                 self._write_rest(buffers, written)
         except OSError as error:
-            error.filename = self.path  # errors of calls on descriptors name no file
+            error.filename = self.path  # errors from calls on descriptors name no file
             raise
         self._size = position + size
 
@@ -375,7 +376,7 @@ class RealFile:
 
 
 class _HeldFile(RealFile):
-    """A lock file that this process holds. It shares the lock's descriptor: closing another one would drop the lock."""
+    """A lock file that this process holds. It shares the lock's descriptor, since closing another one would drop the lock."""
 
     __slots__ = ("_held",)
 
@@ -399,7 +400,7 @@ class RealEnv:
         self._view_counts: dict[str, int] = {}
         """Number of views below each directory, so that the usual rename of a file needs no search."""
         self._forgotten = 0
-        """Incremented whenever a view is invalidated, even if none is cached: a thread may be about to cache one."""
+        """Incremented whenever a view is invalidated, even if none is cached, because a thread may be about to cache one."""
         self._views_lock = threading.Lock()
         self._renamed_elsewhere: dict[str, str] = {}
 
@@ -486,7 +487,7 @@ class RealEnv:
                 shutil.rmtree(path)
                 break
             except FileNotFoundError:
-                # Another process is removing it as well and took a file first: the rest still exists.
+                # Another process is also removing the directory and removed this file first; the rest still exists.
                 if not os.path.isdir(path):
                     break
         self._forget_view(path)

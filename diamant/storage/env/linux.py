@@ -82,10 +82,10 @@ def load_sync_file_range() -> SyncFileRange | None:
 
 
 def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = load_sync_file_range) -> None:
-    """Start writing a growing file's dirty pages to the disk. Any thread; waits only for room in the disk's queue.
+    """Start writing a growing file's dirty pages to the disk. Callable from any thread; waits only for room in the disk's queue.
 
-    Without it the disk is idle until the sync at the end of a large file. It is no sync: it may be incomplete, and writes neither
-    the file's size nor its block allocation.
+    Without it the disk is idle until the sync at the end of a large file. It does not replace the sync: it may be incomplete, and
+    writes neither the file's size nor its block allocation.
 
     Best effort: does nothing without a descriptor or system support. The next sync reports disk errors.
     """
@@ -96,17 +96,17 @@ def begin_write_back(fd: int | None, load: Callable[[], SyncFileRange | None] = 
 
 _DESCRIPTORS = "/proc/self/fd"
 _REMOVED = " (deleted)"
-"""Suffix that Linux appends to the last name of a removed file."""
+"""Suffix that Linux appends to the last name of a removed file in /proc."""
 
 
 def removed_but_open(directory: str) -> list[str]:
-    """Return the last names of such files below a directory, relative to it; ascending, each once.
+    """Return the last names of removed but still open files below a directory, relative to it; ascending, each once.
 
-    Follows links to directories. Blocks for about 2 us per descriptor of the process. Empty on systems without /proc, such as
-    macOS.
+    Follows links to directories. Blocks for about 2 us per descriptor of the process. Returns nothing on systems without /proc,
+    such as macOS.
     """
     prefixes = {f"{os.path.realpath(directory)}/": ""}
-    # Partition directories moved elsewhere.
+    # Links to partition directories that were moved elsewhere.
     links = [name for name in os.listdir(directory) if os.path.islink(f"{directory}/{name}")]
     prefixes |= {f"{os.path.realpath(f'{directory}/{link}')}/": f"{link}/" for link in links}
     try:

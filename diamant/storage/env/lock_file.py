@@ -59,7 +59,7 @@ class LockFile:
             return False
 
     def try_lock(self) -> bool:
-        """Lock like `lock`, and close the descriptor on failure: closed later, it would drop the next attempt's lock."""
+        """Lock like `lock`, and close the descriptor on failure, since closing it later would drop the next attempt's lock."""
         is_locked = False
         try:
             is_locked = self.lock()
@@ -76,7 +76,7 @@ _changing = threading.Lock()
 
 
 def held_here(path: str) -> LockFile | None:
-    """Return the file at `path` if this process has it open for a lock: opening and closing it again would drop the lock.
+    """Return the file at `path` if this process has it open for a lock, which opening and closing it again would drop.
 
     The file may have another name, as in a copy by hard links.
     """
@@ -88,7 +88,7 @@ def held_here(path: str) -> LockFile | None:
 
 
 class ExclusiveLock:
-    """A broker's exclusive lock. InUse if another process or this one has locked the file."""
+    """A broker's exclusive lock. Raises InUse if another process or this one has locked the file."""
 
     def __init__(self, path: str) -> None:
         name = os.path.realpath(path)
@@ -109,16 +109,16 @@ class ExclusiveLock:
         with _changing:
             file, self._file = self._file, None
             if file is not None:
-                with suppress(OSError):  # the next lock takes the file that stays
+                with suppress(OSError):  # if the file stays, the next lock uses it
                     os.unlink(file.name)
                 _here.pop(file.name, None)
                 fcntl.lockf(file.fd, fcntl.LOCK_UN)
 
 
 class SharedLock:
-    """A reader's shared lock; this process and others may hold several. InUse if a broker holds the directory.
+    """A reader's shared lock; this process and others may hold several. Raises InUse if a broker holds the directory.
 
-    FileNotFoundError if there is no file; with `create` it is created, and removed by the last reader.
+    Raises FileNotFoundError if there is no file; `create` creates it, and the last reader removes it.
     """
 
     def __init__(self, path: str, *, create: bool = False) -> None:
@@ -160,7 +160,7 @@ def _open_shared(name: str, *, create: bool) -> LockFile:
 
 
 def _remove_unless_shared(file: LockFile) -> None:
-    """Remove a file created for readers, unless another process still reads: its lock would then guard nothing."""
+    """Remove a file created for readers, unless another process still reads, whose lock would then guard nothing."""
     with suppress(OSError):
         fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(file.name)

@@ -52,7 +52,7 @@ class _Entry:
     ) -> None:
         self.content = content
         self.mtime_ms = mtime_ms
-        """None while it equals the lower file's."""
+        """Modification time; None while it equals that of the lower file."""
         self.birth_ms = birth_ms
         self.is_shared = is_shared
         """True if a fork may share the scratch file."""
@@ -133,7 +133,7 @@ class OverlayEnv:
         return _Content(self._upper, path, is_scratch=True)
 
     def make_own(self, entry: _Entry) -> None:
-        """Give an entry writable content of its own. For open files."""
+        """Give an entry its own writable content. For open files."""
         old = entry.content
         if old.is_scratch and not entry.is_shared:
             return
@@ -273,7 +273,7 @@ class _NoLock:
 
 
 class _OverlayFile:
-    """An open file. It keeps its content after its name is removed, and sees changes made through other handles."""
+    """An open file. It keeps its content after its name is removed, and shows changes made through other handles."""
 
     __slots__ = ("_content", "_entry", "_env", "_file", "_is_read_only", "path")
 
@@ -286,7 +286,7 @@ class _OverlayFile:
         self._file: File | None = self._open()
 
     def _open(self) -> File:
-        # Scratch files are opened for writing at once: they are ours, unless shared.
+        # Scratch files are opened for writing at once, since they are ours unless shared.
         is_ours = self._content.is_scratch and not self._is_read_only
         return self._content.env.open(self._content.path, read_only=not is_ours)
 

@@ -6,11 +6,11 @@ import os
 from typing import TypeAlias
 
 MAX_COPIED_BYTES = 16 * 1024
-"""A view of a file up to this size is a copy in memory: it is faster and holds no descriptor."""
+"""A view of a file up to this size is a copy in memory, which is faster and holds no descriptor."""
 
 
 def pread_all(fd: int, size: int, position: int) -> bytes:
-    """Return `size` bytes of a file; fewer at its end only. The system may return fewer, as on network file systems."""
+    """Return `size` bytes of a file, fewer only at its end, even if single reads return fewer, as on network file systems."""
     parts = []
     while size > 0 and (data := os.pread(fd, size, position)):
         parts.append(data)
@@ -22,7 +22,7 @@ def pread_all(fd: int, size: int, position: int) -> bytes:
 class ReadInPlace:
     """A file read on demand; its descriptor is closed with the last reference.
 
-    It is not mapped: if another program truncates the file, access to the map would kill this process (SIGBUS).
+    The file is not mapped: if another program truncated it, access to the map would kill this process (SIGBUS).
     """
 
     __slots__ = ("_fd", "_size")
@@ -43,7 +43,7 @@ class ReadInPlace:
 
 
 View: TypeAlias = bytes | ReadInPlace
-"""The caller need not close a view: the last reference does."""
+"""A view of a file. The caller need not close it; dropping the last reference does."""
 
 
 def view_of(fd: int) -> View:

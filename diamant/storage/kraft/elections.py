@@ -1,7 +1,7 @@
 """Elections: the change of a partition when its replicas come and go.
 
 A pure function of the partition and of the brokers that may lead. With eligible leader replicas (KIP-966), replicas that leave an
-ISR below `min.insync.replicas` stay eligible, and the last of them may leave the ISR empty; without, it stays in the ISR.
+ISR below `min.insync.replicas` stay eligible, and the ISR may become empty; otherwise the last replica stays in the ISR.
 
 Source: PartitionChangeBuilder.
 """
@@ -26,10 +26,10 @@ def partition_change(
     has_elr: bool = True,
     is_unclean: bool = False,
 ) -> PartitionChangeRecord | None:
-    """Return the change after which a live replica leads, if there is one; None if nothing changes.
+    """Return the change after which a live replica leads, if any is eligible; None if nothing changes.
 
-    `isr`: the in-sync replicas from now on; by default those of now. `leader`: prefer this replica to the leader of now, if it
-    may lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: a live replica that is not in sync may lead.
+    `isr`: the in-sync replicas from now on, by default the present ones. `leader`: prefer this replica to the present leader, if
+    it may lead. `min_isr`: the topic's `min.insync.replicas`. `is_unclean`: a live replica that is not in sync may lead.
     """
     target = partition.isr if isr is None else tuple(isr)
     known_elr, known_last = partition.eligible_leader_replicas or (), partition.last_known_elr or ()

@@ -23,10 +23,10 @@ SHARE_VERSION = "share.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 BROKERS_FEATURE = "diamant.brokers (fold them: diamant log fold-brokers)"
-"""The feature of a directory whose partitions are on several brokers of one process; its level is their number.
+"""The feature of a directory whose partitions are on several brokers of one process; its level is the number of brokers.
 
-No Kafka knows it, so none opens the directory: its partitions would be led by brokers that do not exist. The error that Kafka
-logs then contains the name, and so the remedy.
+Kafka does not know the feature and so does not open the directory, whose partitions would be led by brokers that do not exist.
+Kafka's error shows the feature's name, which states the remedy.
 """
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -58,8 +58,8 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_VERSION: (0, 2),
     "streams.version": (0, 1),
 }
-"""The levels with which we open a log: those of Kafka 4.4. Streams groups are not served, but a log that allows them is read
-and continued; nor are the dead letter queues of share groups (level 2)."""
+"""The levels with which we open a log, those of Kafka 4.4. Streams groups and the dead letter queues of share groups (level 2)
+are not served, but a log that allows them is read and continued."""
 
 _FEATURES_OF_4_3: Mapping[str, int] = {
     METADATA_VERSION: 30,
@@ -75,15 +75,15 @@ RELEASES: Mapping[str, Mapping[str, int]] = {
     DEFAULT_RELEASE: _FEATURES_OF_4_3,
     "4.4": {**_FEATURES_OF_4_3, METADATA_VERSION: 33, SHARE_VERSION: 2},
 }
-"""Features of a new directory, as written by `kafka-storage format` of each release of Kafka; older releases cannot open it.
-Streams groups are not served here; they are included for a Kafka that opens the directory.
+"""Features of a new directory by release of Kafka, as its `kafka-storage format` writes them; older releases cannot open it.
+Diamant does not serve streams groups; they are included for a Kafka that opens the directory.
 """
 
 _ALWAYS_REGISTERED = (METADATA_VERSION, GROUP_VERSION, TRANSACTION_VERSION, "kraft.version")
 
 
 def unsupported_feature(name: str, level: int) -> str | None:
-    """Return the reason why a finalized level is not supported; None if it is."""
+    """Return the reason why a finalized level is not supported; None if it is supported."""
     if level == 0 or name == BROKERS_FEATURE:
         return None
     if name not in SUPPORTED_FEATURES:
@@ -100,7 +100,7 @@ def _shown(name: str, level: int) -> str:
 
 
 def may_lose_metadata(present: int, lower: int) -> bool:
-    """True if records at level `present` of `metadata.version` may not exist at level `lower`."""
+    """True if records written at level `present` of `metadata.version` may have no form at level `lower`."""
     return any(lower < level <= present for level in _LEVELS_WITH_NEW_RECORDS)
 
 

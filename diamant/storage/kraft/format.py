@@ -47,7 +47,7 @@ def format_directory(
 ) -> MetaProperties:
     """Format `path`, which need not exist, as a log directory; return its properties. Missing ids are generated.
 
-    Blocks for the disk. StorageError if the directory is formatted already, or has a metadata log but no `meta.properties`.
+    Blocks on the disk. Raises StorageError if the directory is already formatted, or has a metadata log but no `meta.properties`.
     """
     if env.exists(f"{path}/{names.META_PROPERTIES}"):
         raise StorageError(f"{path}: formatted already, {names.META_PROPERTIES} exists")
@@ -61,7 +61,7 @@ def format_directory(
     env.make_dirs(directory)
     level = features[METADATA_VERSION]
     records = feature_records(features)
-    # One that an interrupted formatting for an older release has left would override the features beside the voters.
+    # A file left by an interrupted formatting for an older release would override the features beside the voters.
     env.remove(f"{path}/{names.BOOTSTRAP_CHECKPOINT}", missing_ok=True)
     if level < FIRST_OF_4_4:
         bootstrap = Snapshot(0, 0, None, records)

@@ -28,7 +28,7 @@ _ABSENT: Any = object()
 
 
 class InconsistentMetadata(StorageError):
-    """A record contradicts the ones before it; a real controller would stop on it."""
+    """A record contradicts earlier records; a real controller would stop at it."""
 
 
 class PartitionImage(NamedTuple):
@@ -70,7 +70,7 @@ class MetadataImage:
     features: dict[str, int]
     """Finalized levels above 0, `metadata.version` among them."""
     brokers: dict[int, records.RegisterBrokerRecord]
-    """With later changes of the registration."""
+    """Registrations, with their later changes applied."""
     controllers: dict[int, records.RegisterControllerRecord]
     scram_credentials: dict[tuple[int, str], records.UserScramCredentialRecord]
     """Credentials by (mechanism, user)."""
@@ -366,7 +366,7 @@ def _keep(mapping: str, key: Callable[[Any], object]) -> Handler:
 
 
 def _remove(mapping: str, key: Callable[[Any], object], if_missing: str) -> Handler:
-    """`if_missing`: the error if there is none; empty if that is none."""
+    """Return a handler that removes a key. `if_missing` is the error for a missing key; empty if that is no error."""
 
     def remove(image: MetadataImage, record: records.MetadataRecord, undo: Undo | None) -> None:
         kept = getattr(image, mapping)

@@ -1,7 +1,7 @@
-"""Incarnation ids of Diamant brokers: they show in a broker's registration which program has registered it last.
+"""Incarnation ids of Diamant brokers, which show in a broker's registration which program registered it last.
 
 Each start of a broker, Kafka's or this one, registers it in the metadata log under a new id (`BrokerLifecycleManager`). Kafka's
-are random UUIDs of version 4. These begin with a name, and have version 8, which RFC 9562 leaves to applications.
+ids are random UUIDs of version 4. Ours begin with a name, and have version 8, which RFC 9562 leaves to applications.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def new_incarnation_id() -> UUID:
 
 
 def is_of_diamant(incarnation_id: UUID) -> bool:
-    """Return whether this program has made the id."""
+    """Return whether this program created the id."""
     return incarnation_id.bytes.startswith(_NAME) and incarnation_id.version == _VERSION
 
 
 def was_last_broker(env: Env, log_directory: str) -> bool:
-    """Return whether a Diamant broker was the last one started on a log directory, as its metadata log tells.
+    """Return whether the last broker started on a log directory was Diamant's, according to its metadata log.
 
     False without a metadata log. Raises StorageError or OSError if it cannot be read.
     """

@@ -97,10 +97,10 @@ class MetadataFiles:
         self.end_offset += count
 
     def sync(self) -> None:
-        """Make all earlier appends durable; blocks for the disk, from any thread.
+        """Make all earlier appends durable; blocks on the disk, from any thread.
 
-        Concurrent callers share fsyncs: after waiting for another's, a caller's records are durable or it syncs for all.
-        Raises OSError if the disk fails: unsynced records may be lost, and the log accepts no more records.
+        Concurrent callers share fsyncs: after waiting for another's fsync, a caller finds its records durable or syncs for all.
+        Raises OSError if the disk fails. Unsynced records may then be lost, and the log accepts no more records.
         """
         target = self.end_offset
         with self._sync_lock:
@@ -111,7 +111,7 @@ class MetadataFiles:
             try:
                 self._file.sync()
             except OSError as error:
-                # After a failed fsync the kernel may have dropped the pages: success of a second one proves nothing.
+                # After a failed fsync the kernel may have dropped the pages, so success of a second one proves nothing.
                 self.failure = error
                 raise
             self.synced_offset = end_offset

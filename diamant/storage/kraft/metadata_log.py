@@ -66,15 +66,15 @@ class PreparedSnapshot(NamedTuple):
 
 
 class MetadataLog:
-    """The open metadata log. Made by `opening.open_metadata_log`; `close` ends it."""
+    """An open metadata log, created by `opening.open_metadata_log`; end its use with `close`."""
 
     image: MetadataImage
     """The state as of the last append. Only `append` may change it."""
     broker_epoch: int
-    """The epoch of our registration, to be written to `.kafka_cleanshutdown`: without it a real Kafka treats the stop as a
+    """The epoch of our registration, to be written to `.kafka_cleanshutdown`. Without it a real Kafka treats the stop as a
     crash, and with ELR marks every partition as recovering."""
     is_taken_over: bool
-    """Another program's broker, such as Kafka's, was the last one on the directory."""
+    """True if the last broker that used the directory was another program's, such as Kafka's."""
     messages: list[str]
     """Warnings for the operator about the state of the log at its opening."""
 
@@ -98,7 +98,7 @@ class MetadataLog:
         self.removed_topics = frozenset(loaded.removed_topics)
         """Ids of topics whose deletion was in the log when it was opened; empty once partitions are open."""
         self.written_before_ms = loaded.modified_ms
-        """The last write to the log before it was opened, by the file system."""
+        """Time of the last write to the log before it was opened, according to the file system."""
         self.path = path
         self._env = env
         self._directory = metadata_directory(path)
@@ -121,11 +121,11 @@ class MetadataLog:
         self._files.remove_leftovers()
 
     def begin_epoch(self, epoch: int, *, has_voters_in_log: bool) -> None:
-        """Become leader of the quorum in this epoch and record it in the log, with the voters unless the log has them."""
+        """Become leader of the quorum in this epoch and record that in the log, with the voters unless the log has them."""
         node_id = self._properties.node_id
         is_dynamic = self._kraft_version > 0
         state = QuorumState(node_id, epoch, voters=None if is_dynamic else (node_id,))
-        # First: whatever happens next, this epoch must not be reused.
+        # Write this first: whatever happens next, this epoch must not be reused.
         write_quorum_state(self._env, self._directory, state)
         self._epoch = epoch
         controls: list[ControlRecord] = [LeaderChange(node_id, (node_id,), (node_id,))]
@@ -180,7 +180,7 @@ class MetadataLog:
     def append(self, records: Sequence[MetadataRecord]) -> int:
         """Apply `records` to the image and write them as one batch; return the offset of the last one.
 
-        Applies all of them or, on any error, none. The batch is then in the page cache: call `sync` before the response to a
+        Applies all of them or, on any error, none. The batch is then in the page cache; call `sync` before responding to a
         client. Raises InconsistentMetadata if a record contradicts the image or a feature is not supported, MalformedRecord if a
         value cannot be encoded, KafkaError POLICY_VIOLATION if the batch would be too large, OSError if the disk fails,
         StorageError after such a failure.
@@ -212,13 +212,13 @@ class MetadataLog:
         return self._files.end_offset - 1
 
     def _apply(self, records: Sequence[MetadataRecord], undo: Undo) -> list[bytes]:
-        """Apply to the image; return the values to write, each in the version of the metadata.version at that point."""
+        """Apply records to the image; return the values to write, each in its version for the metadata.version at that point."""
         image = self.image
         values = []
         is_in_transaction = False
         for record in records:
             if isinstance(record, BeginTransactionRecord | EndTransactionRecord):
-                # Within one batch they have no effect: the batch is atomic anyway.
+                # Transactions within one batch have no effect, since the batch is atomic anyway.
                 if isinstance(record, BeginTransactionRecord) == is_in_transaction:
                     raise InconsistentMetadata(f"{record!r}: transactions must begin and end alternately")
                 is_in_transaction = not is_in_transaction
@@ -256,7 +256,7 @@ class MetadataLog:
         return 0 < self._snapshot_interval_ms <= age_ms
 
     def prepare_snapshot(self) -> PreparedSnapshot:
-        """Take a snapshot of the image; roll the segment if it is large, which blocks for the disk."""
+        """Take a snapshot of the image; roll the segment if it is large, which blocks on the disk."""
         self._files.check_usable()
         now_ms = self._env.clock.now_ms()
         voters = self._voters if self._kraft_version else None
@@ -310,7 +310,7 @@ class MetadataLog:
         return self._files.content(batch)
 
     def _closing(self) -> list[BrokerRegistrationChangeRecord]:
-        """Return the records of an orderly stop. Of several brokers, the next start learns which were fenced."""
+        """Return the records of an orderly stop. They leave the fencing of several brokers unchanged for the next start."""
         if len(self.broker_ids) == 1:
             return [BrokerRegistrationChangeRecord(broker_id=self.node_id, broker_epoch=self.broker_epoch, fenced=1)]
         brokers = [self.image.brokers[broker_id] for broker_id in self.broker_ids]
@@ -324,7 +324,7 @@ class MetadataLog:
     # -- closing -------------------------------------------------------------------------------------------------
 
     def close(self, clean: bool = True) -> None:
-        """Close the log; if `clean`, fence our registration first. May be called twice. Blocks for the disk."""
+        """Close the log; if `clean`, fence our registration first. May be called twice. Blocks on the disk."""
         if self._files.is_closed:
             return
         try:

@@ -13,7 +13,7 @@ MAX_TEXT_BYTES = 32_767
 
 
 def check_text(what: str, text: str | None) -> None:
-    """Check that a text fits into the metadata log; raises KafkaError(INVALID_REQUEST)."""
+    """Check that a text fits into the metadata log. Raises KafkaError(INVALID_REQUEST) if it does not."""
     if text is not None and len(text) * 4 > MAX_TEXT_BYTES and len(text.encode()) > MAX_TEXT_BYTES:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{what} has {len(text.encode())} bytes, at most {MAX_TEXT_BYTES} are allowed"

@@ -1,6 +1,6 @@
 """Opening of the metadata log, and the records that a start writes to it.
 
-Like a real node at its start, reads the log, becomes its leader in a new epoch and registers the broker. Every start writes:
+Like a real node, a start reads the log, becomes its leader in a new epoch and registers the broker. Every start writes:
 
     LeaderChange                      a control batch; with KRaftVersion and KRaftVoters the first time
     Begin, features, End              the first time only, from the formatter's checkpoint
@@ -8,7 +8,7 @@ Like a real node at its start, reads the log, becomes its leader in a new epoch 
     RegisterBroker                    its broker epoch is its own offset
     BrokerRegistrationChange          unfenced, and in the same batch a PartitionChange for every partition without a
                                       leader, as a real Kafka leaves them at its stop; after a crash for all partitions.
-                                      Of several brokers, those that were fenced at the stop stay fenced
+                                      With several brokers, brokers that were fenced at the stop stay fenced
 
 Source: KafkaRaftClient, QuorumController, ClusterControlManager, ReplicationControlManager.
 """
@@ -131,7 +131,7 @@ def _objections(
 
 
 def _made_directory(env: Env, path: str) -> str:
-    """Return the directory of the metadata log; make it if the log directory was formatted for voters, but never started."""
+    """Return the directory of the metadata log; create it if the log directory was formatted for voters, but never started."""
     directory = metadata_directory(path)
     if not env.is_dir(directory):
         env.make_dirs(directory)
@@ -162,15 +162,15 @@ def open_metadata_log(
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES,
     snapshot_interval_ms: int = DEFAULT_SNAPSHOT_INTERVAL_MS,
 ) -> MetadataLog:
-    """Return the opened metadata log of the log directory `path`; format a new directory first. Blocks.
+    """Open the metadata log of the log directory `path`, formatting a new directory first. Blocking.
 
     The caller holds the directory's lock. `endpoints` are the broker's advertised listeners, `(name, host, port, security
-    protocol)`. `controller_endpoint`, `features` and `min_insync_replicas` are those of a new directory; `directory_id` too, and
-    must match that of an existing one. `others`: the further brokers of this process. A snapshot is due after `snapshot_bytes`
-    of records or after `snapshot_interval_ms`, 0 for never.
+    protocol)`. `controller_endpoint`, `features`, `min_insync_replicas` and `directory_id` apply to a new directory; an existing
+    directory must have this `directory_id`. `others`: the further brokers of this process. A snapshot is due after
+    `snapshot_bytes` of records or after `snapshot_interval_ms`, 0 for never.
 
-    StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer Kafka;
-    Raises CorruptLog if it is damaged.
+    Raises StorageError if the log belongs to another node, has replicas on other brokers or other voters, or is from a newer
+    Kafka; CorruptLog if it is damaged.
     """
     if not endpoints:
         raise ValueError("a broker registers at least one endpoint, got none")
@@ -265,9 +265,10 @@ def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChan
 
 
 def fold_brokers(env: Env, path: str) -> int:
-    """Make the log directory of several brokers one of a single broker, which is then all that its partitions are on.
+    """Turn the log directory of several brokers into that of one broker, the only replica of all partitions.
 
-    Returns the number of brokers before. Blocks; the caller holds the directory's lock. Raises StorageError if it has only one.
+    Returns the previous number of brokers. Blocking; the caller holds the directory's lock. Raises StorageError if the directory
+    already has a single broker.
     """
     directory = metadata_directory(path)
     properties = read_meta_properties(env, path)
@@ -289,7 +290,7 @@ def fold_brokers(env: Env, path: str) -> int:
         others = [log.image.brokers[broker_id] for broker_id in broker_ids[1:] if broker_id in log.image.brokers]
         gone = [UnregisterBrokerRecord(broker_id=other.broker_id, broker_epoch=other.broker_epoch) for other in others]
         log.append([*gone, FeatureLevelRecord(name=BROKERS_FEATURE, feature_level=0)])
-        # Kafka begins at the newest snapshot; it would refuse the earlier record of the feature.
+        # Kafka begins at the newest snapshot, and so does not see the earlier record of the feature, which it would refuse.
         log.write_snapshot(log.prepare_snapshot())
     except BaseException:
         log.close(clean=False)

@@ -3,8 +3,8 @@
 The log is an ordinary one of segments, `<base offset>.log`, without gaps between batches. Checksums, offsets and the order of
 epochs are checked in the whole log. Records covered by the snapshot are checked but not applied. Indexes are not used.
 
-A crash may leave a batch that is cut short or fails its checksum at the very end of the last segment; it is reported as torn,
-with all that follows. If a sound batch follows, or in an earlier segment, it is damage and raises CorruptLog.
+A crash may leave a batch that is cut short or fails its checksum at the very end of the last segment; this batch and the bytes
+after it are reported as torn. Such a batch in an earlier segment, or before a sound batch, is damage and raises CorruptLog.
 
 Transactions: records between Begin and End are applied at End; they are dropped at Abort or if the log ends first.
 
@@ -92,18 +92,18 @@ class LoadedMetadata:
     has_open_transaction: bool = False
     bytes_since_snapshot: int = 0
     bootstrap_records: Sequence[MetadataRecord] = ()
-    """Records that a newer formatter writes for the first start."""
+    """Records that newer formatters write for the first start."""
     removed_topics: set[UUID] = field(default_factory=set)
-    """Ids of the topics that the log removes, since its snapshot."""
+    """Ids of the topics that were removed in the log after its snapshot."""
     modified_ms: int = 0
-    """The last write to the log, by the file system."""
+    """Time of the last write to the log, according to the file system."""
     torn: Torn | None = None
     messages: list[str] = field(default_factory=list)
     """Warnings for the operator."""
 
 
 def load_metadata(env: Env, directory: str) -> LoadedMetadata:
-    """Read the metadata log in `directory` (`.../__cluster_metadata-0`); blocks, for about 10 µs per record.
+    """Read the metadata log in `directory` (`.../__cluster_metadata-0`). Blocking, for about 10 µs per record.
 
     Raises CorruptLog if bytes or records are invalid, StorageError if a newer Kafka wrote them.
     """
@@ -276,7 +276,7 @@ def _pairs(path: str, position: int, header: BatchHeader, batch: bytes) -> list[
 
 
 def _unsound(view: bytes, position: int, head: bytes) -> str | None:
-    """Return the reason why the batch at `position` is not whole and sound, None if it is."""
+    """Return the reason why the batch at `position` is not whole and sound; None if it is."""
     if len(head) < HEADER_SIZE:
         return f"{len(head)} bytes are left, a batch header has {HEADER_SIZE}"
     header = BatchHeader._make(HEADER_STRUCT.unpack(head))
@@ -291,7 +291,7 @@ def _unsound(view: bytes, position: int, head: bytes) -> str | None:
 
 
 def _sound_batch_after(view: bytes, position: int) -> int | None:
-    """Return the position of a sound batch after an unsound one, located by the unsound one's length; None if there is none."""
+    """Return the position of a sound batch after an unsound one, by the latter's declared length; None if there is none."""
     head = bytes(view[position : position + HEADER_SIZE])
     if len(head) < HEADER_SIZE:
         return None

@@ -117,7 +117,7 @@ def iter_metadata_batches(
 ) -> Iterator[tuple[int, BatchHeader, list[tuple[bytes | None, bytes]]]]:
     """Yield (position, header, (key, value) pairs) of each batch of a file.
 
-    Ends at a torn tail; CorruptLog for a batch that does not belong in a metadata log.
+    Ends at a torn tail. Raises CorruptLog for a batch that does not belong in a metadata log.
     """
     try:
         for position, header in iter_headers(data):
@@ -130,7 +130,7 @@ def iter_metadata_batches(
 
 
 def decode_records(path: str, position: int, pairs: Iterable[tuple[bytes | None, bytes]]) -> list[MetadataRecord]:
-    """Decode the records of a batch at `position`. Raises CorruptLog, or StorageError for those of a newer Kafka."""
+    """Decode the records of a batch at `position`. Raises CorruptLog, or StorageError for records of a newer Kafka."""
     try:
         return [decode_record(value) for _, value in pairs]
     except MalformedRecord as error:
@@ -142,7 +142,7 @@ def decode_records(path: str, position: int, pairs: Iterable[tuple[bytes | None,
 def decode_control_records(
     path: str, position: int, pairs: Iterable[tuple[bytes | None, bytes]]
 ) -> list[ControlRecord]:
-    """Decode the control records of a batch at `position`. Raises CorruptLog, or StorageError for those of a newer Kafka."""
+    """Decode the control records of a batch at `position`. Raises CorruptLog, or StorageError for records of a newer Kafka."""
     try:
         return [decode_control_record(key or b"", value) for key, value in pairs]
     except MalformedRecord as error:
@@ -152,7 +152,7 @@ def decode_control_records(
 
 
 def write_snapshot(env: Env, directory: str, snapshot_id: SnapshotId, data: bytes) -> str:
-    """Write a snapshot's file durably and return its path; blocks for the disk."""
+    """Write a snapshot's file durably and return its path; blocks on the disk."""
     path = names.metadata_snapshot_file(directory, *snapshot_id)
     stem = path.removesuffix(names.METADATA_SNAPSHOT_SUFFIX)
     part = f"{stem}-{uuid4().hex}{names.METADATA_SNAPSHOT_SUFFIX}{names.PART_SUFFIX}"

@@ -42,8 +42,8 @@ def bootstrap_records(
 ) -> list[MetadataRecord]:
     """Return the records of the first start in the log directory `path`, as one transaction; none for a later start.
 
-    They are the features with which the directory was formatted, `features` if it names none. With ELR, `min_insync_replicas`
-    becomes that of the cluster.
+    They set the features with which the directory was formatted, or `features` if it names none. With ELR, `min_insync_replicas`
+    becomes the cluster's setting.
     """
     # An aborted first start leaves only records of an open transaction (`ActivationRecordsGenerator`).
     if not (loaded.is_empty or (loaded.has_open_transaction and loaded.image.is_empty)):
@@ -85,8 +85,8 @@ def orphaned_configs(image: MetadataImage) -> list[ConfigRecord]:
 def resumed(
     image: MetadataImage, live: Collection[int], directory_id: UUID, *, has_crashed: bool
 ) -> list[PartitionChangeRecord]:
-    """Return the changes with which several brokers continue: a leader where there was none, and after a crash a new leader epoch
-    everywhere, as `takeovers` explains.
+    """Return the changes with which several brokers continue: a leader for partitions without one, and after a crash a new leader
+    epoch for all partitions, as `takeovers` explains.
     """
     changes = []
     for topic in image.topics.values():
@@ -129,7 +129,7 @@ def folded(image: MetadataImage, node_id: int, directory_id: UUID) -> list[Parti
 
 
 def isr_rules(image: MetadataImage, topic: str) -> tuple[int, bool]:
-    """Return a topic's `min.insync.replicas`, as the controller sees it, and whether there are eligible leader replicas."""
+    """Return a topic's `min.insync.replicas`, as the controller sees it, and whether eligible leader replicas are enabled."""
     of_all = image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_INSYNC_REPLICAS, "1")
     text = image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_INSYNC_REPLICAS, of_all)
     return int(text), bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))

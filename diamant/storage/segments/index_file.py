@@ -220,7 +220,7 @@ class IndexFile:
         self._file_bytes = position + len(data)
 
     def sync(self) -> None:
-        """Write appended entries and sync the file; blocks for the disk. No error if the file was removed."""
+        """Write appended entries and sync the file; blocks on the disk. No error if the file was removed."""
         self.flush()
         if not self._is_unsynced:
             return

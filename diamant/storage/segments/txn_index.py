@@ -150,7 +150,7 @@ class TransactionIndex:
         """Do nothing: `append` writes entries immediately, and an empty index has no file."""
 
     def sync(self) -> None:
-        """Sync the file if it was written to; blocks for the disk."""
+        """Sync the file if it was written to; blocks on the disk."""
         if not self._is_unsynced:
             return
         self._is_unsynced = False
