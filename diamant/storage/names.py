@@ -38,7 +38,7 @@ MANUAL_CLOCK = "diamant-clock"
 """Not in Kafka: see `manual_clock_file`."""
 
 SNAPSHOTS_NOTE = "diamant-snapshots"
-"""Not in Kafka: where the directory was when its last snapshot was made."""
+"""Not in Kafka: the path that the directory had when its last snapshot was made."""
 HASH_KEY = "diamant-hash-key"
 """Not in Kafka: the key with which the cleaner hashes keys of records."""
 DIRECTORY_FILES = (
@@ -55,7 +55,7 @@ DIRECTORY_FILES = (
     SNAPSHOTS_NOTE,
     HASH_KEY,
 )
-"""The files directly in a log directory that there may be once."""
+"""The files with fixed names directly in a log directory."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -82,7 +82,7 @@ PART_SUFFIX = ".part"
 TEMPORARY_SUFFIX = ".tmp"
 FACTS_PREFIX = "diamant-"
 FACTS_SUFFIX = ".facts"
-"""Of the cleaner's facts about a segment, with its base offset in between."""
+"""Prefix and suffix of a file with the cleaner's facts about a segment, whose base offset is in between."""
 
 DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
@@ -95,18 +95,18 @@ FUTURE_DIR_SUFFIX = "-future"
 STRAY_DIR_SUFFIX = "-stray"
 
 STAGING_PREFIX = "diamant-staging-"
-"""Prefix of directories, inside a partition's, that hold a round's outputs until the log adopts them."""
+"""Prefix of directories, inside a partition's directory, that hold a round's outputs until the log adopts them."""
 
 NOTE_SUFFIX = ".note"
-"""Suffix of a note about such a directory that is elsewhere."""
+"""Suffix of a note about a staging directory that is elsewhere."""
 
 ERASURE_PREFIX = "diamant-erasure-"
 REDACTION_PREFIX = "diamant-redaction-"
 PERSON_PREFIX = "diamant-person-"
 JOB_PREFIXES = (ERASURE_PREFIX, REDACTION_PREFIX, PERSON_PREFIX)
-"""Prefixes of the files of erasures, redactions and requests of persons; the id of the job follows."""
+"""Prefixes of the files of erasures, redactions and persons' requests; the job's id follows."""
 JOB_ID_LENGTH = 32
-"""Hexadecimal digits of that id."""
+"""Number of hexadecimal digits of a job's id."""
 INTENT_SUFFIX = ".intent"
 REMAINS_SUFFIX = ".remains"
 CERTIFICATE_SUFFIX = ".json"
@@ -142,7 +142,7 @@ def txn_index_file(directory: str, base_offset: int) -> str:
 
 
 class SegmentPaths(NamedTuple):
-    """The paths of a segment's files; not all need exist."""
+    """The paths of a segment's files, not all of which need exist."""
 
     log: str
     offset_index: str
@@ -169,7 +169,7 @@ def metadata_snapshot_file(directory: str, end_offset: int, epoch: int) -> str:
 
 
 def parse_metadata_snapshot(name: str) -> tuple[int, int] | None:
-    """Return `(end_offset, epoch)` of a finished metadata snapshot's file name, None for any other name."""
+    """Return `(end_offset, epoch)` in the file name of a finished metadata snapshot; None for any other name."""
     match = _METADATA_SNAPSHOT.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]))
 
@@ -237,7 +237,7 @@ def _set_aside_name(topic: str, partition: int, suffix: str) -> str:
 
 
 def may_be_set_aside_of(name: str, topic: str) -> bool:
-    """True if a directory set aside may belong to a topic; a shortened name is compared by its start only."""
+    """True if a directory set aside may belong to a topic; only the start of a shortened name is compared."""
     try:
         its_topic, _ = parse_partition_dir(name)
     except ValueError:

@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(properties: dict[str, str]) -> str:
-    """Return a Java properties file in the given order, in ISO-8859-1 (other characters are escaped)."""
+    """Return the text of a Java properties file, with the properties in order; non-ASCII characters are escaped."""
     lines = [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}\n" for key, value in properties.items()]
     return "".join(lines)
 

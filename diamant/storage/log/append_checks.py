@@ -37,7 +37,7 @@ ZSTD_MIN_PRODUCE_VERSION = 7
 
 
 class HeavyBatch(Exception):
-    """The check of this batch is expensive: run it in a thread, with `is_light` False."""
+    """The check of this batch is expensive. Run it in a thread, with `is_light` False."""
 
 
 class Validation:
@@ -72,7 +72,7 @@ class BatchCheck(NamedTuple):
     leader_epoch: int
 
     def run(self, records: memoryview, *, produce_version: int, is_light: bool) -> CheckedBatch:
-        """Check the one batch in `records`, and return its facts. KafkaError with Kafka's code, HeavyBatch only if `is_light`."""
+        """Check the single batch in `records`, and return it. Raises KafkaError with Kafka's code; if `is_light`, HeavyBatch."""
         config = self.config
         header = client_batch_header(records, produce_version)
         size = header.size

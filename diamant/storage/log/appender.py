@@ -83,7 +83,7 @@ class Appender:
         )
 
     def append_trusted(self, batch: bytearray) -> AppendResult:
-        """Append a batch that this broker built; return its place. Without a producer id, no check of client batches is made."""
+        """Append a batch that this broker built; return its place. Without a producer id, skip the checks of client batches."""
         log = self._log
         last_offset_delta, max_timestamp, producer_id = _TRUSTED_FIELDS.unpack_from(batch)
         now_ms = log.env.clock.now_ms()
@@ -123,8 +123,8 @@ class Appender:
             self._refuse(len(batch))
         update: Update | None = None
         if has_producer and not header.is_control:
-            # Before a roll: a batch that is in the log must not be refused for want of room, since its producer would take it for
-            # lost. librdkafka then sends it again in a new epoch, in which it is no duplicate.
+            # Check before rolling: if a full disk refused a resent batch that is already in the log, its producer would think it
+            # lost. librdkafka would then send it again in a new epoch, in which it is not recognized as a duplicate.
             checked = producers.check(header, is_client=is_client)
             if isinstance(checked, DuplicateBatch):
                 time_ms = checked.timestamp if log.config.is_log_append_time else -1
@@ -151,7 +151,7 @@ class Appender:
         return AppendResult(base_offset, last_offset, log_append_time_ms, log.log_start_offset, False)
 
     def _refuse(self, size: int) -> NoReturn:
-        """Raise KafkaError since the log takes no writes, or a batch of `size` bytes is too large."""
+        """Raise KafkaError because the log takes no writes, or because a batch of `size` bytes is too large."""
         log = self._log
         if log.write_failure is not None or log.is_deleted:
             raise self._storage_error(log.write_failure) from log.write_failure
@@ -176,7 +176,7 @@ class Appender:
         return segment
 
     def _cut_half_written(self) -> None:
-        """Cut off what a failed write left beyond the log's end: the next start might take it for a batch."""
+        """Cut off bytes that a failed write left beyond the log's end, since the next start might take them for a batch."""
         log = self._log
         try:
             log.segments[-1].file.truncate(log.segments[-1].size)

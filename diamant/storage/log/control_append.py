@@ -24,8 +24,8 @@ def append_control(
     """Append a control batch. If it aborts a transaction with data in this partition, index the aborted transaction.
 
     The entry is written first: a marker without its entry would show aborted records as committed, and no later check
-    would find it. If the marker cannot be written, the entry is removed; after a crash, segment recovery rebuilds the
-    index. If the entry cannot be removed, `fail` stops all appends: the log then has no clean stop, and the next start
+    would notice. If the marker cannot be written, the entry is removed; after a crash, segment recovery rebuilds the
+    index. If the entry cannot be removed, `fail` stops all appends; the log is then not closed cleanly, and the next start
     rebuilds the index.
     """
     transactions = producers.transactions

@@ -34,12 +34,12 @@ class UnsyncedFiles:
         self.synced_name_changes = 0
         """The value of `name_changes` that a flush has made durable."""
         self.failure: OSError | None = None
-        """The error of the latest flush if the next one makes good for it (`FlushPlan.is_repeatable`)."""
+        """The error of the latest flush, if the next flush can make up for it (`FlushPlan.is_repeatable`)."""
 
     def plan(self, segments: list[Segment], offset: int) -> FlushPlan:
         """Return the plan to flush these segments, which hold the data below `offset`, and of all other unsynced files.
 
-        `segments` may lack one that rolled since the last flush: its data is synced, its last index entries are not.
+        `segments` may lack a segment that rolled since the last flush, whose data is synced but whose last index entries are not.
         """
         rolled, self.rolled = self.rolled, []
         snapshots, self.snapshots = self.snapshots, []
@@ -51,7 +51,7 @@ _NOT_OPENED = (errno.EMFILE, errno.ENFILE)
 
 
 class FlushPlan:
-    """Files to fsync so that everything below `offset` is durable; made by the owner, run in any thread."""
+    """Files to fsync so that everything below `offset` is durable. The owner creates the plan; any thread may run it."""
 
     def __init__(
         self, unsynced: UnsyncedFiles, segments: list[Segment], rolled: list[Segment], snapshots: list[str], offset: int
@@ -67,9 +67,9 @@ class FlushPlan:
         self._is_syncing = False
 
     def run(self) -> None:
-        """Run the fsyncs; blocks. Snapshots are synced first: recovery trusts those below the recovery point.
+        """Run the fsyncs. Blocking. Snapshots are synced first, since recovery trusts snapshots below the recovery point.
 
-        A deleted log is not synced: its path may already belong to a new log of the same name.
+        A deleted log is not synced, since its path may already belong to a new log of the same name.
         """
         log = self._log
         if self._is_moot():
@@ -99,14 +99,14 @@ class FlushPlan:
         self._unsynced.synced_name_changes = max(self._unsynced.synced_name_changes, self._name_changes)
 
     def is_repeatable(self, error: Exception) -> bool:
-        """Return whether another flush may make good for this one, which has failed.
+        """Return whether another flush can make up for this one, which has failed.
 
-        Not if an fsync may have failed: the page cache may then have dropped what was not written.
+        False if an fsync may have failed, since the page cache may then have dropped unwritten data.
         """
         return not self._is_syncing or (isinstance(error, OSError) and error.errno in _NOT_OPENED)
 
     def give_back(self) -> None:
-        """Leave the files to the next plan. Owner thread only."""
+        """Return the files to the next plan. Owner thread only."""
         self._unsynced.rolled[:0] = self._rolled
         self._unsynced.snapshots[:0] = self._snapshots
 

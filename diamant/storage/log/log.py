@@ -1,7 +1,7 @@
 """The log of one partition: validated appends, reads of whole batches, offsets, truncation at both ends.
 
-Single replica: the high watermark equals the log end offset after every append. The loop thread owns a log; only
-`FlushPlan.run` is made for another thread. An append parses the 61-byte header, checks the CRC and walks the records without
+With a single replica, the high watermark equals the log end offset after every append. The loop thread owns a log; only
+`FlushPlan.run` is for another thread. An append parses the 61-byte header, checks the CRC and walks the records without
 decoding them. A read parses headers only and returns file ranges.
 
 Source: Kafka's UnifiedLog and LocalLog.
@@ -53,7 +53,7 @@ class Interposer(Protocol):
     """A test's hook between a log and its callers. `Log.append_checked` and `Log.read` call it on the loop thread."""
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Yield the batches to append in place of this one: itself or parts of it. May roll before each."""
+        """Yield the batches to append in place of `checked`: the batch itself or its parts. May roll before each of them."""
         ...
 
     def before_read(self, log: Log, offset: int, max_bytes: int) -> int:
@@ -164,9 +164,9 @@ class Log:
     # -- append --------------------------------------------------------------------------------------------------
 
     def check_batch(self, records: memoryview, *, produce_version: int = 13, is_light: bool = False) -> CheckedBatch:
-        """Return the batch, checked by all of `append_as_leader` that needs no log state; may patch `records` in place.
+        """Make the checks of `append_as_leader` that need no log state, and return the batch; may patch `records` in place.
 
-        Any thread. With `is_light`, raises HeavyBatch before any change if the check would block the caller for long.
+        Callable from any thread. With `is_light`, raises HeavyBatch before any change if the check would block for long.
         """
         return self._appender.batch_check().run(records, produce_version=produce_version, is_light=is_light)
 
@@ -198,7 +198,7 @@ class Log:
     def append_internal(self, batch: bytearray) -> AppendResult:
         """Append a batch that a coordinator of this broker built; return its place. Assigns offsets and epoch, trusts records.
 
-        Raises KafkaError as `append_as_leader`.
+        Raises KafkaError like `append_as_leader`.
         """
         return self._appender.append_trusted(batch)
 
@@ -212,7 +212,7 @@ class Log:
     # -- segments ------------------------------------------------------------------------------------------------
 
     def roll(self) -> Segment:
-        """Start a new active segment at the log end offset (UnifiedLog.roll), and return it; one that is empty stays."""
+        """Start a new active segment at the log end offset (UnifiedLog.roll), and return it; keep an empty active segment."""
         active = self.active
         base_offset = self.log_end_offset
         if active.base_offset == base_offset and not active.size:
@@ -244,7 +244,7 @@ class Log:
             self._move_log_start(first)
 
     def exchange_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Replace the adjacent segments `old` by `new`, in memory only (see `segment_swap`)."""
+        """Replace the adjacent segments `old` with `new`, in memory only (see `segment_swap`)."""
         self._segments.replace(old, new)
         self.hide(old)
         self.producers.snapshots.forget({segment.base_offset for segment in old} - {new.base_offset})
@@ -253,12 +253,12 @@ class Log:
         """Hide these segments from new readers. Current readers keep their ranges."""
         for segment in segments:
             segment.is_deleted = True
-            # Otherwise any reference to the segment, such as a failed round's traceback, keeps its bytes on disk.
+            # Otherwise any reference to the segment, such as a failed round's traceback, would keep its bytes on disk.
             segment.release_file()
         self.reader.forget_deleted()
 
     def delete_records(self, before_offset: int, up_to: int | None = None) -> int:
-        """Advance the log start to `before_offset` (-1: to the end, or `up_to`); return it (UnifiedLog.deleteRecords)."""
+        """Advance the log start to `before_offset` (-1: to the end, or `up_to`); return the start (UnifiedLog.deleteRecords)."""
         end = self.high_watermark if up_to is None else up_to
         offset = end if before_offset == -1 else before_offset
         if not 0 <= offset <= end:
@@ -281,7 +281,7 @@ class Log:
     ) -> ReadResult:
         """Return whole batches from the one that holds `offset`, at most `max_bytes` (more only for the first, KIP-74).
 
-        Never crosses a segment. OFFSET_OUT_OF_RANGE outside of the log. `up_to`: a high watermark before the end.
+        Never crosses a segment. Raises OFFSET_OUT_OF_RANGE outside the log. `up_to`: a high watermark before the end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise _out_of_range(self, offset)
@@ -322,7 +322,7 @@ class Log:
     # -- flush and close -----------------------------------------------------------------------------------------
 
     def begin_flush(self, offset: int | None = None) -> FlushPlan | None:
-        """Plan the flush of everything below `offset` (default: log end); None if that is durable already."""
+        """Return a plan to flush everything below `offset` (default: log end); None if all that is already durable."""
         target = self.log_end_offset if offset is None else offset
         if target <= self.recovery_point and not self.unsynced.rolled:
             return None
@@ -338,14 +338,14 @@ class Log:
         self.last_flush_ms = self.env.clock.now_ms()
 
     def flush(self) -> None:
-        """Fsync everything; blocks, so not for the loop thread."""
+        """Fsync everything. Blocking, so not for the loop thread."""
         plan = self.begin_flush()
         if plan is not None:
             plan.run()
             self.complete_flush(plan)
 
     def fail(self, error: OSError) -> None:
-        """Refuse appends after a failed fsync: the contents of the page cache may never reach the disk."""
+        """Refuse appends after a failed fsync, since the contents of the page cache may never reach the disk."""
         self.write_failure = error
 
     def close(self, *, is_clean: bool = True) -> None:

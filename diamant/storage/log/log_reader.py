@@ -1,6 +1,6 @@
 """Lookup of ranges of whole batches in the segments of a log.
 
-A lookup parses headers only. A read that starts where a recent read ended, as of a steady consumer, needs neither index nor scan.
+A lookup parses headers only. A read that starts where a recent read ended, as with a steady consumer, needs no index or scan.
 
 Source: LogSegment.read, LocalLog.read and collectAbortedTransactions.
 """
@@ -66,7 +66,7 @@ class LogReader:
         return BatchRange(segment, start, end, next_offset)
 
     def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
-        """Segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
+        """Return segment, position and size (0 if not known yet) of the first batch with last offset >= `offset`."""
         known = self._positions.get(offset)
         if known is not None and known[1] < known[0].size:
             return known[0], known[1], 0
@@ -99,7 +99,7 @@ class LogReader:
         return aborted
 
     def forget(self) -> None:
-        """Forget all read ends: the log is shorter."""
+        """Forget all read ends, because the log was truncated."""
         self._positions.clear()
 
     def forget_deleted(self) -> None:

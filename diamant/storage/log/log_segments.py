@@ -12,7 +12,7 @@ from diamant.storage.segments.segment import Segment
 
 
 class LogSegments:
-    """Only these methods change `items`. A parallel list of base offsets makes lookups fast."""
+    """The list `items`, which only these methods change. A parallel list of base offsets makes lookups fast."""
 
     __slots__ = ("_bases", "items")
 
@@ -29,7 +29,7 @@ class LogSegments:
         return self.items[max(0, self.floor(offset)) :]
 
     def following_base(self, segment: Segment) -> int:
-        """Base offset of the segment after this one, which must not be the last."""
+        """Return the base offset of the segment after `segment`, which must not be the last."""
         return self._bases[self.floor(segment.base_offset) + 1]
 
     def append(self, segment: Segment) -> None:
@@ -38,13 +38,13 @@ class LogSegments:
         self._bases.append(segment.base_offset)
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Replace the adjacent segments `old` by `new`."""
+        """Replace the adjacent segments `old` with `new`."""
         first = self.items.index(old[0])
         self.items[first : first + len(old)] = [new]
         self._bases[first : first + len(old)] = [new.base_offset]
 
     def drop_oldest(self, count: int) -> None:
-        """Take out the `count` oldest segments."""
+        """Remove the `count` oldest segments from the list."""
         del self.items[:count]
         del self._bases[:count]
 
@@ -57,7 +57,7 @@ def new_segment(env: Env, path: str, base_offset: int, config: LogConfig) -> Seg
     jitter_limit = min(config.segment_jitter_ms, config.segment_ms)
     jitter_ms = 0
     if jitter_limit > 0:
-        import random  # few logs have a jitter
+        import random  # imported late, since few logs have a jitter
 
         jitter_ms = random.randrange(jitter_limit)
     return Segment(env, path, base_offset, config, jitter_ms=jitter_ms, create=True)

@@ -1,4 +1,4 @@
-"""Renames and removals of one partition's files, as plain values that the broker or another process carries out.
+"""Renames and removals of a partition's files, as plain values that the broker or another process carries out.
 
 A `Replacement` plans them in steps. Its owner carries out each step itself (`in_turns`) or sends it to a worker process. A step
 handles files in the order of the fields. It is idempotent: if a process dies in the middle, another can run it again.
@@ -21,7 +21,7 @@ class Moves(NamedTuple):
 
     directory: str
     guard: str = ""
-    """A file that the first rename of `arriving` renames. If it is missing, `retiring` is done and its names may be reused."""
+    """A file that the first rename of `arriving` moves. If it is missing, `retiring` is done and its names may be reused."""
     retiring: tuple[str, ...] = ()
     """Files that get the suffix `.deleted`; missing ones are skipped."""
     dropped: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class EnvDirectory:
 
 
 def carry_out(place: MovesDirectory, moves: Moves) -> None:
-    """Carry out moves. OSError at the first failure; the remaining moves are not tried."""
+    """Carry out moves. Raises OSError at the first failure, without trying the remaining moves."""
     if moves.retiring and place.exists(moves.guard):
         _delete(place, moves.retiring)
     for name in moves.dropped:

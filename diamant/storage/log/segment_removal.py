@@ -13,10 +13,10 @@ from diamant.storage.segments.segment import Segment
 
 
 def delete_oldest(log: Log, count: int) -> int:
-    """Remove the `count` oldest segments (roll first if these are all); return the bytes freed.
+    """Remove the `count` oldest segments, after a roll if that is all of them; return the bytes freed.
 
-    The log start offset advances accordingly. OSError if a rename fails: that segment and later ones stay in the log, where
-    the next start would load them anyway. While segments are being exchanged nothing is removed: the next retention check
+    The log start offset advances accordingly. Raises OSError if a rename fails; that segment and later ones stay in the log, as
+    the next start would load them anyway. While segments are being exchanged, nothing is removed, and the next retention check
     retries.
     """
     if count <= 0 or log.is_exchanging:
@@ -26,7 +26,7 @@ def delete_oldest(log: Log, count: int) -> int:
         try:
             log.roll()
         except OSError as error:
-            failure = error  # e.g. a full disk: removing the segments before the active one makes room
+            failure = error  # if the disk is full, removing the segments before the active one makes room
         count = min(count, len(log.segments) - 1)
     oldest = log.segments[:count]
     try:
@@ -41,8 +41,8 @@ def delete_oldest(log: Log, count: int) -> int:
 def remove_segment_files(log: Log, segments: Sequence[Segment]) -> None:
     """Remove the files of segments that no reader may find again.
 
-    Writes nothing, since the disk may be full. A missing `.log` file counts as removed. OSError at the first failed rename;
-    the next start removes the indexes of segments whose `.log` file was already renamed.
+    Writes nothing, since the disk may be full. A missing `.log` file counts as removed. Raises OSError at the first failed
+    rename; the next start removes the indexes of segments whose `.log` file was already renamed.
     """
     log.unsynced.name_changes += 1
     log.hide(segments)

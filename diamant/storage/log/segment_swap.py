@@ -116,7 +116,7 @@ class Replacement:
                 self._unsynced.append(segment)
 
     def _find_sources(self, sizes: Sequence[int] | None) -> list[Segment]:
-        """Return the sources that retention has left; SourcesChanged if others are missing or in between."""
+        """Return the sources that retention has left. Raises SourcesChanged unless the log has all of them, in a row."""
         log = self._log
         self._refuse_if_unusable()
         if log.is_exchanging:
@@ -193,8 +193,8 @@ class Replacement:
     def prepare(self) -> None:
         """Open the new segment, unless it is open, and make everything durable that the swap relies on.
 
-        For any thread. Syncs old segments that no flush has covered yet: after their rename no flush would.
-        Raises what `open` raises.
+        For any thread. Syncs old segments that no flush has covered yet, since after their rename no flush would sync them.
+        Raises the errors of `open`.
         """
         if self._new is None:
             new = self._find_new()
@@ -207,7 +207,7 @@ class Replacement:
             self._lacks_end_mark = False
 
     def swap(self) -> Segment | None:
-        """Run `swap_in_turns` to its end; return the new segment, None if retention has removed all sources."""
+        """Run `swap_in_turns` to its end; return the new segment, or None if retention has removed all sources."""
         for _ in self.swap_in_turns():
             pass
         return self._new if self._is_swapped else None
@@ -311,7 +311,7 @@ class Replacement:
             remove_later(self._log, [f"{moves.directory}/{name}{names.DELETED_SUFFIX}" for name in files])
 
     def _present_sources(self) -> list[Segment]:
-        """Return the sources that retention has left; SourcesChanged if anything else changed them."""
+        """Return the sources that retention has left. Raises SourcesChanged if anything else changed them."""
         present = [segment for segment in self._sources if not segment.is_deleted]
         if self._find_sources(None) != present:
             bases = [segment.base_offset for segment in self._sources]
@@ -330,7 +330,7 @@ class Replacement:
         """
         bases = [self._base_offset] if self._end_mark is None else [self._base_offset, self._end_mark.base_offset]
         try:
-            # The .swap files go first: while a .cleaned file exists, a start drops them.
+            # Remove the .swap files first: while a .cleaned file exists, a start drops them.
             for base_offset in bases:
                 _remove(self._log, base_offset, names.SWAP_SUFFIX)
         except OSError as error:
@@ -349,7 +349,7 @@ def replace_segments(
     source_sizes: Sequence[int] | None = None,
     size: int | None = None,
 ) -> Segment | None:
-    """Run all steps of a `Replacement`, and return the new segment, None if retention has removed all sources. Blocks."""
+    """Run all steps of a `Replacement`; return the new segment, or None if retention has removed all sources. Blocking."""
     replacement = Replacement(log, base_offset, source_base_offsets, source_sizes=source_sizes, size=size)
     try:
         replacement.prepare()

@@ -1,11 +1,11 @@
 """Searches for records by timestamp, for ListOffsets.
 
-A search is a sequence of steps, run in order until one finds a record. The loop tries each step itself. Those that decompress
-much data or scan a whole segment raise HeavySearch there, and are for a thread. The loop iterates over the sequence itself.
+A search is a sequence of steps, run in order until one finds a record. The loop thread iterates over the sequence and tries each
+step; steps that decompress much data or scan a whole segment then raise HeavySearch, and are for another thread.
 
 Kafka searches one segment: the first whose largest timestamp is late enough, or for timestamp -3 the one with the largest. No
-record of that segment need match, however: the cleaner and redaction keep batches without records for their producer state, and
-after DeleteRecords the matching record may lie below the log start. Kafka then reports no record; we continue the search.
+record of that segment need match, however: the cleaner and redaction keep emptied batches for the producer state, and after
+DeleteRecords the matching record may be below the log start. Kafka then reports no record; we continue the search.
 
 Source: UnifiedLog.fetchOffsetByTimestamp, LogSegment.findOffsetByTimestamp, FileRecords.searchForTimestamp.
 """
@@ -31,7 +31,7 @@ LIGHT_HEADERS = 500
 
 
 class HeavySearch(Exception):
-    """The step is expensive: run it in a thread, with `is_light` False."""
+    """The step is expensive. Run it in a thread, with `is_light` False."""
 
 
 class TimestampOffset(NamedTuple):
@@ -79,7 +79,7 @@ class StretchSearch(NamedTuple):
     max_record_bytes: int
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Return the first match in the order of batches; None without one. Any thread. CorruptLog; never light."""
+        """Return the first match in the order of batches, or None. Callable from any thread; never light. Raises CorruptLog."""
         if is_light:
             raise HeavySearch
         for search in _candidates(self.stretch, self.target, self.min_offset, self.max_record_bytes):
@@ -103,9 +103,9 @@ class LargestSurvey:
         return self.best.target if self.best is not None else -1
 
     def run(self, *, is_light: bool = False) -> TimestampOffset | None:
-        """Scan the stretch, in any thread, and update `best`; returns None. CorruptLog where bytes cannot be a batch.
+        """Scan the stretch, in any thread, and update `best`; return None. Raises CorruptLog where bytes cannot be a batch.
 
-        It is never light: a step scans a whole segment.
+        The scan is never light, since a step scans a whole segment.
         """
         if is_light:
             raise HeavySearch
@@ -186,13 +186,13 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
     survey = LargestSurvey(limit)
     passed: set[Segment] = set()
     while True:
-        # Looked up again for each step: cleaned segments may have replaced others since.
+        # Look up segments again for each step, since cleaned ones may have replaced others.
         left = [segment for segment in log.segments if segment not in passed]
         segment = max(left, key=lambda segment: segment.max_timestamp, default=log.active)
         if segment in passed or segment.max_timestamp < survey.timestamp:
             break
         if segment.max_timestamp < 0 and survey.best is not None:
-            break  # no record has a timestamp, and the first one is found
+            break  # no record has a timestamp, and the first record is known
         passed.add(segment)
         survey.stretch = FileSlice(segment.file, 0, segment.size)
         yield survey
@@ -203,7 +203,7 @@ def with_largest_timestamp(log: Searched) -> Iterator[Step]:
 def _in_segment(
     segment: Segment, timestamp: int, min_offset: int, max_record_bytes: int, *, is_first: bool
 ) -> Iterator[Step]:
-    """Yield the steps in one segment. The start of the first segment is scanned here: it nearly always has the record."""
+    """Yield the steps in one segment. Scan the start of the first segment at once, since it nearly always has the record."""
     _, indexed_offset = segment.time_index.lookup(timestamp)
     position = floor_position(segment, max(indexed_offset, min_offset))
     if is_first:

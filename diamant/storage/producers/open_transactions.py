@@ -66,6 +66,6 @@ class OpenTransactions:
                 del unreplicated[first_offset]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all transactions."""
         self._ongoing.clear()
         self._unreplicated.clear()

@@ -85,7 +85,7 @@ class ProducerState:
 
 
 def check_sequence(state: ProducerState, header: BatchHeader, partition: str) -> DuplicateBatch | None:
-    """Handle a sequence that is not the next one: return a resent batch, None for a new epoch. KafkaError for any other."""
+    """Handle a sequence that is not the next one: return a resent batch, or None for a new epoch; else raise KafkaError."""
     if header.producer_epoch == state.producer_epoch:
         duplicate = _duplicate(state, header)
         if duplicate is not None:
@@ -111,7 +111,10 @@ def check_sequence(state: ProducerState, header: BatchHeader, partition: str) ->
 def check_verification(
     state: ProducerState | None, header: BatchHeader, verification: VerificationState, partition: str
 ) -> DuplicateBatch | None:
-    """Check a batch of a producer with a verification entry: return a resent batch; refuse one that overtakes a refused one."""
+    """Check a batch of a producer with a verification entry. Return a resent batch, or None for any other.
+
+    Raises KafkaError if the batch overtakes one that was refused.
+    """
     if state is not None:
         if header.producer_epoch == state.producer_epoch:
             duplicate = _duplicate(state, header)

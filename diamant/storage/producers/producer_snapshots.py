@@ -45,7 +45,7 @@ class ProducerSnapshots:
         return path
 
     def newest(self, above: int, up_to: int) -> tuple[int, Sequence[ProducerEntry]] | None:
-        """Return offset and content of the newest valid file in `(above, up_to]`; remove files outside it and corrupt ones."""
+        """Return offset and content of the newest valid file in `(above, up_to]`; remove files outside the range or corrupt."""
         for offset in list(self.offsets):
             if not above < offset <= up_to:
                 self._remove(offset)

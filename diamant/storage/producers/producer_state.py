@@ -5,7 +5,7 @@ transaction. Checks and changes are separate steps, so that a failed write leave
 
     check(header)        duplicate? refused? else an Update          changes nothing
       ... the batch is written ...
-    apply(update, base_offset)           or refuse(header, now_ms) if it could not be
+    apply(update, base_offset)           or refuse(header, now_ms) if the write failed
 
     check_marker(header, coordinator_epoch)                           changes nothing
     completed = transaction_ended_by(header, control_type, offset)    changes nothing
@@ -87,10 +87,10 @@ class ProducerStateManager:
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, supports_epoch_bump: bool
     ) -> bool:
-        """Record a transactional batch before the coordinator verifies it; return whether it must.
+        """Record a transactional batch before the coordinator verifies it; return whether it must be verified.
 
-        False if no verification is needed: the producer has an open transaction of this epoch here. `supports_epoch_bump`:
-        the request uses transactions version 2. KafkaError: INVALID_PRODUCER_EPOCH.
+        Returns False if the producer already has an open transaction of this epoch in the partition. `supports_epoch_bump`:
+        the request uses transactions version 2. Raises KafkaError: INVALID_PRODUCER_EPOCH.
         """
         state = self._producers.get(producer_id)
         if state is not None:
@@ -107,7 +107,7 @@ class ProducerStateManager:
         """Check a data batch with a producer id, before it is written; return what to store, or the batch that it repeats.
 
         `is_client` is false for batches of our own coordinators, whose sequences (always 0) are not checked.
-        KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
         """
         state = self._producers.get(header.producer_id)
         if self._verifications and is_client:
@@ -175,9 +175,9 @@ class ProducerStateManager:
         self.map_end_offset = base_offset + delta + 1
 
     def refuse(self, header: BatchHeader, now_ms: int) -> None:
-        """Record a checked batch that could not be written. An unknown producer may then not begin with a later one.
+        """Record a checked batch that could not be written, so that an unknown producer may not begin with a later batch.
 
-        librdkafka takes the success of a later batch for that of all before it.
+        librdkafka takes the success of a batch for the success of all batches before it.
         """
         if header.producer_id not in self._producers:
             self._refused.start(
@@ -189,7 +189,7 @@ class ProducerStateManager:
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
         """Check a transaction marker before it is written.
 
-        KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        Raises KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         state = self._producers.get(header.producer_id)
         if state is None:
@@ -213,7 +213,7 @@ class ProducerStateManager:
     def append_marker(
         self, header: BatchHeader, control_type: int, coordinator_epoch: int, offset: int, *, is_replay: bool = False
     ) -> CompletedTxn | None:
-        """Record a marker as appended at `offset`; return the transaction it ends, None if none was open.
+        """Record a marker as appended at `offset`; return the transaction that it ends, or None if none was open.
 
         The transaction counts as open until `transactions.complete`. Other control records have no effect. Unless
         `is_replay`, raises the errors of `check_marker` before any change.
