@@ -1,9 +1,9 @@
 """Distinguishes a torn end of a `.log` file from damage that whole batches follow.
 
-A loss of power, or a copy during an append, may cut a file off anywhere; no readable batch follows then. Whole batches behind
-the damage, in contrast, were acknowledged.
+A loss of power, or a copy during an append, may cut a file off anywhere, but then no readable batch follows. If whole batches
+follow the damage, in contrast, they were acknowledged.
 
-Only batches of the current format (magic 2) are recognized behind the damage.
+Only batches of the current format (magic 2) are recognized after the damage.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from diamant.storage.segments.segment import Segment
 
 WINDOW_BYTES = 1024 * 1024
 MAX_SEARCHED_BYTES = 64 * 1024 * 1024
-"""Limit of the search in non-zero bytes: a few seconds. A torn end is one batch, seldom more."""
+"""Limit of the search, in non-zero bytes, for which it takes a few seconds. A torn end is one batch, seldom more."""
 MAX_CHECKED_BYTES = 1024 * 1024 * 1024
-"""Limit of the bytes whose checksum is computed: half a second. One position in four million of noise looks like a batch."""
+"""Limit of the bytes that are checksummed, in half a second. In noise, one position in four million looks like a batch."""
 
 _LENGTH = Struct(">i")
-# The magic byte, and the upper half of the attributes, which has no flags. Nothing is assumed about offsets: no checksum covers
-# them, and a whole batch is never cut off for its offset.
+# The magic byte, and the upper half of the attributes, which has no flags. Nothing is assumed about offsets, which no checksum
+# covers; a whole batch is never cut off because of its offset.
 _BEGINS = re.compile(b"(?=.{%d}%b.{4}\0)" % (MAGIC, re.escape(bytes((CURRENT_MAGIC,)))), re.DOTALL)
 
 
 def is_torn_end(segment: Segment, position: int) -> bool:
-    """True if no whole batch, one with a valid checksum, begins at or after `position` of the segment; any thread."""
+    """True if no whole batch, with a valid checksum, begins at or after `position` of the segment. Callable from any thread."""
     file, end = segment.file, segment.size
     searched = checked = 0
     start = position
@@ -66,7 +66,7 @@ def is_torn_end(segment: Segment, position: int) -> bool:
 
 
 def keep_aside(env: Env, segment: Segment, position: int, next_offset: int) -> str | None:
-    """Copy the bytes from `position` on to a synced file beside the segment; return its path, None if all bytes are zero.
+    """Copy the bytes at and after `position` to a synced file beside the segment; return its path, or None if all are zero.
 
     The broker never reads or removes such a file; an operator may. An earlier start's copy of the same bytes is
     overwritten, so repeatedly failing starts, as on a full disk, leave one file. Memory: `WINDOW_BYTES`.
@@ -104,5 +104,5 @@ def _is_begun(env: Env, path: str, segment: Segment, position: int) -> bool:
 
 
 def aside_paths(directory: str, offset: int) -> Iterator[str]:
-    """Yield paths for data set aside from `offset` on. Later ones, used if a path is taken, have higher offsets."""
+    """Yield paths for data set aside that begin at `offset`. Paths with higher offsets follow, for use if a path is taken."""
     return (names.log_file(directory, higher) + names.ASIDE_SUFFIX for higher in count(offset))

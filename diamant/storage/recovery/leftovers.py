@@ -17,7 +17,7 @@ from diamant.storage.segments.segment import Segment, floor_position, scan_heade
 
 
 def remove_temporary_files(env: Env, path: str) -> None:
-    """Delete `.deleted` and `.cleaned` files and the `.swap` files of an unfinished swap (LogLoader, step 1).
+    """Delete `.deleted` and `.cleaned` files, and `.swap` files of an unfinished swap (LogLoader, step 1).
 
     Also deletes the staging directories of cleaning rounds in other processes.
     """
@@ -30,7 +30,7 @@ def remove_temporary_files(env: Env, path: str) -> None:
     smallest = min((offset for name in cleaned if (offset := offset_of(name)) >= 0), default=None)
     unfinished = [name for name in _swap_files(entries) if smallest is not None and offset_of(name) >= smallest]
     deleted = [name for name in entries if name.endswith(names.DELETED_SUFFIX)]
-    # The .cleaned files go last: after a crash here, a start without them would treat the .swap files as complete.
+    # Delete the .cleaned files last: without them, a start after a crash here would treat the .swap files as complete.
     for name in [*deleted, *unfinished, *cleaned]:
         env.remove(f"{path}/{name}")
 
@@ -41,8 +41,8 @@ def complete_swaps(env: Env, path: str) -> None:
     `segment_swap` lists the steps that may have been taken. Every step here is idempotent. Differences from Kafka:
 
     * A segment at a `.swap` file's own base offset is removed with all its indexes, even if the `.swap` is empty.
-    * If the lowest `.swap` is empty or torn and no segment was removed yet, it is dropped and the old segments stay: it
-      no longer shows which segments it replaces.
+    * If the lowest `.swap` is empty or torn and no segment was removed yet, it is dropped and the old segments stay, since
+      it no longer shows which segments it replaces.
     * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it is removed.
     * The `.log` files are renamed first, so that a `.log` without suffix never has another segment's indexes.
     """
@@ -53,7 +53,7 @@ def complete_swaps(env: Env, path: str) -> None:
         inspected = [_inspect_swap(env, names.log_file(path, offset) + names.SWAP_SUFFIX, offset) for offset in logs]
         is_untouched = env.exists(names.log_file(path, logs[0]))
         if is_untouched and not (inspected[0].is_whole and inspected[0].size):
-            # In reverse, the lowest .log.swap last: after a crash here, it makes the next start continue.
+            # In reverse order: after a crash here, the lowest .log.swap, which comes last, makes the next start continue.
             for name in reversed(swaps):
                 env.remove(f"{path}/{name}")
             return
@@ -101,7 +101,7 @@ def _inspect_swap(env: Env, path: str, base_offset: int) -> _Swap:
                 end_offset = header.next_offset
                 position = start + header.size
         except CorruptLog:
-            pass  # the position shows it
+            pass  # the position then shows that the file is not whole
         return _Swap(file.size(), end_offset, position == file.size())
     finally:
         file.close()
@@ -114,17 +114,17 @@ def offset_of(name: str) -> int:
 
 
 MIN_BATCHES = 2
-"""Minimum number of the new segment's batches within the old one's offsets. A single batch may only have a damaged base
-offset, which no checksum covers."""
+"""Minimum number of the new segment's batches within the old segment's offsets. A single batch might merely have a damaged
+base offset, which no checksum covers."""
 
 
 class Stale(NamedTuple):
     """A segment that a cleaning round had replaced, and the segment that it was cleaned into.
 
-    A broker's own directory never holds any, thanks to `segment_swap`; copies made while a broker ran may. A copying program
-    lists a directory once and copies its files one after the other: perhaps an old segment before a round, and the new one that
-    covers the old offsets after it. The old one then hides records: a lookup uses the last segment that begins at or below an
-    offset.
+    A broker's own directory never holds such segments, thanks to `segment_swap`, but a copy made while a broker ran may. A
+    copying program lists a directory once and copies its files in turn: perhaps an old segment before a round, and the new one,
+    which covers the old offsets, after it. The old segment then hides records, because a lookup uses the last segment that
+    begins at or below an offset.
     """
 
     segment: Segment
@@ -169,7 +169,7 @@ def _end(segment: Segment) -> int:
     try:
         return segment.next_offset()
     except CorruptLog:
-        return segment.base_offset  # it covers nothing; recovery handles it
+        return segment.base_offset  # the segment covers nothing; recovery handles it
     finally:
         segment.close()  # a log may have more segments than the process has descriptors
 

@@ -90,10 +90,10 @@ def load_log(
 ) -> Log:
     """Open the partition directory `path`. May run in a worker thread; the loop thread then owns the result.
 
-    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if the partition has no entry. A `recovery_point` of
-    None is lost: everything is scanned, no whole batch is cut off. CUT_NOTHING marks a log refused before: nothing is cut off.
-    Recovery appends notable actions to `messages`. `is_of_one_moment`: a broker left the files in this state; if not, the log
-    is searched for segments that were cleaned into others. None means the value of `is_clean`.
+    `recovery_point` and `log_start_offset` come from the checkpoints; 0 if the partition has no entry. If `recovery_point` is
+    None, it is lost: everything is scanned, and no whole batch is cut off. If it is CUT_NOTHING, the log was refused before, and
+    nothing is cut off. Recovery appends notable actions to `messages`. `is_of_one_moment` (default: `is_clean`) is True if a
+    broker left the files in this state; if False, the log is searched for segments that were cleaned into others.
     """
     said = messages if messages is not None else []
     if is_of_one_moment is None:
@@ -142,7 +142,7 @@ def _recovered(
     dead = [] if is_clean else _below(segments, log_start_offset)
     del segments[: len(dead)]
     for segment in segments:
-        if segment.is_index_damaged:  # set by the scan just above
+        if segment.is_index_damaged:  # set by the scans above
             missing_index.add(segment.base_offset)
             said.append(f"{segment.path}: its indexes do not match its content; they are rebuilt")
     log_end_offset = sound_end(segments[-1]) if is_clean and segments else None
@@ -314,9 +314,9 @@ def _find_stale(segments: list[Segment], config: LogConfig) -> list[Stale]:
 
 
 def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
-    """Return the segments that end below the log start: retention has removed them, or would.
+    """Return the segments that end below the log start, which retention has removed or would remove.
 
-    A loss of power may restore them with unsynced gaps; recovery does not need them.
+    A loss of power may restore such segments with unsynced gaps; recovery does not need them.
     """
     return [segment for segment, following in pairwise(segments) if following.base_offset <= log_start_offset]
 
@@ -324,8 +324,8 @@ def _below(segments: list[Segment], log_start_offset: int) -> list[Segment]:
 def _set_aside(env: Env, path: str, stale: list[Stale], said: list[str]) -> None:
     """Rename the `.log` files of segments that were cleaned into another one, and remove their indexes.
 
-    The last segment is renamed first, each rename is synced before the next one. After a crash the rest are found to be stale
-    again: the cleaned segment still has as many batches after the first of them.
+    The last segment is renamed first, and each rename is synced before the next one. After a crash the remaining ones are again
+    recognized as stale, since the cleaned segment still has as many batches from the first of them on.
     """
     for segment, cleaned_into in reversed(stale):
         if segment.size:
@@ -393,8 +393,8 @@ def _floor(segments: list[Segment], offset: int) -> int:
 def sound_end(segment: Segment) -> int | None:
     """Return the offset after the last batch, from which appends can continue; None if something is damaged.
 
-    A sound segment contains the positions of both indexes' last entries, and only whole batches from there to its end, of which
-    the last one reaches furthest.
+    A sound segment contains the positions of both indexes' last entries, and after them only whole batches, the last of which
+    has the highest offset.
     """
     offset, position = segment.offset_index.last_entry
     timed_offset = segment.time_index.last_entry[1]
@@ -416,9 +416,9 @@ def sound_end(segment: Segment) -> int | None:
 
 
 def is_time_index_whole(segment: Segment) -> bool:
-    """True if the time index has the largest timestamp, as that of a closed segment must, and the offset of its batch.
+    """True if the time index ends with the largest timestamp, as in a closed segment, and the offset of that timestamp's batch.
 
-    Reads the end of the segment, and that batch's header. A loss of power may leave zeros in the place of the offset.
+    Reads the end of the segment, and that batch's header. A loss of power may leave zeros in place of the offset.
     """
     timestamp, offset = segment.time_index.last_entry
     try:

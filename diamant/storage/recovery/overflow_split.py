@@ -1,9 +1,9 @@
 """Division of a segment whose offsets exceed the 31 bits of its indexes, as brokers before Kafka 2.0 left them (KAFKA-6264).
 
 The parts are written as `.cleaned` files and become `.swap` files in descending order; the next `complete_swaps` puts them in the
-segment's place. So a crash leaves the segment or all of its parts. The first part keeps the segment's base offset, the others
-begin with their first batch. If already the first batch is too far above the base, the segment is renamed after it first. A torn
-end stays at the end of the last part. Recovery rebuilds the indexes.
+segment's place. So a crash leaves the segment or all of its parts. The first part keeps the segment's base offset; the others
+begin with their first batch. If even the first batch is too far above the base, the segment is first renamed after that batch. A
+torn end stays at the end of the last part. Recovery rebuilds the indexes.
 
 Source: LocalLog.splitOverflowedSegment. Kafka divides a segment when recovery or the cleaner meets the overflow, and names the
 first part after its first batch in any case.
@@ -39,10 +39,10 @@ class _Part(NamedTuple):
 
 
 def refuse_overflow(segments: Sequence[Segment], log_end_offset: int | None) -> None:
-    """Raise SegmentOverflow for the first segment with an offset beyond the range of its indexes, as far as can be seen cheaply.
+    """Raise SegmentOverflow for the first segment with an offset beyond the range of its indexes, as far as a cheap check shows.
 
-    Reads the end of a closed segment only if its successor begins that far above it. The last one must end at `log_end_offset`;
-    None: recovery will scan it.
+    Reads the end of a closed segment only if its successor begins beyond that range. The last segment ends at `log_end_offset`;
+    it is not checked if that is None, because recovery will scan it.
     """
     ends = [following.base_offset for following in segments[1:]] + [log_end_offset]
     for segment, end in zip(segments, ends, strict=False):
@@ -64,8 +64,8 @@ def _reaches_beyond(segment: Segment) -> bool:
 def split_segment(env: Env, segment: Segment) -> list[int]:
     """Write the parts of a segment as synced `.swap` files; return their base offsets. Memory: a batch, or `COPY_BYTES`.
 
-    A segment that must be renamed is only renamed. MisplacedBatch or SyncedDamage if it cannot be divided; it is unchanged then,
-    as after OSError.
+    If the segment must be renamed, only renames it. Raises MisplacedBatch or SyncedDamage if it cannot be divided; the segment is
+    then unchanged, as after OSError.
     """
     parts = _parts(segment, _following_base(env, segment))
     if not parts[1].position:
@@ -83,7 +83,7 @@ def split_segment(env: Env, segment: Segment) -> list[int]:
         for log in reversed(logs):
             env.rename(log + names.CLEANED_SUFFIX, log + names.SWAP_SUFFIX)
     except OSError:
-        # The .swap files go first: while a .cleaned file exists, a start drops them.
+        # Remove the .swap files first: while a .cleaned file exists, a start drops them.
         for suffix in (names.SWAP_SUFFIX, names.CLEANED_SUFFIX):
             for log in logs:
                 with suppress(OSError):

@@ -1,15 +1,15 @@
 """Recovery of a segment: finds the last whole batch, cuts off the rest, rebuilds indexes and producer state.
 
-Synced data are never cut off. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was whole
-once: a crash did not cause the damage, and later batches were acknowledged. `check_synced` then raises CorruptLog before any
+Synced data are never cut off. A batch that is damaged below the recovery point, or anywhere after an orderly stop, was once
+whole: a crash did not cause the damage, and later batches were acknowledged. `check_synced` then raises CorruptLog before any
 change. Above the recovery point `recover_segment` cuts off a tail that is not whole, like LogSegment.recover. (Kafka cuts in
 both cases, and fetches the lost data from other replicas.)
 
-A whole batch, whose checksum is right, is never cut off for its offsets, also not above the recovery point: no crash leaves such
-a batch. If its offsets do not ascend, `checked_batches` raises MisplacedBatch; if they are too far above the segment's base,
-`recover_segment` raises SegmentOverflow, and the segment is divided (`overflow_split`).
+A whole batch, with a correct checksum, is never cut off because of its offsets, not even above the recovery point, since no
+crash leaves wrong offsets in a whole batch. If its offsets do not ascend, `checked_batches` raises MisplacedBatch; if they are
+too far above the segment's base, `recover_segment` raises SegmentOverflow, and the segment is divided (`overflow_split`).
 
-A log without a clean-shutdown mark may be a copy of a running broker's. Its files are of different moments, so it may end below
+A log without a clean-shutdown mark may be a copy from a running broker, with files from different moments, so it may end below
 the recovery point, in the middle of a batch. If no readable batch follows, this counts as the end, and the log opens.
 """
 
@@ -108,8 +108,8 @@ class SegmentOverflow(Exception):
 def check_synced(segment: Segment, end_offset: int, *, may_end: bool = False) -> TornEnd | None:
     """Check framing, CRCs and offset order of the synced batches below `end_offset`; changes nothing.
 
-    Raises SyncedDamage at the first bad batch, MisplacedBatch at one out of order. `may_end`: no later segment has data and the
-    last stop was not orderly; then a bad batch with no whole batch behind it is returned as a TornEnd instead.
+    Raises SyncedDamage at the first bad batch, MisplacedBatch at a batch out of order. `may_end`: no later segment has data and
+    the last stop was not orderly, so a bad batch that no whole batch follows is returned as a TornEnd instead.
     """
     if segment.base_offset >= end_offset:
         return None
@@ -137,12 +137,12 @@ def recover_segment(
     synced_end: int,
     is_last_scan: bool = False,
 ) -> RecoveredSegment:
-    """Check every batch (framing and CRC), rebuild the indexes, cut off from the first bad batch on (LogSegment.recover).
+    """Check every batch (framing and CRC), rebuild the indexes, cut off the first bad batch and the rest (LogSegment.recover).
 
     Parses only control records. `producers` must hold the state at the segment's base offset, and `check_synced` must have
-    passed below `synced_end`; SyncedDamage if damage appears there after all. `is_last_scan`: no flush or later recovery will
-    process this segment, so its indexes are synced before this returns. MisplacedBatch and SegmentOverflow leave the `.log` file
-    unchanged, and the indexes to be rebuilt by the next start.
+    passed below `synced_end`. Raises SyncedDamage if there is damage below it after all, MisplacedBatch, or SegmentOverflow; the
+    latter two leave the `.log` file unchanged, and the indexes to be rebuilt by the next start. `is_last_scan`: no flush or later
+    recovery will process this segment, so its indexes are synced before this returns.
     """
     segment.reset_indexes(is_synced=is_last_scan)
     last_indexed = 0
@@ -193,8 +193,8 @@ def _index(segment: Segment, header: BatchHeader, position: int) -> bool:
 def checked_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Yield position, header and bytes of each batch; the bytes are valid until the next iteration.
 
-    Raises CorruptLog at the first batch that is incomplete or has a wrong CRC, MisplacedBatch at a whole one whose last offset
-    does not ascend. Offsets may be beyond the range of the indexes.
+    Raises CorruptLog at the first batch that is incomplete or has a wrong CRC, MisplacedBatch at a whole batch whose last offset
+    is not above earlier ones. Offsets may be beyond the range of the indexes.
     """
     file = segment.file
     size = segment.size
@@ -279,9 +279,9 @@ def _scan_producers(producers: ProducerStateManager, segments: list[Segment], en
 
 
 def scan_for_producers(file: File, position: int, end: int, end_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield from `scan_headers` between two byte positions; may omit batches without a producer.
+    """Yield from `scan_headers` between two byte positions.
 
-    May also omit batches from `end_offset` on.
+    May omit batches without a producer, and batches at or above `end_offset`.
     """
     fd = file.fileno()
     if fd is None or not ARE_COMPILED:
@@ -310,7 +310,7 @@ def _replay(
 ) -> None:
     """Apply one stored batch of `segment` to the producer state; with `is_recovered` also index aborted transactions.
 
-    A control record that cannot be read has no effect: the transaction that it may end stays open, so read_committed consumers
+    A control record that cannot be read has no effect. The transaction that it may end stays open, so read_committed consumers
     see nothing undecided.
     """
     if not header.is_control:

@@ -1,4 +1,4 @@
-"""Removal of the newest records of an open log, as of a new leader that lacks them.
+"""Removal of the newest records of an open log, as when a new leader lacks them.
 
 Source: UnifiedLog.truncateTo.
 """
@@ -15,8 +15,8 @@ from diamant.storage.recovery.segment_recovery import rebuild_producers
 def remove_tail(log: Log, offset: int) -> int:
     """Remove the records from `offset` on, in whole batches, and return the new log end offset. Tells no listener.
 
-    OFFSET_OUT_OF_RANGE outside of the active segment, the only one that no cleaner reads. No flush may be in progress. Reads
-    the headers of the active segment.
+    Raises OFFSET_OUT_OF_RANGE outside the active segment, the only segment that no cleaner reads. No flush may be in progress.
+    Reads the headers of the active segment.
     """
     segment = log.active
     first = max(segment.base_offset, log.log_start_offset)

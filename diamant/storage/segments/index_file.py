@@ -20,11 +20,11 @@ from diamant.storage.errors import CorruptLog
 from diamant.storage.segments.segment_outline import IndexOutline
 
 BLOCK_ENTRIES = 512
-"""Number of entries in the block that ends a search."""
+"""Number of entries in the block that a search reads last."""
 
 Columns: TypeAlias = "tuple[array[int], array[int]]"
-"""Offsets relative to the segment's base, and the value of each. Values are appended first, so the number of offsets is the
-number of whole entries."""
+"""Offsets relative to the segment's base, and the value of each. Values are appended first, so the number of whole entries is
+that of the offsets."""
 
 
 class EntryLayout(NamedTuple):
@@ -39,7 +39,7 @@ class StoredEntries(NamedTuple):
     """Result of examining an index file."""
 
     entries: int
-    """Whole entries, without any zero padding."""
+    """Number of whole entries, without zero padding."""
     file_bytes: int
     """The file's length; -1 if there is no file."""
     last: bytes
@@ -47,7 +47,7 @@ class StoredEntries(NamedTuple):
 
 
 def stored_entries(env: Env, path: str, entry_bytes: int) -> StoredEntries:
-    """Count the entries of a file: one read at its end, and a binary search if it is padded."""
+    """Count the entries of a file, with one read at its end, and a binary search if it is padded."""
     try:
         file = env.open(path, read_only=True)
     except FileNotFoundError:
@@ -99,7 +99,7 @@ class IndexFile:
         self._lock = threading.Lock()
         """Guards writes and their counters."""
         self.heap: Columns | None = None
-        """All entries, during appends."""
+        """All entries in memory, during appends; None otherwise."""
         self._stored = -1
         """Number of entries in the file that match the heap; -1 until the file is examined."""
         self._file_bytes = -1
@@ -138,7 +138,7 @@ class IndexFile:
             self._last = offset, value
 
     def load(self) -> Columns:
-        """Return the entries for appends, kept in memory from now on. The next append does no I/O and raises no OSError."""
+        """Return the entries for appends, and keep them in memory, so that the next append does no I/O and raises no OSError."""
         if self.heap is not None:
             return self.heap
         with self._lock:
@@ -220,7 +220,7 @@ class IndexFile:
         self._file_bytes = position + len(data)
 
     def sync(self) -> None:
-        """Write appended entries and sync the file; blocks on the disk. No error if the file was removed."""
+        """Write appended entries and sync the file; blocks on the disk. Raises no error if the file was removed."""
         self.flush()
         if not self._is_unsynced:
             return

@@ -18,7 +18,7 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
 PRODUCER_COMPRESSION = "producer"
-"""compression.type: keep the producer's codec."""
+"""Value of compression.type that keeps the producer's codec."""
 
 
 _INT, _LONG, _DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
@@ -30,7 +30,7 @@ _CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 class LogConfig:
     """Settings of one topic. Sizes in bytes, times in milliseconds.
 
-    ``cleanup_policy`` may be empty: then nothing is deleted or compacted (KIP-1075).
+    If ``cleanup_policy`` is empty, nothing is deleted or compacted (KIP-1075).
     """
 
     cleanup_policy: frozenset[str] = setting(

@@ -152,7 +152,7 @@ class OffsetIndex:
         near, near_count = self.file.near(count, _INT32, 4, target)
         index = bisect_left(range(near_count), target, key=lambda at: _INT32.unpack_from(near, at * 8 + 4)[0])
         if index == near_count:
-            return None  # cut off by another program
+            return None  # another program has cut off the entries
         relative: int = _INT32.unpack_from(near, index * ENTRY_SIZE)[0]
         return self.base_offset + relative
 

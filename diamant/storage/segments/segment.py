@@ -55,7 +55,7 @@ class FileSlice(NamedTuple):
 
 
 def scan_headers(file: ReadableFile, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch between two byte positions; record data are not read.
+    """Yield (position, header) of each whole batch between two byte positions, without reading record data.
 
     Stops silently at a torn tail, as Kafka's file iterator does. Raises CorruptLog where bytes cannot be a batch.
     """
@@ -103,8 +103,8 @@ def _legacy_header(file: ReadableFile, position: int, end: int, prefix: bytes) -
 def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]] | None:
     """Return a scan from the position of an offset index entry; None if the entry is wrong.
 
-    An entry is right if a batch begins at its position and the scan from there skips nothing below `offset`. The check is
-    cheap: the scan reads that header anyway. Kafka does not check; after a wrong entry it reads garbage or skips records.
+    An entry is right if a batch begins at its position and a scan from it skips nothing below `offset`. The check is cheap,
+    since the scan reads that header anyway. Kafka does not check; after a wrong entry it reads garbage or skips records.
     """
     if position <= 0:
         return scan_headers(file, 0, end) if not position else None
@@ -159,10 +159,10 @@ def _scan_below(
 def offset_entries(
     file: File, end: int, base_offset: int, interval_bytes: int, max_entries: int, is_wanted: Callable[[], bool]
 ) -> tuple[array[int], array[int]]:
-    """Compute the entries of a segment's offset index from the `.log` file, as relative offsets and positions. Any thread.
+    """Compute a segment's offset index entries from its `.log` file, as relative offsets and positions. For any thread.
 
-    Stops early if `is_wanted` returns False. CorruptLog if framing or offsets show that the `.log` file is damaged: entries
-    computed from it would find fewer records than an existing index file.
+    Stops early if `is_wanted` returns False. Raises CorruptLog if framing or offsets show that the `.log` file is damaged, since
+    entries computed from it would locate fewer records than an existing index file.
     """
     offsets, positions = array("i"), array("i")
     last_indexed = scanned = 0
@@ -223,7 +223,7 @@ class Segment:
         suffix: str = "",
         outline: SegmentOutline | None = None,
     ) -> None:
-        """Open, or with `create` make, the segment of `directory` at `base_offset`. `outline` replaces a look at its files."""
+        """Open the segment of `directory` at `base_offset`, or `create` it. `outline` saves examining its files."""
         self._env = env
         self.directory = directory
         self.base_offset = base_offset
@@ -252,7 +252,7 @@ class Segment:
         self.is_index_damaged = False
         """True if a read found a wrong entry in the offset index, and the index is not repaired yet."""
         self.first_append_ms: int | None = None
-        """Wall-clock time of the first append in ms; None if neither this process did it nor the last stop noted it."""
+        """Wall-clock time of the first append in ms; None if another process made it and the last stop did not note the time."""
         self._last_append_ms: int | None = None
         self.is_deleted = False
         self.max_timestamp = NO_TIMESTAMP
@@ -263,7 +263,7 @@ class Segment:
     @property
     def file(self) -> File:
         """The `.log` file, opened on first use."""
-        file = self._file  # read once: another thread may release it
+        file = self._file  # read it once, since another thread may release it
         if file is None:
             file = self._env.open(self.path)
             self.file_id = file.identity
@@ -283,10 +283,10 @@ class Segment:
         return self._first_timestamp is not None or not self.size
 
     def load_first_timestamp(self) -> None:
-        """Read `first_timestamp` from the file, unless known. Any thread, if the segment takes no appends."""
+        """Read `first_timestamp` from the file, unless known. Callable from any thread if the segment takes no appends."""
         if self.knows_first_timestamp:
             return
-        # A separate descriptor: the owner may be opening the other one.
+        # Use a separate descriptor, since the owner may be opening the other one.
         file = self._env.open(self.path, read_only=True)
         try:
             self._first_timestamp = _first_of(file, self.size)
@@ -305,7 +305,7 @@ class Segment:
 
     @property
     def last_append_ms(self) -> int:
-        """Wall-clock time of the last append in ms; if it was not by this process, that of the file, which is no earlier."""
+        """Wall-clock time of the last append in ms; if by another process, the file's time, which is no earlier."""
         known = self._last_append_ms
         return latest_write_ms(self._env, self.path) if known is None else known
 
@@ -315,7 +315,7 @@ class Segment:
         file = self._file if self._file is not None else self.file
         is_index_due = self.bytes_since_index_entry > interval_bytes
         if is_index_due:
-            # Nothing may fail after the write below: a refused batch would otherwise stay in the log for ever.
+            # Nothing may fail after the write below, or a refused batch would stay in the log forever.
             self.offset_index.file.load()
             self.time_index.file.load()
         file.append(batch)
@@ -387,7 +387,7 @@ class Segment:
         return next_offset, position
 
     def on_inactive(self, *, is_synced: bool = False) -> None:
-        """Close the indexes of a segment that is no longer active: add the last time index entry, write them out.
+        """Add the last time index entry of a segment that is no longer active, and write out its indexes.
 
         With `is_synced` each index is synced before the next one is written; the offset index, whose absence makes a start
         rebuild all three, comes last.
@@ -474,7 +474,7 @@ class Segment:
         self.txn_index.rename(paths.txn_index)
 
     def release_file(self) -> None:
-        """Drop the open `.log` file; the next use reopens it, current readers keep it."""
+        """Drop the open `.log` file; the next use reopens it, and current readers keep it."""
         self._file = None
 
     def close(self) -> None:

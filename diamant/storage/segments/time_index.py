@@ -44,7 +44,7 @@ def _pack(offsets: array[int], timestamps: array[int]) -> bytes:
 
 
 def _unpack(data: bytes) -> Columns:
-    """Return relative offsets and timestamps; uses whole arrays, since there may be a quarter million entries."""
+    """Return relative offsets and timestamps; works on whole arrays, since there may be a quarter of a million entries."""
     words = array("i", data)
     offsets = words[2::3]
     halves = array("i", bytes(len(offsets) * 8))

@@ -70,7 +70,7 @@ class TransactionIndex:
         return self._has_file is not False
 
     def take_outline(self, *, has_file: bool) -> None:
-        """Accept another process's finding instead of checking for the file."""
+        """Accept what another process found, instead of checking for the file."""
         self._has_file = has_file
 
     @property
@@ -100,7 +100,7 @@ class TransactionIndex:
         if not heap or self._file_has(len(heap)):
             self._write(data, len(heap))
         else:
-            # Another program has cut off entries. Zeros in their place would be read as transactions of producer 0.
+            # Another program has cut off entries; write all, since zeros in their place would be transactions of producer 0.
             self._write(heap + data, 0)
         heap += data
 
