@@ -171,7 +171,7 @@ def put_entries(
 ) -> tuple[int64_t, int64_t]:
     """Put entries `start` to `end` into the table, later ones over earlier ones; return (next entry, keys in the table).
 
-    `counts`, int64[3, sources], holds live keys, tombstones and superseded records. A source's key is counted there when a later
+    `counts`, int64[3, sources], holds live keys, tombstones and superseded records. A source's key is counted in it when a later
     source has the same key; with `is_one_log` the sources are parts of one log, and the later key supersedes the record. Stops
     before an entry of a source other than `only_source`, unless that is negative, and at `max_size` keys, fewer than the slots.
     """

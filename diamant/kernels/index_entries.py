@@ -70,7 +70,7 @@ def index_batches(
 ) -> int:
     """Make the due index entries of `count` batches, like `SegmentWriter`; return the number of batches processed.
 
-    `columns` as filled by `assembly.assemble`; there is room for one entry per batch. `output` receives the size of the entries
+    `columns` is filled by `assembly.assemble`; there is room for one entry per batch. `output` receives the size of the entries
     in bytes. Stops before a batch for which `SegmentWriter` would raise.
     """
     done: int64_t = 0

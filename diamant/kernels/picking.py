@@ -1,4 +1,4 @@
-"""The loop that picks candidate records: those of a key, or those with a text and later records of the same keys."""
+"""The loop that picks candidate records: records with a key, or records with a text and later records with the same keys."""
 
 import cython
 from cython.cimports.diamant.kernels.constants import fields, picking

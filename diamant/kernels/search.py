@@ -1,6 +1,6 @@
 """The compiled search of a chunk of batches for the certifying scan.
 
-It only identifies clean batches: those with a valid checksum, exactly the declared number of well-formed records, none of the
+It only identifies clean batches: batches with a valid checksum, exactly the declared number of well-formed records, none of the
 keys, and no needle anywhere. The plain reader examines all other batches again.
 
 In files of any format it finds possible batch headers, at any byte.

@@ -22,7 +22,7 @@ from uuid import UUID
 from diamant.protocol.errors import ProtocolError
 
 MAX_ELEMENTS = 500_000
-"""Limit of array elements in one request. It bounds the memory of decoding: one byte may become a Python object."""
+"""Limit of array elements in one request, to bound the memory of decoding, since one byte may become a Python object."""
 MAX_TAGS = 10_000
 """Limit of tagged fields in one block, that of Kafka 4.4."""
 

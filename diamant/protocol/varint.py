@@ -24,14 +24,14 @@ MAX_VARLONG_SIZE = 10
 
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return (value as int32, position after it); CorruptBatch when it is too long or the buffer ends in it."""
+    """Return (value as int32, position after it). Raises CorruptBatch if it is too long or the buffer ends within it."""
     value, position = _read(buffer, position, MAX_VARINT_SIZE)
     value &= 0xFFFFFFFF
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Return (value as int64, position after it); CorruptBatch when it is too long or the buffer ends in it."""
+    """Return (value as int64, position after it). Raises CorruptBatch if it is too long or the buffer ends within it."""
     value, position = _read(buffer, position, MAX_VARLONG_SIZE)
     value &= 0xFFFFFFFFFFFFFFFF
     return (value >> 1) ^ -(value & 1), position

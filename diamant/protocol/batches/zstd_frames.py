@@ -26,7 +26,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _WINDOW_DESCRIPTOR = (27 - 10) << 3
 """Descriptor of the largest window that all readers accept, 128 MiB."""
 _SINGLE_SEGMENT = 1 << 5
-"""Flag of a frame without a window descriptor: its window is its declared size."""
+"""Flag of a frame without a window descriptor, whose window is its declared size."""
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]

@@ -60,7 +60,7 @@ class ErrorShape(NamedTuple):
     innermost: frozenset[ErrorCode] | None = None
     """If not None, the only codes that are in the elements; all others concern the whole request."""
     sole_array: str = ""
-    """The array that gets one element with the code in versions without a field for it at the top."""
+    """In versions without a code at the top, the array that gets one element with the code."""
     repeated: tuple[str, ...] = ()
     """Fields of the request that the response repeats."""
     refusal: Refusal = Refusal()

@@ -278,7 +278,7 @@ def write_clean_shutdown(env: Env, directory: str, broker_epoch: int = -1) -> No
 def read_clean_shutdown(env: Env, directory: str) -> int | None:
     """Return the broker epoch in the clean-shutdown mark; -1 if unknown, None if there is no mark.
 
-    An empty file counts as a mark: older brokers wrote one (`CleanShutdownFileHandler.read`).
+    An empty file counts as a mark, since older brokers wrote one (`CleanShutdownFileHandler.read`).
     """
     try:
         content = env.read_bytes(f"{directory}/{names.CLEAN_SHUTDOWN}")

@@ -46,7 +46,7 @@ class CheckpointFiles:
         """For each partition deleted and created again, the last state number that describes the old one."""
 
     def next_number(self) -> int:
-        """Return the number of a new state; numbers give the order of creation. Loop thread."""
+        """Return the number of a new state; numbers give the order of creation. Call on the loop thread."""
         self._states += 1
         return self._states
 

@@ -1,9 +1,9 @@
 """Copies of a log directory in use, in the state that an orderly stop would leave at that moment, and their restoration.
 
-    closed segments' `.log`         hard links: these files never change
-    other files                     copies: indexes, producer snapshots, epochs and the metadata log change in place
+    closed segments' `.log`         hard links, since these files never change
+    other files                     copies, since indexes, producer snapshots, epochs and the metadata log change in place
 
-The work does not grow with the data: an active segment above `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or of the
+The work does not grow with the data, since an active segment above `MAX_TAIL_BYTES` is rolled first. Leftovers of a crash or the
 cleaner (`.deleted`, `.cleaned`, `.swap`, `.aside`, directories set aside) are not copied. Nothing is synced: a copy survives the
 end of the process, not a loss of power. Without hard links, closed segments are copied later; they are kept open until then,
 in case their names are removed.

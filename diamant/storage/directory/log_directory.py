@@ -298,9 +298,9 @@ class LogDirectory:
             callback()
 
     def delete_unopened(self, topic: str, metadata_offset: int) -> None:
-        """Do the same for a topic's partitions that could not be opened, without a delay, since they have no readers."""
+        """Do what `delete_log` does for a topic's unopened partitions, but without a delay, since they have no readers."""
         doomed = [(topic, failure.partition) for failure in self.failures if failure.topic == topic]
-        # Even if the directories stay: they must not be opened, and their checkpoint entries apply to no other partition.
+        # Do this even if the directories stay. They must not be opened, and their checkpoint entries apply to no other partition.
         self.failures = [failure for failure in self.failures if failure.topic != topic]
         self._keep(self._kept)
         self.left.update(dict.fromkeys(doomed, LeftDirectory(metadata_offset, 0)))
@@ -332,7 +332,7 @@ class LogDirectory:
             self.deletions.add([doomed], delay_ms)
 
     def checkpoint_state(self) -> CheckpointState:
-        """Return the offsets to checkpoint, with the kept entries of unopened partitions. Loop thread."""
+        """Return the offsets to checkpoint, with the kept entries of unopened partitions. Call on the loop thread."""
         kept, logs = self._kept, self.logs
         return CheckpointState(
             {**kept.recovery_points, **{key: log.recovery_point for key, log in logs.items()}},

@@ -81,7 +81,7 @@ class File(ReadableFile, Protocol):
         ...
 
     def append(self, *buffers: Buffer) -> None:
-        """Write all of `buffers` at the end, in order. OSError leaves `size` unchanged."""
+        """Write all of `buffers` at the end, in order. After OSError, `size` is unchanged."""
         ...
 
     def pwrite(self, data: Buffer, position: int) -> None:
@@ -132,15 +132,15 @@ class Env(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """True if there is a file or directory of that name."""
+        """True if the path is a file or directory."""
         ...
 
     def is_dir(self, path: str) -> bool:
-        """True if there is a directory of that name."""
+        """True if the path is a directory."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """True if the name is a symbolic link, whatever its target."""
+        """True if the path is a symbolic link, whatever its target."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
@@ -457,7 +457,7 @@ class RealEnv:
                 self._forget_view(new)
 
     def _new_path(self, path: str) -> str:
-        """Return the new path of a file missing at `path`; FileNotFoundError if it has none."""
+        """Return the new path of a file missing at `path`. Raises FileNotFoundError if it has none."""
         new = self._renamed_elsewhere.get(path)
         if new is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

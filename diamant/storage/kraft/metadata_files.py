@@ -97,7 +97,7 @@ class MetadataFiles:
         self.end_offset += count
 
     def sync(self) -> None:
-        """Make all earlier appends durable; blocks on the disk, from any thread.
+        """Make all earlier appends durable. Blocks on the disk; callable from any thread.
 
         Concurrent callers share fsyncs: after waiting for another's fsync, a caller finds its records durable or syncs for all.
         Raises OSError if the disk fails. Unsynced records may then be lost, and the log accepts no more records.

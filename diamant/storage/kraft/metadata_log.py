@@ -274,7 +274,7 @@ class MetadataLog:
         return prepared
 
     def write_snapshot(self, prepared: PreparedSnapshot) -> None:
-        """Write a prepared snapshot, then remove files that it makes obsolete; blocks, from any thread.
+        """Write a prepared snapshot, then remove files that it makes obsolete. Blocking, callable from any thread.
 
         The covered records are synced first: a snapshot must not be ahead of its log.
         """

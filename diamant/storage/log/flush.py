@@ -30,7 +30,7 @@ class UnsyncedFiles:
         self.snapshots: list[str] = []
         """Paths of producer snapshots."""
         self.name_changes = 1
-        """Number of additions and removals of segments. Opening counts as one: its recovery may have removed files."""
+        """Number of additions and removals of segments. Opening counts as one, since recovery may have removed files."""
         self.synced_name_changes = 0
         """The value of `name_changes` that a flush has made durable."""
         self.failure: OSError | None = None

@@ -121,7 +121,7 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Equal to the log end offset: this node is the only replica."""
+        """The log end offset, since this node is the only replica."""
         return self.log_end_offset
 
     @property

@@ -51,7 +51,7 @@ class MovesDirectory(Protocol):
     """The directory in which moves are carried out."""
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file of that name."""
+        """Tell whether the file exists."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -59,7 +59,7 @@ class MovesDirectory(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file; no error if there is none."""
+        """Remove a file, if it exists."""
         ...
 
     def sync(self) -> None:

@@ -14,7 +14,7 @@ offset on are removed and the old segments stay. Otherwise the `.swap` files are
 removed, then they lose their suffix.
 
 Recovery derives the segments to replace from the offsets of a `.swap` file, from its base to its last batch. In Kafka this
-leaves a gap. If the cleaner emptied the end of a group, old segments behind the new one's last batch stay, with records that
+leaves a gap. If the cleaner emptied the end of a group, old segments after the new one's last batch stay, with records that
 the round had dropped. No superseded value can return: step 3 proceeds from the oldest segment, so a record that stays is
 followed by every later record that supersedes it. We close the gap with a second, empty segment at the group's last offset,
 the *end mark*. Step 1 renames it first, as Kafka does with the higher of two new segments, and it is removed before step 4.
@@ -56,14 +56,14 @@ SOURCES_PER_STEP = 8
 """Number of sources per step sent to a worker process: listing them takes about 0.05 ms."""
 
 MAX_SCANNED_BYTES = 64 * 1024
-"""Largest tail, behind the last indexed batch of a new segment, that `Replacement.open` scans: about 2 ms.
+"""Largest tail, after the last indexed batch of a new segment, that `Replacement.open` scans, in about 2 ms.
 
 With the default `index.interval.bytes` the tail is at most 4 KiB and the last batch.
 """
 
 
 class SourcesChanged(StorageError):
-    """The segments are no longer those that the new one was made from; the log is unchanged."""
+    """The log no longer has the segments from which the new one was made; the log is unchanged."""
 
 
 class Replacement:
@@ -147,8 +147,8 @@ class Replacement:
     def open(self) -> None:
         """Open the new segment, if a few small reads of its recently written files suffice.
 
-        The batches behind the last indexed one are scanned for the segment's end; more than MAX_SCANNED_BYTES of them are
-        left to `prepare`. Raises StorageError if the `.cleaned` files are not those announced, OSError.
+        The batches after the last indexed one are scanned for the segment's end; more than MAX_SCANNED_BYTES of them are
+        left to `prepare`. Raises OSError, or StorageError if the `.cleaned` files are not the announced ones.
         """
         new = self._find_new()
         if self._outline is not None:
@@ -193,8 +193,8 @@ class Replacement:
     def prepare(self) -> None:
         """Open the new segment, unless it is open, and make everything durable that the swap relies on.
 
-        For any thread. Syncs old segments that no flush has covered yet, since after their rename no flush would sync them.
-        Raises the errors of `open`.
+        Callable from any thread. Syncs old segments that no flush has covered yet, since none would after their rename. Raises
+        the errors of `open`.
         """
         if self._new is None:
             new = self._find_new()
@@ -319,11 +319,11 @@ class Replacement:
         return present
 
     def finish(self) -> None:
-        """Make the exchange durable; for any thread. A checkpoint that relies on it may be written afterwards."""
+        """Make the exchange durable, in any thread. A checkpoint that relies on it may be written afterwards."""
         self._log.env.sync_dir(self._log.path)
 
     def abandon(self) -> None:
-        """Remove the new segment's files, unless the swap has happened. Any thread; may be called twice.
+        """Remove the new segment's files, unless the swap has happened. Callable from any thread, and twice.
 
         A `.cleaned` file that cannot be removed is harmless. A remaining `.swap` file might replace segments at the next
         start: the log therefore refuses appends and further swaps.

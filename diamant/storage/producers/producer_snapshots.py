@@ -58,9 +58,9 @@ class ProducerSnapshots:
         return None
 
     def remove_strays(self, segment_base_offsets: Iterable[int]) -> None:
-        """Remove files that belong to no segment, except the one from an orderly shutdown.
+        """Remove files that belong to no segment, except the file from an orderly shutdown.
 
-        That is the newest stray file, if not below the last segment's base (`removeStraySnapshots`).
+        That is the newest of them, if it is not below the last segment's base (`removeStraySnapshots`).
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self.offsets if offset not in bases]

@@ -117,7 +117,7 @@ class ProducerStateManager:
                 if duplicate is not None:
                     return duplicate
         if state is None:
-            # An unknown producer may begin at any sequence: its state may have expired or been deleted (KIP-360).
+            # An unknown producer may begin at any sequence, since its state may have expired or been deleted (KIP-360).
             refused = self._refused.get(header.producer_id)
             if refused is not None:
                 check_verification(None, header, refused, self._name)

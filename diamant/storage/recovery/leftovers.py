@@ -43,7 +43,7 @@ def complete_swaps(env: Env, path: str) -> None:
     * A segment at a `.swap` file's own base offset is removed with all its indexes, even if the `.swap` is empty.
     * If the lowest `.swap` is empty or torn and no segment was removed yet, it is dropped and the old segments stay, since
       it no longer shows which segments it replaces.
-    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`: it is removed.
+    * An empty `.swap` that is not the lowest is the end mark of `segment_swap`, and is removed.
     * The `.log` files are renamed first, so that a `.log` without suffix never has another segment's indexes.
     """
     entries = env.list_dir(path)

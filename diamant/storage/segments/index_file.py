@@ -101,14 +101,14 @@ class IndexFile:
         self.heap: Columns | None = None
         """All entries in memory, during appends; None otherwise."""
         self._stored = -1
-        """Number of entries in the file that match the heap; -1 until the file is examined."""
+        """Number of entries in the file that match `heap`; -1 until the file is examined."""
         self._file_bytes = -1
         """Length of the file; -1 if there is none."""
         self._last: tuple[int, int] | None = None
-        """The last stored entry, while there is no heap."""
+        """The last stored entry, while `heap` is None."""
         self._is_unsynced = False
         self.has_stand_in = False
-        """True if the heap replaces the file's entries."""
+        """True if `heap` replaces the file's entries."""
 
     @property
     def entries(self) -> int:
@@ -166,7 +166,7 @@ class IndexFile:
             )
 
     def entry(self, index: int) -> tuple[int, int]:
-        """Return an entry (relative offset, value); IndexError if there is none."""
+        """Return an entry (relative offset, value). Raises IndexError if it does not exist."""
         if not 0 <= index < self.entries:
             raise IndexError(f"{self.path}: entry {index} of {self.entries}")
         if self.heap is not None:
@@ -212,7 +212,7 @@ class IndexFile:
                 self._write(data)
 
     def _write(self, data: bytes) -> None:
-        """Put `data` after the stored entries and end the file there."""
+        """Write `data` after the stored entries, and end the file after the data."""
         position = self._stored * self._layout.entry_bytes
         self._env.write_tail(self.path, data, position)
         self._is_unsynced = True

@@ -79,7 +79,7 @@ class OffsetIndex:
         return self.last_entry[0]
 
     def entry(self, index: int) -> tuple[int, int]:
-        """Return `(offset, position)` of entry `index`; IndexError if there is none."""
+        """Return `(offset, position)` of entry `index`. Raises IndexError if it does not exist."""
         relative, position = self.file.entry(index)
         return self.base_offset + relative, position
 

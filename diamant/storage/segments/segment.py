@@ -50,7 +50,7 @@ class FileSlice(NamedTuple):
     size: int
 
     def read(self) -> bytes:
-        """Return the bytes of the range; blocks if it is not in the page cache."""
+        """Return the bytes of the range. Blocks on the disk if they are not in the page cache."""
         return self.file.pread(self.size, self.position)
 
 
@@ -310,7 +310,7 @@ class Segment:
         return latest_write_ms(self._env, self.path) if known is None else known
 
     def append(self, batch: Buffer, last_offset: int, max_timestamp: int, now_ms: int, interval_bytes: int) -> None:
-        """Append and index one batch. OSError leaves the segment unchanged; the file may have bytes beyond the segment's size."""
+        """Append and index a batch. After OSError the segment is unchanged; the file may have bytes beyond the segment's size."""
         position = self.size
         file = self._file if self._file is not None else self.file
         is_index_due = self.bytes_since_index_entry > interval_bytes

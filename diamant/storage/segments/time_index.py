@@ -82,7 +82,7 @@ class TimeIndex:
         return timestamp, self.base_offset + relative
 
     def entry(self, index: int) -> tuple[int, int]:
-        """Return `(timestamp, offset)` of entry `index`; IndexError if there is none."""
+        """Return `(timestamp, offset)` of entry `index`. Raises IndexError if it does not exist."""
         relative, timestamp = self.file.entry(index)
         return timestamp, self.base_offset + relative
 
