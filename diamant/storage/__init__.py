@@ -1,1 +1,1 @@
-"""Storage in Apache Kafka's file formats. Errors, file names and properties are in this package, the rest in subpackages."""
+"""Storage in Apache Kafka's file formats. Errors, file names and properties are here, the rest is in subfolders."""

@@ -1,4 +1,4 @@
-"""A queue of files and directories to remove after a delay; whoever queues them has renamed them."""
+"""A queue of files and directories to remove after a delay; callers rename them before they queue them."""
 
 from __future__ import annotations
 
