@@ -213,8 +213,6 @@ def _read_tagged(buffer: bytes, position: int, layout: RecordLayout, values: Any
             if tag.number == number:
                 values[key], position = wire_type.read(buffer, position)
                 if position != end:
-                    raise MalformedRecord(
-                        f"{layout.record_class.__name__}.{name}: tag {number} is not {size} bytes long"
-                    )
+                    raise MalformedRecord(f"{layout.record_class.__name__}.{name}: tag {number} is not {size} bytes")
         position = end
     return position

@@ -267,8 +267,7 @@ def _registered(log: MetadataLog, broker: OtherBroker) -> BrokerRegistrationChan
 def fold_brokers(env: Env, path: str) -> int:
     """Turn the log directory of several brokers into that of one broker, the only replica of all partitions.
 
-    Returns the previous number of brokers. Blocking; the caller holds the directory's lock. Raises StorageError if the directory
-    already has a single broker.
+    Returns the previous number of brokers. Raises StorageError if that is 1. Blocking; the caller holds the directory's lock.
     """
     directory = metadata_directory(path)
     properties = read_meta_properties(env, path)

@@ -111,10 +111,7 @@ def check_sequence(state: ProducerState, header: BatchHeader, partition: str) ->
 def check_verification(
     state: ProducerState | None, header: BatchHeader, verification: VerificationState, partition: str
 ) -> DuplicateBatch | None:
-    """Check a batch of a producer with a verification entry. Return a resent batch, or None for any other.
-
-    Raises KafkaError if the batch overtakes one that was refused.
-    """
+    """Check a batch of a producer with a verification entry: return it if resent, or refuse it if it overtakes a refused one."""
     if state is not None:
         if header.producer_epoch == state.producer_epoch:
             duplicate = _duplicate(state, header)
