@@ -1,8 +1,8 @@
 """Kernels: the innermost loops, in Cython's pure Python mode, compiled when Diamant is built.
 
-All kernels are in one extension module, `compiled`, but each is imported by its own name, as in `from diamant.kernels.record_walk
-import walk`. If Diamant was built without them (`ARE_COMPILED` is False), plain Python twins replace them. Features without a
-twin, and every import of a kernel, then raise `KernelsMissing`.
+All kernels are in one extension module, `compiled`, but each is imported by its own name, such as `diamant.kernels.record_walk`.
+If Diamant was built without them (`ARE_COMPILED` is False), plain Python twins replace them. Features without a twin, and every
+import of a kernel, then raise `KernelsMissing`.
 
 Python imports extension modules from files only. Spark's workers have this package in a zip, so they unpack the kernels once,
 into the directory `<zip>.kernels` beside it.
