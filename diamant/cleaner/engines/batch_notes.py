@@ -1,6 +1,6 @@
 """Notes on batches: facts from the first pass that let the rewrite keep or skip batches without reading their records.
 
-A note is the size of a batch's records + 1 if each has a key and a value and none is odd, else 0
+The note of a batch is the size of its records plus 1 if every record has a key and a value and none is odd, else 0
 (`kernels.offset_map.hash_records`). Both passes must agree on which batches have a note.
 
 A stretch is a run of batches that the rewrite can skip unread if the map has none of its offsets (`kernels.stretches`).
@@ -31,11 +31,11 @@ class BatchNotes:
     """Notes in offset order: the first pass appends them, the second assigns them to rows."""
 
     def __init__(self, notes: bytes = b"", limit: int = ENGINE_LIMITS.notes) -> None:
-        """`notes`: uint32 each."""
+        """`notes`: an array of uint32."""
         self._limit = limit
         self._notes = memoryview(bytearray(notes)).cast("I")
         self._count = self.total = len(self._notes)
-        """`total`: number of notes without the limit."""
+        """`total`: number of notes, including those beyond the limit."""
         self._taken = 0
 
     def take(self, chunk: Rows, count: int, least_offset: int) -> None:

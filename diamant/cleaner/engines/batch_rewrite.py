@@ -52,7 +52,7 @@ class Target(Protocol):
 
 
 class BatchRewriter:
-    """Rewrites batches in offset order. Code that handles a batch otherwise must report it to the tracker."""
+    """Rewrites batches in offset order. Batches that are rewritten in another way must be reported to the tracker."""
 
     def __init__(self, work: RoundWork, tracker: TransactionTracker, keys: LastOffsets) -> None:
         self._plan = work.plan
@@ -80,7 +80,7 @@ class BatchRewriter:
         self.rewrite_decided(batch, segment, target, may_drop=may_drop)
 
     def rewrite_decided(self, batch: ChunkBatch, segment: SegmentPlan, target: Target, *, may_drop: bool) -> None:
-        """Rewrite a batch known to the tracker, whose answer is `may_drop`."""
+        """Rewrite a batch that was reported to the tracker; `may_drop` is the tracker's answer."""
         plan, stats, header = self._plan, self._stats, batch.header
         drops_all = record_fate.drops_all_records(
             may_drop=may_drop,
@@ -132,7 +132,7 @@ class BatchRewriter:
         elif action != steps.DROP:
             if action == steps.REBUILD:
                 if any(following.offset <= one.offset for one, following in pairwise(kept)):
-                    # As in Kafka, whose MemoryRecordsBuilder refuses such records.
+                    # Kafka's MemoryRecordsBuilder refuses such records, too.
                     raise RecordsOutOfOrder(batch.path, batch.position, ", so the batch cannot be rewritten")
                 rebuilt = rebuilt_batch(header, kept, plan.new_horizon_ms if sets_horizon else None)
             else:
@@ -182,7 +182,7 @@ class BatchRewriter:
 
 
 def encoded_size(record: Record, header: BatchHeader) -> int:
-    """Return the bytes of a record in a magic 2 batch with this header, its length field included."""
+    """Return the size in bytes of a record in a magic 2 batch with this header, including its length field."""
     size = 2 + varint_size(record.timestamp - header.base_timestamp) + varint_size(record.offset - header.base_offset)
     size += _field_size(record.key) + _field_size(record.value)
     if record.headers:

@@ -35,7 +35,7 @@ Divide: TypeAlias = Callable[[MapSurvivors, OnOutput], tuple[AddSegments, Rewrit
 
 
 def new_round(work: RoundWork, divide: Divide | None = None) -> Round[CompiledWriter]:
-    """Make a round of `work`; with `divide`, in parts (`cleaner.parallel`)."""
+    """Make a round of `work`; `divide` runs its passes in parts (`cleaner.parallel`)."""
     plan, records = work.plan, RowRecords(work.limits)
     key_map = CompiledMap(work, records)
     survivors = MapSurvivors(plan, key_map)

@@ -2,7 +2,7 @@
 
     read a chunk → rows → leave out control and aborted batches → hash the records → `OffsetMap`
 
-If the map has spilled, this pass also reads the clean section: two reads of the log in all.
+If the map has spilled, this pass also reads the clean section, so the round reads the whole log twice.
 
 Memory, beside the map (`offset_map.py`): `row_records`, 0.8 MB of tuples, and the notes and stretches (`batch_notes`).
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Mapped(NamedTuple):
-    """The content of a map of some segments, except its keys."""
+    """The content of the map of some segments, without its keys."""
 
     keys: int
     end_offset: int
@@ -48,20 +48,20 @@ class Mapped(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The part of a batch that a full map took."""
+    """The part of a batch that the map took before it was full."""
 
     row: int
     records: int
-    """Records before the refused one."""
+    """Number of records before the refused one."""
     last_offset: int | None
-    """Offset of the last one with a key; None if there is none."""
+    """Offset of the last of these records with a key; None if none has a key."""
 
 
 class CompiledMap:
     """A `KeyMap` of key hashes. `close` releases its memory and file."""
 
     def __init__(self, work: RoundWork, records: RowRecords, spill: Callable[[], File] | None = None) -> None:
-        """`spill` opens a file for what does not fit into memory; the default is in the partition's directory."""
+        """`spill` opens a file for keys that do not fit into memory, by default in the partition's directory."""
         plan = work.plan
         self.offsets = OffsetMap(
             plan.hash_key,
@@ -74,19 +74,19 @@ class CompiledMap:
         self.latest: LatestOffsets | None = None
         """The offsets of the last records, once the keys are dropped."""
         self.may_forget_keys = True
-        """True if the map has every data record of the dirty range that the rewrite will judge, in the order of offsets."""
+        """True if offsets suffice for lookups: the map has every dirty record that the rewrite will judge, in offset order."""
         self._work = work
         self._has_aborted = plan.has_aborted
         self._records = records
         self._hasher = KeyHasher(plan.hash_key, work.limits.tuples, must_ascend=False)
         self.disordered: RecordsOutOfOrder | None = None
-        """The first batch whose records do not ascend, as the error where that cannot be cleaned."""
+        """Error for the first batch whose offsets do not ascend; raised if the map spills, which requires ascending offsets."""
         self._added_offset = -1
-        """Offset of the last record that was added of the present chunk; -1 if none was."""
+        """Offset of the last record added from the current chunk; -1 if none was added."""
         self.begin_at(0)
 
     def begin_at(self, offset: int) -> None:
-        """Begin with another part of the log, whose offsets are not less than this. Of the parts before only the keys remain."""
+        """Begin another part of the log, at `offset` or later. Of the earlier parts only the keys remain."""
         self.notes = BatchNotes(limit=self._work.limits.notes)
         """Notes of the data batches in the dirty range."""
         self.stretches = Stretches(self._work.plan, self._work.limits)
@@ -94,12 +94,12 @@ class CompiledMap:
         self.end_offset = self._work.plan.first_dirty_offset - 1
         """Last offset that the map covers."""
         self.notes_before: dict[int, int] = {}
-        """Base offset of a segment to the number of notes before its own."""
+        """Maps the base offset of a segment to the number of notes before the segment's own."""
         self.has_transactions = False
         """True if a marker or a transactional batch was read."""
         self.last_seen = offset - 1
         self._began: tuple[int, int] | None = None
-        """Base offset of the first segment, and the position from which it was added."""
+        """Base offset of the first segment, and the position from which on it was added."""
 
     @property
     def size(self) -> int:
@@ -116,7 +116,7 @@ class CompiledMap:
         self._hasher.last_seen = offset
 
     def mapped(self) -> Mapped:
-        """Return the content for `take_over` by another map, without the tuples of `offsets`."""
+        """Return the content that another map can `take_over`, without the tuples of `offsets`."""
         notes, stretches = self.notes.kept(), self.stretches.noted()
         return Mapped(
             self.size,
@@ -130,7 +130,7 @@ class CompiledMap:
         )
 
     def take_over(self, mapped: Mapped) -> None:
-        """Add the map of the segments that follow, without its keys, which `offsets.add_hashed` takes."""
+        """Add the map of the segments that follow, except its keys, which must be added by `offsets.add_hashed`."""
         self.end_offset = max(self.end_offset, mapped.end_offset)
         self.last_seen = max(self.last_seen, mapped.last_seen)
         before = self.notes.total
@@ -175,7 +175,7 @@ class CompiledMap:
             self.forget_keys()
 
     def forget_keys(self) -> None:
-        """Replace the map by the offsets of last records, which ends lookups by key."""
+        """Replace the keys by the offsets of their last records; lookups by key are no longer possible."""
         self.latest = self.offsets.latest()
 
     def _expected_tuples(self, added: int) -> int:
@@ -187,7 +187,7 @@ class CompiledMap:
         plan, rows, count = self._work.plan, chunk.rows, chunk.count
         self.has_transactions |= bool(chunk.together & (fields.CONTROL | fields.TRANSACTIONAL))
         leaves_out = choose_rows(self._records, chunk, tracker, follows_data=self._has_aborted)
-        # Kafka may consider a batch aborted here but not in the rewrite, which then looks up its keys.
+        # Kafka may consider a batch aborted in this pass but not in the rewrite, which then looks up its keys.
         self.may_forget_keys &= not (leaves_out and plan.is_kafka)
         part, self._added_offset = None, -1
         for start, end in self._records.ranges(chunk, 0, count, MAP):
@@ -198,7 +198,7 @@ class CompiledMap:
         self._work.stats.map_messages_read += records_in(rows, complete)
         if complete and (last := rows[fields.LAST_OFFSET, complete - 1]) >= plan.first_dirty_offset:
             self.end_offset = last
-        elif self._added_offset >= 0:  # a record in the dirty range, of a batch below it
+        elif self._added_offset >= 0:  # a dirty record, although its batch's header ends in the clean section
             self.end_offset = self._added_offset
         self.notes.take(chunk, complete, plan.first_dirty_offset)
         self.stretches.append(chunk, complete)
@@ -210,7 +210,7 @@ class CompiledMap:
         return part.row
 
     def _add_records(self, chunk: Rows, start: int, end: int) -> _Part | None:
-        """Add the records of rows; return the part that a full map took of the last one, or None."""
+        """Add the records of rows. If the map becomes full, return the part of the last batch that it took, else None."""
         added = 0
         for count in self._hasher.hash(self._records, chunk, start, end, least=self._work.plan.first_dirty_offset):
             taken = self.offsets.add(self._hasher.tuples, count)
@@ -224,7 +224,7 @@ class CompiledMap:
         return None
 
     def _note_disorder(self, chunk: Rows, row: int) -> None:
-        # The last record of a key has not its greatest offset then: only the keys tell it, as in Kafka.
+        # Now a key's last record may not have its greatest offset, so records must be looked up by key, as in Kafka.
         self.may_forget_keys = False
         if self.disordered is None:
             position = chunk.position + chunk.rows[fields.POSITION, row]
@@ -232,7 +232,7 @@ class CompiledMap:
             self.disordered = RecordsOutOfOrder(chunk.path, position, reason)
 
     def _part_of(self, chunk: Rows, start: int, added: int) -> _Part:
-        """Find the end of the `added` records with keys, from row `start` on, that a full map took."""
+        """Find the record at which the map was full: it took `added` records with keys from row `start` on."""
         least = self._work.plan.first_dirty_offset
         for row in chunk.with_step(MAP, start):
             last_offset = None
@@ -243,10 +243,10 @@ class CompiledMap:
                     return _Part(row, index, last_offset)
                 added -= 1
                 last_offset = record.offset
-        raise AssertionError("a full map refused a record that is not there")
+        raise AssertionError("the map is full although it took every record")
 
     def _bytes_of_chunks_before(self, segment: SegmentPlan, start: int, at: int) -> int:
-        """Return the bytes that the plain engine would read, from `start` on, before its chunk with the batch at `at`."""
+        """Return the number of bytes from `start` to the chunk in which the plain engine would read the batch at `at`."""
         work = self._work
         file = work.env.open(work.log_path(segment), read_only=True)
         try:
@@ -256,7 +256,7 @@ class CompiledMap:
             file.close()
 
     def _add_clean_section(self) -> None:
-        """Add the records below the dirty range, so that the partitions can find the superseded ones."""
+        """Add the records of the clean section to the spilled map, which then finds the superseded records among them."""
         work, plan = self._work, self._work.plan
         self._hasher.restart()
         for segment in plan.segments:
@@ -290,10 +290,10 @@ class CompiledMap:
 def choose_rows(
     records: RowRecords, chunk: Rows, tracker: TransactionTracker | None, *, follows_data: bool = False
 ) -> bool:
-    """Set the STEP of each row to MAP for data, unless its transaction aborted. Return True if any data is left out.
+    """Set STEP to MAP in rows of data, except data of aborted transactions; return True if any data is left out.
 
-    Control batches are reported to the tracker; with `follows_data`, transactional ones, too. Without a tracker aborted data
-    is mapped like other data.
+    Control batches are reported to the tracker and, with `follows_data`, transactional batches, too. Without a tracker,
+    aborted data is mapped like other data.
     """
     rows = chunk.rows
     set_steps(rows, chunk.count, MAP, OLD_FORMAT)

@@ -5,7 +5,7 @@
 Control batches, batches of magic 0 and 1 and batches with odd records (`kernels/records.pxd`) are rewritten one by one
 (`batch_rewrite`), in offset order with the others.
 
-Memory: `row_records`, an output of the same size, and 4 bytes for each of its records.
+Memory: `row_records`, an output of the same size, and 4 bytes for each record in a chunk.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CompiledRewriter:
     def __init__(
         self, work: RoundWork, records: RowRecords, survivors: Survivors, tracker: TransactionTracker | None = None
     ) -> None:
-        """`tracker`: the transactions of an earlier part of the log, to continue with."""
+        """`tracker`: the transactions of the earlier part of the log, if this rewriter continues after it."""
         plan = work.plan
         self.tracker = TransactionTracker() if tracker is None else tracker
         self._work = work
@@ -75,7 +75,7 @@ class CompiledRewriter:
                         self._rewrite_rows(chunk, first, end, segment, writer)
                 stats.bytes_written += writer.size - size_before
                 work.throttle(writer.size - size_before)
-        # Including the skipped stretches.
+        # This includes the skipped stretches.
         stats.bytes_read += segment.size
         self._count()
 
@@ -179,7 +179,7 @@ class CompiledRewriter:
         writer.flush()
 
     def _count(self) -> None:
-        """Move the kernels' counts to the round's statistics."""
+        """Move the counts of the kernels to the round's statistics."""
         counts, stats = self._counts.tolist(), self._work.stats
         for fate in range(1, fates.FATES):
             if counts[fate]:
@@ -209,7 +209,7 @@ class _Written:
 
 
 def _fixed_rules(plan: CleanPlan) -> array[int]:
-    """Return the parameters that are constant for the round, for `decide` and `judge`."""
+    """Return the parameters of `decide` and `judge` that are constant for the round."""
     fixed = array("q", bytes(8 * rules.RULES))
     fixed[rules.IS_KAFKA] = plan.is_kafka
     fixed[rules.LOG_START_OFFSET] = ALWAYS if plan.is_kafka else plan.log_start_offset
@@ -234,5 +234,5 @@ def _protected_offsets(plan: CleanPlan) -> array[int]:
 
 
 def _with_room(buffer: memoryview, size: int) -> memoryview:
-    """Return `buffer` or a larger one."""
+    """Return `buffer` if it has room for `size` bytes, else a larger buffer."""
     return buffer if len(buffer) >= size else numbers("B", max(2 * len(buffer), size))

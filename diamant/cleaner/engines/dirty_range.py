@@ -61,7 +61,7 @@ def dirty_start(env: Env, plan: CleanPlan) -> DirtyStart:
     segment = plan.segments[index]
     base_offset = segment.base_offset
     is_whole = base_offset >= plan.first_dirty_offset
-    # Only aborted transactions need the exact offset, and these not in mode kafka. Without them the file need not be opened.
+    # The exact offset is only needed for aborted transactions in mode prompt; otherwise the file need not be opened.
     if base_offset in plan.quarantined or (is_whole and (plan.is_kafka or not plan.has_aborted)):
         return DirtyStart(index, 0, base_offset)
     file = env.open(names.log_file(plan.directory, base_offset), read_only=True)
@@ -83,14 +83,14 @@ def add_segments(
 ) -> bool:
     """Add the segments from `start` up to the index `end`; return True if the map was full before their end.
 
-    With `stop`, only the first `stop` bytes of the last one, up to the end of a batch; the rest may be added later.
+    With `stop`, add only the first `stop` bytes of the last segment, up to the end of a batch; the rest may be added later.
     """
     plan = work.plan
     tracker = TransactionTracker()
     aborted = list(aborted_from(plan, start.segment, plan.first_uncleanable_offset))
     if not plan.is_kafka:
-        # Kafka also adds transactions that ended before the first batch read here. It then considers the producer's
-        # next one aborted: the map misses its keys, and their older records stay in the log.
+        # Kafka also adds transactions that ended before the first batch read here. It then considers the producer's next
+        # transaction aborted, so its keys are missing from the map, and older records of these keys stay in the log.
         aborted = [one for one in aborted if one.last_offset >= start.offset]
     tracker.add_aborted(aborted)
     position = start.position
@@ -115,7 +115,7 @@ def map_dirty_range(
     start: DirtyStart | None = None,
     add: Callable[[RoundWork, KeyMapT, DirtyStart], bool] = add_segments,
 ) -> bool:
-    """Read the dirty range into `key_map` by `add`; return True if the map was full before its end.
+    """Read the dirty range into `key_map` with `add`; return True if the map was full before its end.
 
     `start`: the result of `dirty_start`, if the caller has it.
     """

@@ -47,7 +47,7 @@ class Rewriter(Protocol[WriterT]):
 def rewrite_group(
     work: RoundWork, rewriter: Rewriter[WriterT], group: Sequence[SegmentPlan]
 ) -> Iterator[OutputSegment]:
-    """Yield the outputs of a group, written but not synced: one, or in mode prompt several if recompression makes it too large.
+    """Yield the output of a group, written but not synced; in mode prompt several outputs if recompression makes one too large.
 
     An output that fails leaves no files.
     """

@@ -4,12 +4,12 @@ A keyed 128-bit hash identifies a key (`kernels/offset_map.py`), so an entry tak
 grows. When it reaches its limit:
 
 * With `max_entries`, as in Kafka, the map is *full*: `add` takes no more, and the round ends there.
-* Without, it *spills*: from then on tuples of hash and offset are written to a temporary file, partitioned by hash. The tuples
-  of the clean section follow (`add_older`), because a spilled table has no lookup by key. `latest` then loads one partition
-  at a time into the table; it splits partitions that are too large once more.
+* Without `max_entries`, it *spills*: from then on tuples of hash and offset are written to a temporary file, partitioned by
+  hash. The tuples of the clean section follow (`add_older`), because a spilled table has no lookup by key. `latest` then loads
+  one partition at a time into the table, and splits partitions that are too large.
 
-In the end the rewrite only needs the kept offsets: `LatestOffsets`, in ascending order. They are one sorted array in place of
-the table, or merged from one sorted run per partition during the rewrite.
+In the end the rewrite only needs the kept offsets in ascending order (`LatestOffsets`). They are one sorted array in the table's
+memory or, after spilling, are merged from one sorted run per partition during the rewrite.
 
     spill file:   blocks, each of tuples of one partition (24 bytes, in the order in which they were added)
                   or of offsets of one run (8 bytes, ascending); their positions are kept in memory only
@@ -55,10 +55,10 @@ SPREAD_AT = 0.8
 SAMPLE = 4096
 """Size of the sample that estimates the share of keys already in the table."""
 STEPS = 256
-"""Steps in which parts of hashed keys are added in turns."""
+"""Number of steps in which `add_hashed` adds its parts in turns."""
 MAX_PARTITIONS = 256
 SPLIT_INTO = 16
-"""Number of partitions into which one that does not fit the table is split."""
+"""Number of parts into which a partition that does not fit into the table is split."""
 MAX_READ_BYTES = 1024 * 1024
 """Bytes of the spill file read at a time."""
 TAKEN_AT_ONCE = 32 * 1024
@@ -68,7 +68,7 @@ _GIVE_BACK_BYTES = 1024 * 1024
 
 
 class OffsetMap:
-    """Owned by one thread."""
+    """An offset map; see the module. Owned by one thread."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class OffsetMap:
         expected_tuples: Callable[[int], int] = lambda added: 4 * added,
         least_slots: int = ENGINE_LIMITS.table_slots,
     ) -> None:
-        """Make an empty map. `spill` makes the file; without it, or with `max_entries`, the map never spills.
+        """Make an empty map. `spill` creates the spill file; without it, or with `max_entries`, the map never spills.
 
         `expected_tuples` estimates the final number of tuples from the number added so far.
         """
@@ -100,7 +100,7 @@ class OffsetMap:
         self.added = 0
         """Tuples added so far."""
         self.is_in_order = True
-        """Whether later tuples have greater offsets. Otherwise offsets are compared."""
+        """True if later tuples have greater offsets; otherwise offsets are compared."""
         self._spilled: _Partitions | None = None
 
     @property
@@ -110,19 +110,19 @@ class OffsetMap:
 
     @property
     def room(self) -> int:
-        """Number of keys that the map can take before it is full or spills, at least."""
+        """Least number of keys that the map can still take before it is full or spills."""
         most = int(self._max_slots * FULL_AT) if self.max_entries is None else self.max_entries
         return 0 if self.is_spilled else most - self.size
 
     def take(self) -> Iterator[Tuples]:
-        """Yield all keys with their last offsets, in hash order; the next ones overwrite them. Then the table is empty."""
+        """Yield all keys with their last offsets in hash order, and empty the table. Each block overwrites the previous one."""
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
         while slot < len(self.table):
             slot, count = offset_map.take_tuples(self.table, slot, words)
             if count:
                 yield words[:count]
-        # The same size: the next flush will need it.
+        # The next flush will need a table of the same size.
         self.table = new_table(len(self.table))
         self.size = 0
 
@@ -130,7 +130,7 @@ class OffsetMap:
         """Move the keys with their last offsets to uint64[partitions, room, 3]; return the number of keys in each partition.
 
         The second half of the hash selects the partition; keys are in the order of the first half. The number of partitions is
-        a power of two. Returns None if one is full; the map is then unusable.
+        a power of two. Returns None if a partition is full; the map is then unusable.
         """
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         fill = array("q", bytes(8 * len(partitions)))
@@ -161,7 +161,7 @@ class OffsetMap:
     def make_room_for(self, part: memoryview, count: int) -> None:
         """Grow before `count` tuples are added in hash order; `part` has some of them.
 
-        If the table grew during the additions, all keys would cluster at its front. A sample estimates the number of new keys.
+        If the table grew while they are added, all keys would cluster at its front. A sample estimates the number of new keys.
         """
         sampled = min(len(part) // ENTRY_BYTES, SAMPLE)
         if not sampled:
@@ -191,16 +191,16 @@ class OffsetMap:
                     self.add(_some(part, start, end), end - start)
 
     def add_older(self, tuples: Tuples, count: int) -> None:
-        """Add tuples that are kept unless their key has a later offset in the dirty range: those of the clean section, ascending.
+        """Add tuples of the clean section, ascending. Each is kept unless its key has a later offset in the dirty range.
 
-        On Spark, records of aborted transactions are among them; their offsets may lie between those of the dirty range.
+        On Spark, they include records of aborted transactions, whose offsets may lie in the dirty range.
         """
         if self._spilled is None:
             raise ValueError("the map has not spilled: look keys up instead")
         self._spilled.add(tuples, 0, count, is_older=True)
 
     def find(self, key: bytes) -> int:
-        """Return the last offset of `key`, -1 if it is not in the map."""
+        """Return the last offset of `key`; -1 if the key is not in the map."""
         return offset_map.find_key(self.table, self.k0, self.k1, key)
 
     def latest(self) -> LatestOffsets:
@@ -244,7 +244,7 @@ class OffsetMap:
         partitions = 4
         while partitions < MAX_PARTITIONS and partitions * self._max_slots * FULL_AT < 2 * tuples_expected:
             partitions *= 2
-        # Table and buffers exist together for a moment, a quarter more memory; but untouched pages cost nothing.
+        # Table and buffers coexist for a moment, which takes a quarter more memory, but untouched pages cost nothing.
         self._spilled = spilled = _Partitions(file, partitions, 0, self._memory_bytes // 4, self._least_slots)
         words = numbers("Q", TAKEN_AT_ONCE, 3)
         slot = 0
@@ -320,7 +320,7 @@ class _Run:
         """Position and number of offsets."""
         self.count = 0
         self.last = -1
-        """The last offset; -1: none yet."""
+        """The last offset; -1 if there is none yet."""
 
     def append(self, file: File, offsets: memoryview[int]) -> None:
         """Write offsets at the end of the file."""
@@ -379,7 +379,7 @@ class _Partition:
 
 
 class _Partitions:
-    """Tuples being written to the spill file: all of them, or those of one partition that is split."""
+    """Tuples being written to the spill file: all tuples, or those of a partition that is being split."""
 
     def __init__(self, file: File, partitions: int, shift: int, buffer_bytes: int, least_slots: int) -> None:
         self.file = file
@@ -473,7 +473,7 @@ class _Partitions:
         runs[-1].append(self.file, offsets)
 
     def _tuples(self, blocks: list[tuple[int, int]]) -> Iterator[Tuples]:
-        """Yield the tuples of blocks. The next ones overwrite them."""
+        """Yield the tuples of each block. Each block overwrites the previous one."""
         words = numbers("B", max((count for _, count in blocks), default=0) * ENTRY_BYTES)
         for position, count in blocks:
             some = words[: count * ENTRY_BYTES]
@@ -484,7 +484,7 @@ class _Partitions:
 def open_spill_file(env: Env, directory: str) -> File:
     """Create an unlinked file for an `OffsetMap` in `directory`."""
     # After a crash before the unlink, the next start removes files with this suffix. The pid is in the name because the
-    # processes of a divided round may create one each at the same time.
+    # processes of a divided round may each create a file at the same time.
     path = f"{directory}/offset-map-{os.getpid()}.deleted"
     env.remove(path, missing_ok=True)
     file = env.create_new(path)
@@ -524,7 +524,7 @@ def part_of(partitions: memoryview[int], index: int, count: int) -> memoryview:
 
 
 def _some(part: memoryview, start: int, end: int) -> Tuples:
-    """Return the tuples `start` to `end`, at least one, of those in `part`."""
+    """Return the tuples `start` to `end` of `part`, at least one tuple."""
     return part[start * ENTRY_BYTES : end * ENTRY_BYTES].cast("Q", (end - start, 3))
 
 
@@ -542,7 +542,7 @@ def _sort(offsets: array[int]) -> None:
 
 
 def _move(old: Tuples, new: Tuples) -> None:
-    """Move a table's content. Both are in hash order, so pages of the old are released as those of the new are filled."""
+    """Move the content of one table to another. Both are in hash order, so old pages are released as new pages are filled."""
     step = _GIVE_BACK_BYTES // ENTRY_BYTES
     for start in range(0, len(old), step):
         end = min(start + step, len(old))

@@ -19,11 +19,11 @@ SYNC_THREADS = 4
 """Number of threads for engines in a process of their own."""
 
 MAX_PENDING = 8
-"""Most outputs that are complete but not durable yet; adding another one waits for the oldest."""
+"""Limit of outputs that are complete but not yet durable; adding another one waits for the oldest."""
 
 
 class OutputSync:
-    """A context manager: its end hands over the pending outputs; an error removes them.
+    """The outputs being synced. A context manager: its exit hands over pending outputs or, after an error, removes them.
 
     `threads` threads sync concurrently; with 0, `add` syncs and hands over each output before it returns. `on_written` is called
     for each output during its sync; `on_output`, once it is durable, in the thread that calls `add`.
@@ -40,7 +40,7 @@ class OutputSync:
         self._pool = ThreadPoolExecutor(threads, "sync-output") if threads else None
 
     def add(self, output: OutputSegment) -> None:
-        """Take an output whose files are written and closed. This, or the end of `with`, raises the OSError of a sync."""
+        """Take an output whose files are written and closed. The OSError of a failed sync is raised here or on exit."""
         paths = self._paths(output)
         if self._pool is None:
             self._on_written(output)

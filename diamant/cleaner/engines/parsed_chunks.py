@@ -44,7 +44,7 @@ class ParsedChunk(NamedTuple):
 
 
 class ParsedChunks:
-    """Owned by one round. Memory: twice `parsed_bytes`, for the kept chunks and for the current one."""
+    """The chunks of one round. Memory: twice `parsed_bytes`, for the kept chunks and for the current one."""
 
     def __init__(self, work: RoundWork) -> None:
         self.payloads = SmallPayloads()
@@ -52,7 +52,7 @@ class ParsedChunks:
         self._room = work.limits.parsed_bytes
         """Memory left for further chunks, in bytes."""
         self._kept: dict[int, list[ParsedChunk]] = {}
-        """Base offset to the chunks of a segment that was read as a whole."""
+        """Maps the base offset of each segment that was read as a whole to its chunks."""
 
     def read(self, segment: SegmentPlan, position: int) -> Iterator[ParsedChunk]:
         """Yield the chunks of a segment from a byte position on. Raises CorruptLog, OSError."""
@@ -69,7 +69,7 @@ class ParsedChunks:
             self._kept[segment.base_offset], self._room = kept, room
 
     def take(self, segment: SegmentPlan) -> Iterable[ParsedChunk]:
-        """Return the chunks of a whole segment, and release kept ones. Raises CorruptLog, OSError."""
+        """Return the chunks of a whole segment, which are not kept any longer. Raises CorruptLog, OSError."""
         kept = self._kept.pop(segment.base_offset, None)
         return self._parse(segment, 0) if kept is None else kept
 
@@ -107,7 +107,7 @@ def _checked_order(chunk: ParsedChunk, last_offset: int) -> int:
 
 
 def parse(file: File, position: int, data: bytes, payloads: SmallPayloads, limits: EngineLimits) -> ParsedChunk:
-    """Return the whole batches in `data`, read at `position` of a segment's file. Raises CorruptLog, as `read_chunks`.
+    """Return the whole batches in `data`, read at `position` of a segment's file. Raises CorruptLog as `read_chunks` does.
 
     Plain batches are parsed until they take `parsed_bytes` of memory.
     """

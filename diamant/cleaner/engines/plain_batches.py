@@ -1,9 +1,9 @@
 """Plain batches, read into columns: for rounds in ordinary Python over thousands of small batches.
 
-A batch of magic 2 is *plain* if its CRC is valid and its records have keys and are encoded as clients do: shortest
-lengths, ascending offsets, no bytes before or after them. It is not a marker and has no delete horizon. It may be compressed,
-transactional and have tombstones. All other batches are left to the code for batches of any format, which also reports
-errors.
+A batch of magic 2 is *plain* if its CRC is valid and its records have keys and are encoded as clients encode them: with
+the shortest lengths, ascending offsets, and no bytes before or after them. It is not a marker and has no delete horizon. It may
+be compressed or transactional, and have tombstones. All other batches are left to the code for batches of any format, which
+also reports errors.
 
 Records are not objects: two lists hold the keys and offsets of a whole run of batches. A rebuilt batch is cut out of the
 original bytes, because only timestamps change in the kept records.
@@ -58,9 +58,9 @@ _SPECIAL = ~(CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG)
 _MAX_VARINT_BYTES = 5
 """Longest integer in a plain record; it limits the timestamps in a batch to half a year."""
 _MAX_TIMESTAMP = 1 << 62
-"""A delta of that length, added to a timestamp below this one, does not overflow 64 bits."""
+"""A delta of `_MAX_VARINT_BYTES`, added to a timestamp below this one, does not overflow 64 bits."""
 _MAX_OFFSET = 1 << 62
-"""Other code looks at batches above it: their offsets may exceed 64 bits."""
+"""Batches at or above it are not plain, because their offsets may exceed 64 bits."""
 
 PlainBatch: TypeAlias = "tuple[int, int, int, int, int, int, int, int, int, bytes | None]"
 """Start and end in the chunk; start and end of its records in the columns; last offset, max timestamp, producer id, flags;
@@ -95,8 +95,8 @@ def read_run(
 ) -> PlainRun:
     """Return the plain batches from `at` on, possibly none, that fit into `room` bytes of memory.
 
-    Batches larger than `small_payloads.MAX_BYTES` are decompressed too, up to the rest of `room`; none that is larger than
-    `max_record_bytes`, so that no record of it is.
+    Batches larger than `small_payloads.MAX_BYTES` are decompressed, too, up to the rest of `room`. Batches that decompress to
+    more than `max_record_bytes` are not plain, because a record in them may exceed that limit.
     """
     run = PlainRun(at)
     keys, offsets, batches = run.keys, run.offsets, run.batches
@@ -267,7 +267,7 @@ def _headers_end(data: bytes, at: int) -> int:
 
 
 def _size_with_delta(data: bytes, at: int, end: int, delta_ms: int) -> int:
-    """Return the encoded size of plain records if each had the delta `delta_ms`, as `plain_round` counts them."""
+    """Return the encoded size of plain records if each had the timestamp delta `delta_ms`, as `plain_round` counts them."""
     more, total = varint_size(delta_ms), 0
     while at < end:
         size, at = read_varint(data, at)
@@ -283,8 +283,8 @@ def rebuilt(
 ) -> tuple[bytearray, int, int]:
     """Return a batch in `data` without its removed records, its new max timestamp, and the removed records' size in bytes.
 
-    `stays` has a flag for each record: at least one stays, at least one does not, and no tombstone does. The batch equals that
-    of `rebuilt_batch.rebuilt_batch`.
+    `stays` has a flag for each record. At least one record stays, at least one is removed, and no tombstone stays. The batch
+    equals that of `rebuilt_batch.rebuilt_batch`.
     """
     begin, *_, max_timestamp, _, flags, removed_bytes, unpacked = batch
     header = parse_header(data, begin)

@@ -2,8 +2,7 @@
 
 The broker uses it for small plans. It needs no kernels and no second process, and it is the reference for tests of the
 other engines. Plain batches (`plain_batches`), nearly all that clients write, are mapped and judged in runs, and decompressed
-only once. All other batches are processed record by record (`batch_rewrite`), as are damaged ones, whose errors are reported
-there.
+only once. All other batches, damaged ones included, are processed record by record (`batch_rewrite`), which reports errors.
 
 Memory: one chunk of the current segment (`io_buffer_bytes`, or one larger batch), one decompressed batch (at most
 `compression.MAX_BATCH_BYTES`), the chunks kept from the first pass (`parsed_chunks`), the output's buffers, and the keys of
@@ -40,7 +39,7 @@ class PlainMap:
 
     def __init__(self, work: RoundWork, chunks: ParsedChunks) -> None:
         self.last_offsets: dict[bytes, int] = {}
-        """Key to the offset of its last record in the dirty range."""
+        """Maps each key to the offset of its last record in the dirty range."""
         self.end_offset = work.plan.first_dirty_offset - 1
         """Last offset that the map covers."""
         self._work = work
@@ -154,8 +153,8 @@ class PlainRewriter:
         is_for_tracker = _is_for_tracker(run, tracker)
         log_start = 0 if plan.is_kafka else plan.log_start_offset
         kept_last_offset = plan.header_end - 1
-        # `record_fate.record_fate` for records with keys and without expired tombstones: no key is mapped to an offset
-        # beyond the map's end.
+        # This equals `record_fate.record_fate` for records with keys, except expired tombstones, because no key is mapped
+        # to an offset beyond the map's end.
         mapped = map(self._key_map.last_offsets.get, run.keys, repeat(record_fate.NOT_MAPPED))
         stays = list(map(ge, offsets, mapped))
         data = chunk.data
@@ -198,7 +197,7 @@ class PlainRewriter:
 
 
 def _is_for_tracker(run: PlainRun, tracker: TransactionTracker) -> bool:
-    """Return whether the tracker must see these batches: they are transactional, or may begin an aborted transaction."""
+    """Return whether the tracker must see these batches because they are transactional or may begin an aborted transaction."""
     return tracker.is_expecting or bool(run.flags & TRANSACTIONAL)
 
 

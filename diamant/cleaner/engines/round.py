@@ -53,7 +53,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Round(Generic[WriterT]):
-    """The parts of a round. Used once, and closed."""
+    """The parts of a round, to be used once and closed."""
 
     work: RoundWork
     key_map: KeyMap
@@ -61,9 +61,9 @@ class Round(Generic[WriterT]):
     """Makes the rewriter once the map is complete."""
     add: AddSegments = add_segments
     rewrite: RewriteGroups | None = None
-    """Replaces the rewriting of one group after the other."""
+    """Replaces `rewrite_each`, unless it is None."""
     leave_alone: Callable[[CleanPlan], CleanPlan] = _whole
-    """Marks the segments in the plan that the map shows to be untouched."""
+    """Marks in the plan the segments that need not be rewritten, according to the map."""
     on_written: OnOutput = no_output
     """Called for each output during its sync."""
     close: Callable[[], None] = _nothing
@@ -76,7 +76,7 @@ class Round(Generic[WriterT]):
 
 
 class Engine:
-    """Executes plans by the rounds that `new_round` makes, and reports them under the name `runner`."""
+    """Executes plans in rounds made by `new_round`, and reports them under the name `runner`."""
 
     def __init__(self, runner: str, new_round: Callable[[RoundWork], Round[Any]]) -> None:
         self.runner = runner
@@ -93,10 +93,10 @@ class Engine:
         sync_threads: int = 0,
         limits: EngineLimits = ENGINE_LIMITS,
     ) -> CleanResult:
-        """Execute `plan`. Blocks: do not call it in the loop thread.
+        """Execute `plan`. Blocking; do not call it in the loop thread.
 
         `on_output` is called for each output when its files are durable (`sync_threads`: see `output_sync`). Raises CorruptLog
-        for bytes that are not a batch, OutputOverflow for an output that would exceed a limit (in mode prompt CorruptLog of its
+        for bytes that are not a batch, OutputOverflow for an output that would exceed a limit (in mode prompt CorruptLog for its
         source), and the errors of `check_done`. An error removes the files of outputs not yet handed over; earlier ones
         remain.
         """

@@ -1,8 +1,8 @@
 """Lookup of the records to keep, for the compiled rewrite: by key hash or by offset.
 
-Below the dirty range a record is looked up by its key. In the dirty range it is kept if the map has its offset. That is faster,
-and for most batches shows without parsing that all or no records are kept. If the map has spilled, or is distributed over
-Spark's partitions, only lookup by offset is possible.
+Below the dirty range a record is looked up by its key. In the dirty range it is kept if the map has its offset. Lookup by offset
+is faster, and for most batches shows without parsing them that all or none of their records are kept. If the map has spilled, or
+is distributed over Spark's partitions, only lookup by offset is possible.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Survivors(Protocol):
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
         """Prepare for the rewrite of a segment; yield the byte ranges to read.
 
-        No record of the batches between them is kept. They are added to `counts`, an array of `fates.COUNTS` counts.
+        No record of the batches between these ranges is kept; such records are added to `counts`, `fates.COUNTS` counts.
         """
         ...
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield consecutive ranges that cover all rows; look up each as `keys` and `latest` are when it is yielded.
+        """Yield consecutive ranges that cover all rows; each is to be looked up with the `keys` and `latest` of that moment.
 
-        Sets the rows' NOTE. Rows whose STEP is set to `steps.PLAIN_ENGINE` must be judged by `last_offsets_in`.
+        Sets the rows' NOTE. Rows whose STEP is set to `steps.PLAIN_ENGINE` must be judged with `last_offsets_in`.
         """
         ...
 
@@ -72,7 +72,7 @@ class Survivors(Protocol):
 
 
 class MapSurvivors:
-    """`Survivors` from a `CompiledMap`: by key first, then by offset, which drops the keys of the map."""
+    """`Survivors` from a `CompiledMap`: lookup is by key first, then by offset, for which the map drops its keys."""
 
     def __init__(self, plan: CleanPlan, key_map: CompiledMap) -> None:
         self._plan = plan
@@ -87,9 +87,9 @@ class MapSurvivors:
         """Base offsets of batches in the chunk that only the first pass considered aborted."""
 
     def is_steady(self, first: SegmentPlan, last: SegmentPlan) -> bool:
-        """Return whether the segments from `first` to `last` can be looked up in any order: there are no transactions.
+        """Return whether the segments from `first` to `last` can be looked up in any order.
 
-        After the first lookup the map does not change.
+        There are no transactions then, and the map does not change after the first lookup.
         """
         if self._has_aborted or self._map.has_transactions or self._map.offsets.is_spilled:
             return False
@@ -119,7 +119,7 @@ class MapSurvivors:
 
     @property
     def keys(self) -> OffsetMap:
-        """The map."""
+        """The offset map."""
         return self._map.offsets
 
     @property
@@ -146,7 +146,7 @@ class MapSurvivors:
         yield position, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield the rows that begin in the clean section, then the others."""
+        """Yield the range of the rows that begin in the clean section, then that of the others."""
         count, split = chunk.count, 0
         if self.latest is None:
             # Batches that begin in the clean section are judged by their keys.
@@ -185,9 +185,9 @@ class MapSurvivors:
         return found
 
     def _leave_unmapped_rows(self, rows: memoryview[int], first: int, end: int) -> None:
-        """Mark batches for judging one by one that only the first pass considered aborted.
+        """Mark batches that only the first pass considered aborted; they are judged one by one.
 
-        Sound indexes of aborted transactions yield none. The map does not have their keys, so their records are kept.
+        If the indexes of aborted transactions are sound, there are none. The map lacks their keys, so their records are kept.
         """
         self._unmapped = set()
         for row in range(first, end):

@@ -13,7 +13,7 @@ from diamant.storage.env.env import Env
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """Owned by the working thread. `check_done` and `throttle` are called for each chunk, and may raise."""
+    """The work of one round, owned by its thread. `check_done` and `throttle` are called for each chunk, and may raise."""
 
     env: Env
     plan: CleanPlan
@@ -21,7 +21,7 @@ class RoundWork:
     throttle: Throttle = no_throttle
     limits: EngineLimits = ENGINE_LIMITS
     stats: CleanStats = field(default_factory=CleanStats)
-    """Updated during the work."""
+    """Statistics, updated during the round."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "limits", self.limits.of(self.plan))

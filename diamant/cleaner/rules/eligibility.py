@@ -56,14 +56,14 @@ LogT_contra = TypeVar("LogT_contra", bound=LogView, contravariant=True)
 
 
 class Ages(Protocol[LogT_contra]):
-    """The age of records, for both lags: `BY_TIMESTAMP` in mode kafka, `time_based_roll.BY_APPEND` in mode prompt."""
+    """The age of records for both lags: `BY_TIMESTAMP` in mode kafka, `time_based_roll.BY_APPEND` in mode prompt."""
 
     def overdue_ms(self, log: LogT_contra, first_dirty_offset: int, now_ms: int, /) -> int:
-        """Return the age of the oldest dirty record beyond `max.compaction.lag.ms`; at least 0."""
+        """Return by how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`; at least 0."""
         ...
 
     def youngest_ms(self, segment: SegmentView, /) -> int:
-        """Return the time from which `min.compaction.lag.ms` counts in a segment: that of its youngest record."""
+        """Return the time of a segment's youngest record, from which `min.compaction.lag.ms` counts."""
         ...
 
 
@@ -90,13 +90,13 @@ class CleanableRange:
 
     first_dirty_offset: int
     is_checkpoint_reset: bool
-    """True if the checkpoint lies outside of the log and must be replaced by `first_dirty_offset` at once."""
+    """True if the checkpoint lies outside the log and must be replaced by `first_dirty_offset` at once."""
     first_uncleanable_offset: int
     """Exclusive end of the round, a segment's base offset."""
     clean_bytes: int
     cleanable_bytes: int
     delay_ms: int
-    """Age of the oldest dirty record beyond `max.compaction.lag.ms`; at least 0."""
+    """By how much the age of the oldest dirty record exceeds `max.compaction.lag.ms`; at least 0."""
     min_dirty_ratio: float
 
     @property
@@ -116,7 +116,7 @@ class CleanableRange:
 
     @property
     def is_eligible(self) -> bool:
-        """True if the log is due. At exactly the ratio it is not."""
+        """True if the log is due. A dirty ratio of exactly `min_dirty_ratio` does not make it due."""
         return (self.is_overdue and self.cleanable_bytes > 0) or self.dirty_ratio > self.min_dirty_ratio
 
 
@@ -134,7 +134,7 @@ class _ByTimestamp:
 
 
 BY_TIMESTAMP: Ages[LogView] = _ByTimestamp()
-"""Kafka's ages: those of the records' timestamps. A record without timestamp, or with one in the future, has none."""
+"""Kafka's ages, which are those of the records' timestamps. A record whose timestamp is missing or in the future has no age."""
 
 
 def cleanable_range(
@@ -145,7 +145,7 @@ def cleanable_range(
     force: bool = False,
     ages: Ages[LogT] = BY_TIMESTAMP,
 ) -> CleanableRange:
-    """Return the range of the next round of `log`. `checkpoint` is the end of the last round; None: there was none.
+    """Return the range of the next round of `log`. `checkpoint`: end of the last round; None: there was no round.
 
     `force`: as if `min.compaction.lag.ms` were 0. May read the first header of dirty segments from disk.
     """
@@ -202,7 +202,7 @@ def old_enough_ms(segment: SegmentView, config: LogConfig, ages: Ages[LogT]) -> 
 
 
 def round_down(log: LogView, offset: int) -> int:
-    """Return the base offset of the inactive segment that holds `offset`; if none does, of the active one."""
+    """Return the base offset of the inactive segment that holds `offset`; if none does, that of the active segment."""
     inactive = inactive_from(log, offset)
     return inactive[0].base_offset if inactive else log.segments[-1].base_offset
 

@@ -1,4 +1,4 @@
-"""The limits of an engine: the most that its parts process at a time, and hold in all."""
+"""The limits of an engine: how much its parts process at a time, and how much they hold in all."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from diamant.protocol.batches.record_sizes import NO_RECORD_LIMIT
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The defaults apply to every engine. Only tests set smaller limits."""
+    """Limits; the defaults apply to every engine. Only tests set smaller limits."""
 
     batch_bytes: int = MAX_BATCH_BYTES
     """Largest decompressed batch."""
     record_bytes: int = NO_RECORD_LIMIT
-    """Largest record of a compressed batch, that of the plan."""
+    """Largest record of a compressed batch, as set in the plan."""
     output_bytes: int = MAX_SEGMENT_BYTES
     """Largest output, even if the plan allows more."""
     parsed_bytes: int = 16 * 1024 * 1024
-    """Plain engine: memory for the parsed chunks kept from the first pass for the second, and again for the current chunk. With
-    0 each batch is processed on its own. The limits below are those of the compiled engine."""
+    """Plain engine: memory for the parsed chunks kept from the first pass for the second, and the same again for the current
+    chunk. With 0 each batch is processed on its own. The limits below are those of the compiled engine."""
     read_bytes: int = 2 * 1024 * 1024
-    """A chunk of this size stays in the CPU's cache while kernels process it. Half the size is up to a twelfth slower: calls."""
+    """A chunk of this size stays in the CPU's cache while kernels process it. With half the size, calls cost up to a twelfth."""
     unpack_bytes: int = 1024 * 1024
-    """Records are decompressed up to this size, then processed."""
+    """Records are processed as soon as this many bytes are decompressed."""
     tuples: int = 32 * 1024
     """Key hashes passed on at a time: 0.8 MB."""
     notes: int = 4 * 1024 * 1024
-    """Most batch notes; later batches have none. At most 16 MiB."""
+    """Limit of batch notes, at most 16 MiB; later batches have no notes."""
     stretch_bytes: int = 128 * 1024
-    """Size of a run of batches that the second pass may skip if it keeps no record. Skipping smaller runs does not pay."""
+    """Least size of a run of batches that the second pass skips if it keeps none of their records. Skipping less does not pay."""
     stretches: int = 256 * 1024
-    """Most stretches noted; the second pass reads all later ones. At most 14 MiB."""
+    """Limit of noted stretches, at most 14 MiB; the second pass reads all later stretches."""
     piece_bytes: int = 4 * 1024 * 1024
     """Least size of a piece of the log that the processes of a divided round take from each other."""
     table_slots: int = 64
-    """Smallest table: less memory than for this number of slots is refused."""
+    """Smallest table: the memory of a map is never less than that of this many slots."""
 
     def of(self, plan: CleanPlan) -> EngineLimits:
-        """Return these limits with those of a plan."""
+        """Return these limits with the plan's limit for records."""
         return self if plan.max_record_bytes == self.record_bytes else replace(self, record_bytes=plan.max_record_bytes)
 
 

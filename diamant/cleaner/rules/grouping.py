@@ -13,9 +13,10 @@ from diamant.cleaner.rules.plan import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, C
 
 
 def segments_to_clean(plan: CleanPlan, end_offset: int) -> tuple[SegmentPlan, ...]:
-    """Return the segments that a round whose map ends at `end_offset` (exclusive) rewrites.
+    """Return the segments that a round rewrites if its map ends at `end_offset` (exclusive).
 
-    These are the first segment up to the one that holds `end_offset` - 1. A round without a dirty range rewrites all.
+    They begin with the first segment and end with the segment that holds `end_offset` - 1. A round without a dirty range
+    rewrites all segments.
     """
     if not plan.has_dirty_range:
         return plan.segments
@@ -26,11 +27,11 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
     """Return the groups of `segments`, in order, that are each merged into one output (`Cleaner.groupSegmentsBySize`).
 
     The limits are those of the topic's current configuration, applied to the sizes before cleaning. The first segment of
-    a group may have any size. Untouched and quarantined segments belong to no group; one that stays apart is a group. Each
-    ends the group before it.
+    a group may have any size. Untouched and quarantined segments belong to no group; a segment that stays apart is a group of
+    its own. All of these end the group before them.
 
-    A merged segment expires with its newest record. With `expiry_slice_ms`, the ages of a group's segments differ by no more.
-    So no record outlives `retention.ms` by more than that, which Kafka does not promise.
+    A merged segment expires with its newest record. The ages of the segments in a group differ by at most `expiry_slice_ms`,
+    if that is set, so no record outlives `retention.ms` by more than that, which Kafka does not promise.
     """
     groups: list[tuple[SegmentPlan, ...]] = []
     group = _Group()
@@ -50,7 +51,7 @@ def group_segments(plan: CleanPlan, segments: Sequence[SegmentPlan]) -> list[tup
 
 
 class _Group:
-    """A group under construction, with running totals: it may have thousands of segments."""
+    """A group under construction, with running totals because it may have thousands of segments."""
 
     __slots__ = ("_first_ms", "_index_bytes", "_last_ms", "_size", "_time_index_bytes", "segments")
 
@@ -75,7 +76,7 @@ class _Group:
         return min(self._first_ms, segment.largest_timestamp), max(self._last_ms, segment.largest_timestamp)
 
     def takes(self, plan: CleanPlan, segment: SegmentPlan, *, is_last: bool) -> bool:
-        """Return whether the group may take `segment` as its next one."""
+        """Return whether the group may take `segment` as its next segment."""
         if self._size + segment.size > plan.segment_bytes:
             return False
         if self._index_bytes + segment.index_bytes > plan.segment_index_bytes:
@@ -83,17 +84,17 @@ class _Group:
         if self._time_index_bytes + segment.time_index_bytes > plan.segment_index_bytes:
             return False
         if plan.expiry_slice_ms is not None and segment.size:
-            # Merging must not postpone the expiry of any record by more than this.
+            # Merging must not postpone the expiry of any record by more than `expiry_slice_ms`.
             first_ms, last_ms = self._span_with(segment)
             if last_ms - first_ms > plan.expiry_slice_ms:
                 return False
-        # Without reading the segment only an upper bound of its last offset is known: the next segment's base (KAFKA-5413).
+        # Without reading the segment, its last offset is only known to be below the next segment's base (KAFKA-5413).
         following = plan.first_uncleanable_offset if is_last else segment.next_base_offset
         return not segment.size or following - 1 - self.segments[0].base_offset <= MAX_RELATIVE_OFFSET
 
 
 EXPIRY_SLICES = 20
-"""Merging postpones the expiry of a record by at most this part of `retention.ms`, 5 %."""
+"""Merging postpones the expiry of a record by at most `retention.ms` divided by this number, that is, by 5 %."""
 
 
 def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
@@ -106,8 +107,8 @@ def expiry_slice_ms(config: LogConfig, mode: str) -> int | None:
 def ends_output(plan: CleanPlan, written_bytes: int, following: SegmentPlan) -> bool:
     """Return whether an output of `written_bytes` must end before the group's next source is added (mode prompt only).
 
-    Recompression, or conversion from an old format, can make an output larger than its sources. The limits of the group then
-    no longer hold. For the limit of any segment (2 GiB) the next source counts with twice its size.
+    Recompression, or conversion from an old format, can make an output larger than its sources, so that it exceeds the limits
+    that were applied to the group. For the limit of any segment (2 GiB) the next source counts with twice its size.
     """
     if plan.is_kafka:
         return False

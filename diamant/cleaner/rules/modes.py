@@ -1,9 +1,9 @@
 """The modes of the cleaner, `diamant.cleaner.mode` (differences: docs/explanation/cleaner-modes.md), and its runners."""
 
 KAFKA = "kafka"
-"""Decides and writes like Kafka, byte for byte."""
+"""Makes the same decisions as Kafka, and writes the same bytes."""
 PROMPT = "prompt"
-"""Keeps Kafka's promises to consumers, and removes records as soon as these allow."""
+"""Keeps Kafka's promises to consumers, and removes records as soon as these promises allow."""
 MODES = (KAFKA, PROMPT)
 
 KAFKA_4_3, KAFKA_4_4 = KAFKA_VERSIONS = ("4.3", "4.4")
@@ -11,7 +11,7 @@ KAFKA_4_3, KAFKA_4_4 = KAFKA_VERSIONS = ("4.3", "4.4")
 
 
 def followed_version(mode: str, kafka_version: str) -> str | None:
-    """Return the version of Kafka to name with a mode: the configured one; None in mode prompt, which follows the newest."""
+    """Return the version of Kafka to name with a mode: the configured version; None in mode prompt, which follows the newest."""
     return kafka_version if mode == KAFKA else None
 
 

@@ -20,13 +20,13 @@ class OpenTransaction:
     since_ms: int | None = None
     """Begin of the transaction; None if it is unknown."""
     abort_ms: int | None = None
-    """The time at which its coordinator aborts it, at the latest; None: no known coordinator will."""
+    """The latest time at which its coordinator aborts it; None: no known coordinator will abort it."""
     transactional_id: str | None = None
     """None: no coordinator knows it."""
 
     @property
     def text(self) -> str:
-        """Whose it is, and since when it is open."""
+        """Whose transaction it is, and since when it has been open."""
         which = "a transaction" if self.transactional_id is None else f"transaction {self.transactional_id!r}"
         which += "" if self.producer_id is None else f" of producer {self.producer_id}"
         since = "" if self.since_ms is None else f"{moment(self.since_ms)}, "
@@ -34,7 +34,7 @@ class OpenTransaction:
 
     @property
     def end_text(self) -> str:
-        """When it ends by itself."""
+        """When the transaction ends by itself."""
         return (
             "no known coordinator will end it"
             if self.abort_ms is None
@@ -42,9 +42,9 @@ class OpenTransaction:
         )
 
     def abort_command(self, topic: str, partition: int) -> str:
-        """Return the command of Kafka that aborts it now.
+        """Return the command of Kafka that aborts the transaction now.
 
-        A marker alone, as `abort` writes, would leave the coordinator of a known transaction able to commit the rest of it.
+        `abort` only writes a marker: the coordinator of a known transaction could still commit the rest of it.
         """
         if self.transactional_id is not None:
             return f"{_TOOL} forceTerminateTransaction --transactionalId {shlex.quote(self.transactional_id)}"

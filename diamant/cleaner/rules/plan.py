@@ -1,11 +1,11 @@
-"""The plan of a round of the cleaner, as one frozen value, and the grouping of source segments into output segments.
+"""The plan of a round of the cleaner, as one frozen value.
 
 The owner of a log makes a `CleanPlan` (`make_plan`); an engine executes it and returns a `CleanResult`. A plan holds
 everything that determines the outcome, including the time, so that any engine in any process writes the same bytes. It can be
-sent as JSON. A plan may be minutes old when its result is used. That is safe: producers that became active since then protect
-only batches that the plan does not touch.
+sent as JSON. A plan may be minutes old when its result is used. That is safe, because producers that became active in the
+meantime protect only batches that the plan does not touch.
 
-Source: Kafka's LogToClean and Cleaner.groupSegmentsBySize.
+Source: Kafka's LogToClean.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class CleanPlan:
     held_above: int | None = None
     """Tombstones of batches with a higher base offset wait for groups (`tombstone_hold`)."""
     held_since_ms: int = 0
-    """Tombstones whose horizon passed before this time expire all the same: `now_ms` less `diamant.tombstone.hold.max.ms`."""
+    """Held tombstones expire if their horizon passed before this time (`now_ms` less `diamant.tombstone.hold.max.ms`)."""
     high_watermark: int | None = None
-    """The high watermark. An emptied batch that ends here keeps its header, as in Kafka 4.4 (KAFKA-20452). None, as in plans
-    that earlier versions stored: the emptied batch that ends with the round keeps it, as in Kafka 4.3 (KAFKA-17076)."""
+    """The high watermark. An emptied batch that ends here keeps its header, as in Kafka 4.4 (KAFKA-20452). With None, as in plans
+    that earlier versions stored, an emptied batch at the end of the round keeps its header, as in Kafka 4.3 (KAFKA-17076)."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -137,7 +137,7 @@ class CleanPlan:
 
     @property
     def header_end(self) -> int:
-        """An emptied batch that ends before this offset, and at no other, stays as a header even without an active producer."""
+        """End of the only emptied batch that keeps its header even without an active producer (exclusive)."""
         return self.first_uncleanable_offset if self.high_watermark is None else self.high_watermark
 
     @property
@@ -152,17 +152,17 @@ class CleanPlan:
         return bool(self.later_aborted) or any(segment.aborted for segment in self.segments)
 
     def map_utilization(self, keys: int) -> float:
-        """Return the utilization of a map with `keys` keys, 0 to 1. Mode kafka: of its table, never full, as in Kafka."""
+        """Return the utilization of a map with `keys` keys, 0 to 1. In mode kafka it is the load of the table, so less than 1."""
         most = self.map_max_entries if self.is_kafka else max(self.map_max_entries, keys)
         share = keys / most if most else 1.0
         return share * self.map_load_factor if self.is_kafka else share
 
     def is_frozen(self, offset: int) -> bool:
-        """Return whether tombstones and markers at `offset` are kept from expiring."""
+        """Return whether tombstones and markers at `offset` are prevented from expiring."""
         return self.horizons_frozen_above is not None and offset > self.horizons_frozen_above
 
     def lets_expire(self, segment: int, offset: int, horizon_ms: int) -> bool:
-        """Return whether a tombstone at `offset`, with its batch's horizon, in `segment`, expires if the round reaches it."""
+        """Return whether a tombstone at `offset` in `segment`, with its batch's horizon, expires if the round reaches it."""
         if segment in self.untouched or segment in self.quarantined or horizon_ms > self.now_ms:
             return False
         return not self.is_frozen(offset) and not self.is_held(offset, horizon_ms)
@@ -173,13 +173,13 @@ class CleanPlan:
 
     @property
     def new_horizon_ms(self) -> int | None:
-        """The delete horizon of tombstones that get one; None if the sum exceeds 64 bits: then, as in Kafka, there is none."""
+        """The delete horizon that this round sets on tombstones; None if the sum exceeds 64 bits: as in Kafka, none is set."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         return horizon_ms if horizon_ms < 1 << 63 else None
 
     @property
     def legacy_tombstone_horizon_ms(self) -> int:
-        """A tombstone of magic 0 or 1 expires if its segment was last written at or before this time."""
+        """The latest time at which a segment may have been last written for its tombstones of magic 0 and 1 to expire."""
         before = [segment for segment in self.segments if segment.base_offset < self.first_dirty_offset]
         return legacy_horizon_ms(before[-1].modified_ms if before else None, self.delete_retention_ms)
 
@@ -221,12 +221,12 @@ class CleanPlan:
 
 
 def legacy_horizon_ms(last_clean_modified_ms: int | None, delete_retention_ms: int) -> int:
-    """Compute `CleanPlan.legacy_tombstone_horizon_ms` from the last clean segment's time of write; None: there is none."""
+    """Compute `CleanPlan.legacy_tombstone_horizon_ms` from the time of the last write to the last clean segment, if any."""
     return 0 if last_clean_modified_ms is None else last_clean_modified_ms - delete_retention_ms
 
 
 def most_io_bytes(plan: CleanPlan) -> int:
-    """Return the I/O of a round that removes nothing: one read of the dirty segments; one read and one write of all rewritten."""
+    """Return the I/O of a round that removes nothing: it reads dirty segments, then reads and writes each rewritten segment."""
     read = [segment for segment in plan.segments if segment.base_offset not in plan.quarantined]
     dirty = sum(segment.size for segment in read if segment.next_base_offset > plan.first_dirty_offset)
     return dirty + 2 * sum(segment.size for segment in read if segment.base_offset not in plan.untouched)

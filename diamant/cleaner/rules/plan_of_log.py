@@ -31,7 +31,7 @@ class CleanerSettings:
 
     mode: str = PROMPT
     kafka_version: str = KAFKA_4_4
-    """The version that mode kafka follows; mode prompt has the rules of the newest."""
+    """The version of Kafka that mode kafka follows; mode prompt follows the newest version."""
     map_max_entries: int = int(134_217_728 // KAFKA_MAP_ENTRY_BYTES * 0.9)
     map_load_factor: float = 1.0
     map_memory_bytes: int = 134_217_728
@@ -42,7 +42,7 @@ class CleanerSettings:
 
     @property
     def keeps_end_of_round(self) -> bool:
-        """True if the last batch of each round stays, at least as a header (`CleanPlan.high_watermark`)."""
+        """True if the last batch of each round is kept, at least as a header (`CleanPlan.high_watermark`)."""
         return self.mode == KAFKA and self.kafka_version == KAFKA_4_3
 
 
@@ -76,7 +76,7 @@ def make_plan(
 ) -> CleanPlan:
     """Return the plan of a round over `log`. Only the log's owner may call it.
 
-    The offsets are those of `eligibility.cleanable_range`. Segments that are not in `known` are read now (`plan_segment`).
+    The offsets are those of `eligibility.cleanable_range`. Segments that are missing from `known` are read now (`plan_segment`).
     """
     config = log.config
     sources = [segment for segment in log.segments[:-1] if segment.base_offset < first_uncleanable_offset]

@@ -43,9 +43,9 @@ NOT_MAPPED: Final = -1
 def drops_all_records(
     *, may_drop: bool, is_control: bool, has_horizon: bool, horizon_ms: int, now_ms: int, is_frozen: bool = False
 ) -> bool:
-    """Return whether all records of a batch are removed: an aborted transaction's data, or an expired marker.
+    """Return whether all records of a batch are removed because it is data of an aborted transaction or an expired marker.
 
-    `may_drop` is the transaction tracker's answer for the batch; `is_frozen`: markers do not expire at its offset.
+    `may_drop` is the transaction tracker's answer for the batch. `is_frozen`: markers do not expire at the batch's offset.
     """
     if is_control:
         return may_drop and has_horizon and horizon_ms <= now_ms and not is_frozen
@@ -87,9 +87,9 @@ def tombstones_expired(
     legacy_horizon_ms: int,
     is_frozen: bool = False,
 ) -> bool:
-    """Return whether the tombstones of a batch may be removed. In magic 0 and 1 the segment's modification time decides.
+    """Return whether the tombstones of a batch may be removed. For magic 0 and 1 the segment's modification time decides.
 
-    `is_frozen`: they may not, because an earlier segment could not be cleaned (`quarantine`), or because groups have not
+    `is_frozen`: they may not be removed, because an earlier segment could not be cleaned (`quarantine`) or groups have not
     passed their offset (`tombstone_hold`).
     """
     if is_frozen:
@@ -104,7 +104,7 @@ def record_fate(
 ) -> int:
     """Return the fate of a data record in a batch whose records are judged: KEEP, or the reason of its removal.
 
-    `map_end_offset` is the last offset that the map covers; `mapped_offset` is the offset of the key's last record up to there,
+    `map_end_offset` is the last offset that the map covers; `mapped_offset` is the key's last offset in the map,
     or NOT_MAPPED; `is_expired` is the result of `tombstones_expired` for the batch. Records beyond the map's end are never
     superseded.
     """
@@ -128,7 +128,7 @@ def needs_horizon(
     """Return whether a batch with kept records gets a delete horizon.
 
     `last_tombstone_offset` is the greatest offset of a kept tombstone, or -1. Kafka also stamps tombstones beyond the end of the
-    map: their time begins although older records of their keys still exist. Mode prompt leaves these to a later round.
+    map, so their time begins while older records of their keys still exist. Mode prompt leaves these to a later round.
     """
     if has_horizon:
         return False

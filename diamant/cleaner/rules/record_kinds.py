@@ -1,16 +1,17 @@
-"""Records by kind: one value for all who count them, and one word for each kind in Python, JSON, metrics, tables and pictures.
+"""Records by kind, counted in one class, with one word for each kind in Python, JSON, metrics, tables and pictures.
 
 Every record is exactly one of these, the first that applies:
 
-    below_log_start   deleted, but its segment is not
+    below_log_start   deleted, although its segment still exists
     aborted           of an aborted transaction
     undecided         of an open transaction
     keyless           has no key: the cleaner removes it from a compacted topic
     superseded        a later record (not aborted, not undecided) has its key
-    tombstones        the latest of its key, and a deletion
-    live              the latest of its key, and has a value
+    tombstones        the latest of its key, without a value
+    live              the latest of its key, with a value
 
-so `records` is their sum, and live and tombstones together are the distinct keys. Transaction markers are not records.
+So `records` is the sum of these kinds, and live and tombstones together are the distinct keys. Transaction markers are not
+records.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ BELOW_LOG_START = "below_log_start"
 MARKERS = "markers"
 
 RARE = (ABORTED, "undecided", KEYLESS, BELOW_LOG_START, MARKERS)
-"""Left out of tables where there are none."""
+"""Kinds that tables leave out if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +62,24 @@ class Kinds:
 
 NAMES = tuple(one.name for one in fields(Kinds))
 COUNTS = ("records", "distinct_keys", *NAMES[1:])
-"""Columns of the tables of logs."""
+"""Columns of tables of logs."""
 SHOWN = tuple(name for name in NAMES if name != BELOW_LOG_START)
-"""Those of the records that a consumer can reach."""
+"""Kinds of records that a consumer can reach, and their sum."""
 
 
 def shown(name: str) -> str:
-    """Return the word of a kind for people: `below log start`."""
+    """Return the name of a kind as people read it: `below log start`."""
     return name.replace("_", " ")
 
 
 def counted(count: int, name: str) -> str:
-    """Return a number of records of a kind for people: `1 tombstone`, `2,000 keyless`."""
+    """Return a number of records of a kind as people read it: `1 tombstone`, `2,000 keyless`."""
     word = shown(name)
     return f"{count:,} {word[:-1] if count == 1 and word.endswith((TOMBSTONES, MARKERS)) else word}"
 
 
 def used(names: Iterable[str], rows: Iterable[Kinds]) -> list[str]:
-    """Return the names without those of `RARE` that are 0 in all rows."""
+    """Return the names without the `RARE` kinds that are 0 in all rows."""
     rows = tuple(rows)
     return [name for name in names if name not in RARE or any(getattr(one, name) for one in rows)]
 

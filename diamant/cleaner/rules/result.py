@@ -18,8 +18,8 @@ from diamant.storage.errors import StorageError
 from diamant.storage.segments.segment_outline import SegmentOutline, outline_from
 
 REASONS = (SUPERSEDED, ABORTED, TOMBSTONES, MARKERS, KEYLESS, BELOW_LOG_START)
-"""The kinds of records that rounds remove: tombstones whose delete horizon has passed; markers whose horizon has passed and whose
-transaction has no batches left, or below the log start; in mode prompt all records below the log start."""
+"""The kinds of records that rounds remove. Tombstones: those whose delete horizon has passed. Markers: those whose horizon has
+passed and whose transaction has no batches left, and those below the log start. Records below the log start: in mode prompt."""
 
 
 class CleaningAborted(Exception):
@@ -47,15 +47,15 @@ class OutputSegment:
     size: int
     """Bytes of the `.log` file."""
     modified_ms: int
-    """Modification time of the files: the last source's."""
+    """Modification time of the files, taken from the last source."""
     has_txn_index: bool
     """True if there is a `.txnindex` file."""
     crc32c: int
     """CRC-32C of the `.log` file."""
     outline: SegmentOutline | None = field(default=None, compare=False)
-    """Outline of the files, if a runner in another process has read it; this saves the broker the read."""
+    """Outline of the files, if a runner in another process has read it, so that the broker need not read it."""
     facts: str | None = field(default=None, compare=False)
-    """Its facts as JSON (`facts.facts_file`), for the same reason."""
+    """The segment's facts as JSON (`facts.facts_file`), so that the broker need not read them."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class CleanStats:
     """Statistics of a round, counted like Kafka's CleanerStats. An engine updates them while it works."""
 
     start_s: float = 0.0
-    """The three times are of a monotonic clock: only their differences have a meaning."""
+    """The three times are those of a monotonic clock, so only their differences have a meaning."""
     map_complete_s: float = 0.0
     end_s: float = 0.0
     map_bytes_read: int = 0
@@ -72,7 +72,7 @@ class CleanStats:
     bytes_read: int = 0
     """Bytes of whole segments, including skipped stretches (`batch_notes.Stretches`)."""
     messages_read: int = 0
-    """Records judged, without those of batches removed unread."""
+    """Records judged, except those of batches that were removed unread."""
     invalid_messages_read: int = 0
     """Records without a key."""
     bytes_written: int = 0
@@ -82,7 +82,8 @@ class CleanStats:
     removed: dict[str, int] = field(default_factory=dict)
     """Records removed, by reason (`REASONS`)."""
     removed_bytes: dict[str, int] = field(default_factory=dict)
-    """Their bytes as encoded in the batch, before compression. A batch removed unread counts the bytes after its header."""
+    """Bytes of the removed records as encoded in their batches, before compression; for a batch removed unread, its bytes after
+    the header."""
 
     def remove(self, reason: str, count: int, size: int) -> None:
         """Add `count` removed records of `size` bytes."""
@@ -90,7 +91,7 @@ class CleanStats:
         self.removed_bytes[reason] = self.removed_bytes.get(reason, 0) + size
 
     def take(self) -> CleanStats:
-        """Return a copy, and begin to count again."""
+        """Return a copy, and reset the counts."""
         taken = replace(self)
         for name in _COUNTS:
             setattr(self, name, 0)
@@ -144,7 +145,7 @@ class CleanResult:
 
 
 def output_from_fields(fields: JsonObject) -> OutputSegment:
-    """Return the output of these fields, as made by `dataclasses.asdict`."""
+    """Return the output with these fields, as made by `dataclasses.asdict`."""
     outline = fields.get("outline")
     return OutputSegment(
         **{
@@ -162,7 +163,7 @@ CheckDone: TypeAlias = Callable[[], None]
 """Raises CleaningAborted if the round must stop."""
 
 Throttle: TypeAlias = Callable[[int], None]
-"""Waits as long as the limit demands for this number of bytes read or written."""
+"""Waits as long as the limit requires after this number of bytes was read or written."""
 
 
 def no_output(_output: OutputSegment) -> None:

@@ -1,4 +1,4 @@
-"""The decision which of the oldest segments retention may delete. No I/O.
+"""Decides which of the oldest segments retention may delete. No I/O.
 
 Source: UnifiedLog.deleteOldSegments with its three rules: below the log start, over `retention.bytes`, older than
 `retention.ms`. Segments are checked from the oldest on; the first that must stay ends the check.
@@ -44,9 +44,10 @@ def deletable_segments(log: RetainedLog, now_ms: int) -> int:
 
 
 def future_hold_ms(log: RetainedLog, now_ms: int) -> int | None:
-    """Return the time until which a timestamp in the future keeps the oldest segment; None: none does.
+    """Return the time until which a timestamp in the future keeps the oldest segment; None if no timestamp does.
 
-    Kafka warns of each timestamp after its clock; less than `CLOCK_DIFFERENCE_MS` ahead is a difference between clocks here.
+    Kafka warns of each timestamp in the future. Here, timestamps less than `CLOCK_DIFFERENCE_MS` ahead are taken for
+    differences between clocks.
     """
     if not log.config.is_deleted or log.config.retention_ms < 0:
         return None

@@ -17,11 +17,11 @@ from diamant.cleaner.rules.result import CheckDone, never_done
 
 CHECK_INTERVAL_S = 0.3
 MAX_SLEEP_S = 0.1
-"""A wait is divided into sleeps of this length, between which the round can be stopped."""
+"""A wait is divided into sleeps of at most this length, between which the round can be stopped."""
 
 
 class Throttle:
-    """Counts bytes read or written, and makes the caller wait. Any thread; a waiting thread also delays the others.
+    """Counts bytes read or written, and makes the caller wait. Callable from any thread; a waiting thread also delays others.
 
     `clock` returns monotonic seconds; `sleep` takes seconds.
     """

@@ -8,23 +8,24 @@ the active segment forever, where the cleaner cannot reach them. These rules mak
     and across restarts.
 
 It holds because a segment's lag and its roll deadline count from the same moment, the append of its first batch. A segment is
-overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, `min.compaction.lag.ms` after a segment's
-youngest record, an open transaction, or a segment in quarantine defers the round. Files with the suffix `.deleted` hold the old
-records for `file.delete.delay.ms` more.
+overdue as soon as it is rolled, and the round follows in the same cycle. As in Kafka, an open transaction or a record younger
+than `min.compaction.lag.ms` defers the round; so does a segment in quarantine. Files with the suffix `.deleted` keep the old
+records for another `file.delete.delay.ms`.
 
 * The time of the first append is known for segments that this process has written, and for those that were open at an orderly
-  stop, which notes it (`storage.segments.first_appends`). Kafka's files do not hold it. So for other segments, after a crash or
+  stop, which notes it (`storage.segments.first_appends`). Kafka does not store it. So for other segments, after a crash or
   after Kafka, it is the earliest of: the first batch's timestamp, if it has one; the file's birth time; its modification time;
   now. A restart changes none of these, so it never postpones a deadline. If the file system has no birth time, the modification
-  time of the previous segment replaces it; for the first segment, that of the partition's metadata file. These are too early,
-  never too late: by as long as the segment was empty. That costs at most one small segment per restart.
+  time of the previous segment replaces it; for the first segment, that of the partition's metadata file. These times may be too
+  early, by as long as the segment was empty, but never too late. That costs at most one small segment per restart.
 * The active segment is rolled when its first append is more than min(`segment.ms`, `max.compaction.lag.ms`) ago, less its jitter.
-* A closed segment is overdue when that time, or the first batch's timestamp (Kafka's measure), is more than
+* A closed segment is overdue when its first append, or its first batch's timestamp (Kafka's measure), is more than
   `max.compaction.lag.ms` ago. So mode prompt is never later than Kafka, and future or missing timestamps defer nothing.
-* The youngest record is as old as its timestamp, or as the last append if that is earlier (`Segment.last_append_ms`; of segments
-  that this process has not written, the modification time, which rounds keep, and which is never earlier than the append). So
-  `min.compaction.lag.ms` is kept, and timestamps in the future defer nothing here either.
-* Jitter is less than that limit. Kafka only keeps it below `segment.ms`: jitter above the limit would roll at each append.
+* The age of the youngest record counts from its timestamp, or from the last append if that is earlier
+  (`Segment.last_append_ms`). For segments that this process has not written, the modification time replaces the last append:
+  rounds keep it, and it is never earlier. So `min.compaction.lag.ms` is kept, and timestamps in the future defer nothing.
+* Jitter is less than the time after which a segment is rolled; otherwise each append would roll it. Kafka only keeps jitter
+  below `segment.ms`.
 
 For the loop of the service, in the thread that owns the logs; not used in mode kafka:
 
@@ -33,7 +34,7 @@ For the loop of the service, in the thread that owns the logs; not used in mode 
     found = cleanable_range(..., ages=BY_APPEND)               in the scan
     due_ms(log, found.first_dirty_offset, now_ms)              latest time of the next cycle
 
-The first query of a segment older than this process reads a header and two file times; `Segment.first_append_ms` keeps the
+The first query about a segment older than this process reads a header and two file times; `Segment.first_append_ms` keeps the
 result.
 """
 
@@ -95,7 +96,7 @@ class AgingLogView(LogView, AnyLog, Protocol):
 
 
 def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
-    """Return the time, possibly past, at which to roll the active segment; None: never, or it cannot be rolled."""
+    """Return the time, maybe in the past, at which to roll the active segment; None if it is never due or cannot be rolled."""
     active, config = log.active, log.config
     limit_ms = config.max_segment_ms
     if not active.size or not config.is_compacted or limit_ms >= LONG_MAX:
@@ -108,7 +109,7 @@ def roll_due_ms(log: AnyLog, now_ms: int) -> int | None:
 
 
 def should_roll(log: AnyLog, now_ms: int) -> bool:
-    """Return whether to roll the active segment now, by `log.roll()`."""
+    """Return whether to roll the active segment now, with `log.roll()`."""
     due = roll_due_ms(log, now_ms)
     return due is not None and now_ms >= due
 
@@ -125,7 +126,7 @@ class _ByAppend:
 
 
 BY_APPEND: Ages[AgingLogView] = _ByAppend()
-"""The ages of mode prompt: from the append on, or from the timestamp if that is earlier; see the module."""
+"""The ages of mode prompt, counted from the append, or from the timestamp if that is earlier; see the module."""
 
 
 def ages_in(mode: str) -> Ages[AgingLogView]:
@@ -134,9 +135,9 @@ def ages_in(mode: str) -> Ages[AgingLogView]:
 
 
 def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
-    """Return the log's next deadline: the roll of a segment, or the time at which a closed one becomes overdue.
+    """Return the log's next deadline: the roll of a segment, or the time at which a closed segment becomes overdue.
 
-    A past deadline is due at the next scan: the log may wait for something other than time.
+    A deadline in the past is due at the next scan; the log may be waiting for something other than time.
     """
     times = [roll_due_ms(log, now_ms)]
     if log.config.is_compacted and log.config.max_compaction_lag_ms < LONG_MAX:
@@ -146,7 +147,7 @@ def due_ms(log: AnyLog, first_dirty_offset: int, now_ms: int) -> int | None:
 
 
 def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
-    """Return the time of append of the first batch of a non-empty segment, or an earlier estimate; see the module."""
+    """Return when the first batch of a non-empty segment was appended, or an earlier estimate; see the module."""
     known = segment.first_append_ms
     if known is None:
         known = segment.first_append_ms = _estimated_append_ms(log, segment, now_ms)
@@ -154,9 +155,9 @@ def first_append_ms(log: AnyLog, segment: AgingSegment, now_ms: int) -> int:
 
 
 def oldest_append_ms(log: AnyLog, first_dirty_offset: int, now_ms: int, *, with_active: bool) -> int | None:
-    """Return the start of the oldest dirty segment's lag; None if there is none.
+    """Return the time from which the lag of the oldest dirty segment counts; None if there is no dirty segment.
 
-    No remaining record was superseded earlier, because the superseding record is dirty, too.
+    No remaining record was superseded earlier, because the record that superseded it is dirty, too.
     """
     segments = log.segments
     ends = [segment.base_offset for segment in segments[1:]]

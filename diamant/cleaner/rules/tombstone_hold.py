@@ -1,8 +1,8 @@
 """Tombstones that wait for consumer groups (`diamant.tombstone.hold=groups`), past their delete horizon.
 
-A tombstone is held as long as a group with a committed offset in the partition has not passed its batch. A held one, in a batch
-above `above`, expires `max_ms` after its horizon; others expire as usual. Tombstones of magic 0 and 1 have no horizon of their
-own and are not held. Transaction markers are not held either: consumers do not see them.
+A tombstone is held as long as a group with a committed offset in the partition has not passed its batch. A held tombstone, whose
+batch is above `above`, expires `max_ms` after its horizon; others expire as usual. Tombstones of magic 0 and 1 have no horizon
+of their own and are not held. Transaction markers are not held either, because consumers do not see them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TombstoneHold(NamedTuple):
     max_ms: int
     """`diamant.tombstone.hold.max.ms`."""
     group_id: str | None
-    """The slowest group; None while not all groups are known."""
+    """The slowest group; None until all groups are known."""
     committed_offset: int
 
     def due_ms(self, horizon_ms: int, base_offset: int) -> int:

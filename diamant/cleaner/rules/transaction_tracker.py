@@ -1,7 +1,7 @@
-"""The transactions in the batches that a round reads in offset order: which are aborted, which markers may be removed.
+"""Tracks transactions in the batches that a round reads in offset order: which are aborted, which markers may be removed.
 
 One tracker serves the first pass, another the whole rewrite. A marker may be removed when a round reads no batch of its
-transaction. Its input counts, not its output: so markers are removed one round after the data.
+transaction. Batches that the round removes count as read, so markers are removed one round after the data.
 
 Source: Kafka's CleanedTransactionMetadata.
 """
@@ -16,7 +16,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 
 class TransactionTracker:
-    """State by producer id. Memory grows with the number of producers whose transactions overlap."""
+    """The transactions by producer id. Memory grows with the number of producers whose transactions overlap."""
 
     __slots__ = ("_aborted", "_committed", "_pending", "_sequence", "has_met_any")
 
@@ -25,14 +25,14 @@ class TransactionTracker:
         """Heap by first offset: aborted transactions that begin after the batches read so far."""
         self._sequence = 0
         self._aborted: dict[int, tuple[AbortedTxn, bool]] = {}
-        """Producer id to its current aborted transaction, and whether a batch of it was read."""
+        """Maps a producer id to its current aborted transaction, and to whether a batch of it was read."""
         self._committed: set[int] = set()
         """Producers with batches of a non-aborted transaction since their last marker."""
         self.has_met_any = False
         """True once a marker or a transactional batch was read."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Announce aborted transactions. Announcing one for each segment that it reaches into does no harm."""
+        """Announce aborted transactions. A transaction may be announced for each segment that it reaches into."""
         for aborted in transactions:
             heapq.heappush(self._pending, (aborted.first_offset, self._sequence, aborted))
             self._sequence += 1
