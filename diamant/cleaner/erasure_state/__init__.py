@@ -1,1 +1,1 @@
-"""An erasure on disk: its intent, the places of its key, the pending erasures."""
+"""Erasures on disk: intents, the places of a key, pending erasures."""

@@ -1,8 +1,8 @@
-"""The intent of an erasure: what a broker needs to resume after it was stopped in the middle.
+"""The intent of an erasure: all that a broker needs to resume the erasure after a stop in the middle.
 
-Before the scan for `key-gone` the intent is rewritten without the key (`Intent.closed`). So the scan finds a directory without
-any trace of the key, and a broker that is stopped then can still continue, and looks for copies of the values. The
-intent is removed before that certificate becomes visible (`certificates.files.conclude`).
+Before the scan for `key-gone` the intent is rewritten without the key (`Intent.closed`), so that the scan finds no trace of the
+key in the directory. A broker that is stopped during the scan can still resume, and still searches for copies of the values. The
+intent is removed before the certificate of that scan becomes visible (`certificates.files.conclude`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from diamant.storage.env.env import Env
 WRITING = "writing"
 """Tombstones may be missing."""
 REMOVING = "removing"
-"""Tombstones are written; there may still be values."""
+"""Tombstones are written; values may remain."""
 WAITING = "waiting"
 """Values are certified as gone; tombstones wait for their horizon."""
 CLOSING = "closing"
-"""The tombstones are gone too, and nothing names the key; the last scan and its certificate are pending."""
+"""The tombstones are gone, too, and nothing names the key; the last scan and its certificate are pending."""
 
 OVERRIDDEN = "delete.retention.ms was overridden: the tombstone went before its horizon"
 
@@ -42,7 +42,7 @@ class Found:
     offsets: tuple[int, ...]
     value_hmacs: tuple[str, ...]
     files: tuple[str, ...]
-    """Names as in certificates, ascending."""
+    """Names of files as in certificates, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Erased:
     tombstone_offset: int | None = None
     """Offset of the tombstone that was written."""
     tombstone: str | None = None
-    """Reason why none was written."""
+    """Reason why no tombstone was written."""
     tombstone_found_at: int | None = None
-    """Offset of the tombstone that was found."""
+    """Offset of an earlier tombstone, which made another one unnecessary."""
     runners: tuple[str, ...] | None = None
     not_compacted: str | None = None
-    """Reason why not."""
+    """Reason why the partition was not compacted."""
     compactions: int | None = None
     files_removed_at_once: int | None = None
     removed_before_horizon: bool | None = None
@@ -80,9 +80,9 @@ class Intent(RemovalIntent):
     reference: str
     requested_ms: int
     key_bytes: int = 0
-    """Size of the key."""
+    """Size of the key in bytes."""
     key_digest: str = ""
-    """In hexadecimal; set once the key is removed from the intent."""
+    """Digest of the key in hexadecimal; set once the key is removed from the intent."""
     is_now: bool = False
     is_confirmed: bool = False
     """With `is_now`: the requester accepts that groups may miss the tombstone."""
@@ -99,23 +99,23 @@ class Intent(RemovalIntent):
     needles: tuple[Needle, ...] = ()
     is_manual_clock: bool = False
     overrides: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
-    """Groups that had not passed a tombstone that was removed before its horizon."""
+    """Groups that had not passed the tombstone when it was removed before its horizon."""
     retries: int = 0
     missed: tuple[TopicPartition, ...] = ()
-    """Partitions in which the last scan found values: they are searched once more, without filters."""
+    """Partitions in which the last scan found values; they are searched once more, without filters."""
     refused: Mapping[TopicPartition, str] = field(default_factory=dict)
-    """Reasons why partitions take no tombstone; each attempt tries them again."""
+    """Reasons why partitions refuse a tombstone; each attempt tries these partitions again."""
 
     def topic_names(self) -> tuple[str, ...]:
         return self.topics
 
     def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
-        """Return the intent with changes to the actions in some partitions. Partitions without any action stay without."""
+        """Return the intent with changes to the actions in some partitions, except partitions without any action."""
         changed = {one: replace(self.done[one], **changes) for one in partitions if one in self.done}
         return replace(self, done={**self.done, **changed})
 
     def closed(self, key_digest: bytes) -> Intent:
-        """Return the intent for the last scan: without the key."""
+        """Return the intent for the last scan, without the key."""
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=values_of(self.needles))
 
     def remains(self, secret: bytes) -> Remains:

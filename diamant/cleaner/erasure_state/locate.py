@@ -1,8 +1,8 @@
 """Finds the records of a key in all partitions of some topics before the erasure, and keeps digests of their values.
 
-Here filters may exclude segments: records missed because of a stale filter are found by the certifying scan.
+Filters may exclude segments here, because the certifying scan will find records that were missed through a stale filter.
 
-Any thread. Memory: `MAX_OFFSETS` offsets for each partition, and `needles.MAX_NEEDLES` values by their digests.
+Callable from any thread. Memory: `MAX_OFFSETS` offsets for each partition, and digests of `needles.MAX_NEEDLES` values.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 
 MAX_OFFSETS = 100
-"""Values of a partition that are listed with offset and digest."""
+"""Limit of the values of a partition that are listed with offset and digest."""
 MAX_OFFSETS_IN_ALL = 20_000
-"""Limit over all partitions, so that a certificate about thousands of them can still be sent; at least one per partition."""
+"""Limit over all partitions, so that a certificate about thousands of them can be sent; each may list at least one value."""
 MAX_COUNTED = 100_000
 """Limit of different offsets per partition; beyond it copies count as records."""
 MAX_SAMPLED = 16
@@ -56,9 +56,9 @@ class LocatedKey:
     topic: str
     partition: int
     values: int = 0
-    """Records with a value, each once."""
+    """Records with a value, without copies."""
     copies: int = 0
-    """Records with a value, copies included: files that wait to be deleted hold some, too."""
+    """Records with a value, including copies, such as those in files that wait to be deleted."""
     tombstones: int = 0
     first_offsets: list[int] = field(default_factory=list)
     """Offsets of values, ascending, as many as `locate_key` lists."""
@@ -67,10 +67,10 @@ class LocatedKey:
     """Last offset in the log's own directory of a record with data of the key: a value, or a tombstone with headers, which may
     describe the superseded value."""
     last_tombstone_offset: int = -1
-    """Last offset of a tombstone without headers in a segment in use, outside transactions: so no abort can undo it."""
+    """Last offset of a tombstone without headers in a segment in use, outside transactions, so that no abort can undo it."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
-    """Offsets of values, `MAX_COUNTED` at most; for the caller to clear."""
+    """Offsets of values, at most `MAX_COUNTED`. The caller clears them."""
 
     @property
     def needs_tombstone(self) -> bool:
@@ -95,7 +95,7 @@ def locate_key(
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
-    """Return the records of the key by partition, ascending; the subject then searches for its values, too. Blocks.
+    """Return the records of the key by partition, ascending, and add their values to the subject's searches. Blocking.
 
     With `uses_filters`, segments are skipped if their filter excludes the key.
     """
@@ -128,7 +128,7 @@ def locate_key(
 def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place], bool] | None:
     """Return a function that tells whether a segment's filter excludes a key; None if the directory has no filters.
 
-    It remembers its answer about each file, for scans list their files until nothing is new. One thread.
+    The function caches its answer for each file, because scans list files until nothing is new. For use by one thread.
     """
     if key is None:
         return None

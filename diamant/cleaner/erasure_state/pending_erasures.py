@@ -26,10 +26,10 @@ class PendingKeys:
         self._files = files
         self._on_key = on_key
         self._digests: dict[str, bytes] = {}
-        """By the ids of the erasures."""
+        """Keyed digests of the keys, by the ids of the erasures."""
 
     def note(self, intent: Intent, key: SigningKey) -> None:
-        """Add or update an intent as it is on disk."""
+        """Add an intent that is on disk, or update it."""
         self._on_key(intent.key)
         if intent.phase == CLOSING:
             self.drop(intent.id)
@@ -43,7 +43,7 @@ class PendingKeys:
     def waiting_for(self, key: SigningKey, ended: Intent, digest: bytes) -> list[str]:
         """Return the ids of erasures that wait for tombstones of the key with this digest in topics of the `ended` erasure.
 
-        Blocks, and skips intents that cannot be read.
+        Blocking. Skips intents that cannot be read.
         """
         found = []
         for one in [one for one, known in list(self._digests.items()) if known == digest]:
@@ -54,7 +54,7 @@ class PendingKeys:
         return found
 
     def of(self, key: SigningKey | None, topic: str, topic_id: str) -> PendingErasures | None:
-        """Return the erasures in progress, for questions about a topic; None if there are none."""
+        """Return the erasures in progress, for queries about a topic; None if there are none."""
         if not self._digests or key is None:
             return None
         ids: dict[bytes, list[str]] = {}
@@ -66,8 +66,8 @@ class PendingKeys:
 class PendingErasures:
     """The erasures in progress in one topic at one moment; for use by one thread.
 
-    `ids`: by the digests of their keys. `topic_id`: as in intents; erasures of another topic of that name do not count.
-    Memory: the ends of the claims about the topic, for erasures that were asked about.
+    `ids`: of erasures, by the digests of their keys. `topic_id`: as in intents; erasures of another topic of that name do not
+    count. Memory: the ends of the claims about the topic, for each erasure that was queried.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class PendingErasures:
         return keyed_digest(self._key.secret, key) in self._ids
 
     def of(self, key: bytes, partition: int, offset: int) -> str | None:
-        """Return the id of an erasure that covers the record of the key at an offset; None if there is none. Blocks."""
+        """Return the id of an erasure that covers the record of the key at an offset; None if there is none. Blocking."""
         for one in self._ids.get(keyed_digest(self._key.secret, key), ()):
             if one not in self._ends:
                 self._ends[one] = self._read_ends(one)
@@ -103,7 +103,7 @@ class PendingErasures:
         try:
             intent = self._files.read(intent_id, self._key)
         except (OSError, ValueError):
-            return {}  # It has ended since, or is unreadable.
+            return {}  # The erasure has ended since, or its intent is unreadable.
         known = intent.scope.get(self._topic)
         if known is not None and known.topic_id != self._topic_id:
             return {}

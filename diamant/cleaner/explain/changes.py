@@ -13,7 +13,7 @@ from diamant.cleaner.explain.upcoming_rounds import look, without_lags
 from diamant.cleaner.service.partition_view import CleanerView
 
 _MAX_KEY_BYTES = 200
-"""Longer keys do not fit a command to paste."""
+"""Longer keys are too long for a command to paste."""
 
 
 def smallest_change(
@@ -25,10 +25,10 @@ def smallest_change(
     erasure: Callable[[], str | None],
     record: FoundRecord | None,
 ) -> Change | None:
-    """Return the change that opens the gates of `record`, or of the partition; None: nothing opens them, or none is closed.
+    """Return the change that opens the gates of `record`, or of the partition; None if nothing opens them or none is closed.
 
     The change for a partition removes no latest value of a key. `erasure` returns the id of an erasure in progress that will
-    remove the record, which is a tombstone.
+    remove the record, if that is a tombstone.
     """
     by_kind = {gate.kind: gate for gate in gates}
     compact = f"compact {state.topic} --partition {state.partition}"
@@ -71,7 +71,7 @@ def smallest_change(
 
 
 def _key_option(key: bytes | None) -> str:
-    """Return the option that names a key to a command. For most of many tombstones the key is not known."""
+    """Return the option that names a key in a command; a placeholder if the key is unknown, as for most tombstones."""
     if not key or len(key) > _MAX_KEY_BYTES:
         return "--key KEY"
     text = key.decode(errors="replace")

@@ -1,6 +1,6 @@
 """Explains why a record is still in a log, when it is removed, and what would remove it now.
 
-This module has no rules of its own. All times and sizes come from the cleaner's (`eligibility`, `time_based_roll`,
+This module has no rules of its own. All times and sizes come from the rules of the cleaner (`eligibility`, `time_based_roll`,
 `retention`, by way of `upcoming_rounds`), applied to the log as it would be later, or with more in it.
 
 A record is removed by the first round that
@@ -9,7 +9,8 @@ A record is removed by the first round that
     aborted, keyless      covers it
     a tombstone           covers it after its horizon; mode prompt starts a round for that alone
 
-and with its whole segment, by retention. Pure but for the file times that tombstones of old formats depend on; any thread.
+or by retention, together with its segment. Pure, except that explanations of tombstones of old formats read file times. Callable
+from any thread.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Explainer:
             list(self._gates_at(last)) if cleanable.cleanable_bytes else cleaner_gates(state, self.view, self.now_ms)
         )
         gates += [_corrupt_gate(self.view, segment.base_offset) for segment in self.view.quarantined]
-        # While records are dirty, no round is due for horizons alone: the next one covers both, and may find these superseded.
+        # While records are dirty, no round is due for horizons alone: the next round covers dirty and expired records.
         if self.view.horizon_ms is not None and not cleanable.cleanable_bytes:
             text = "the next tombstone or marker of the clean part expires"
             gates.append(Gate(explanation.HORIZON, text, until_ms=max(self.view.horizon_ms, self.now_ms)))
@@ -132,7 +133,7 @@ class Explainer:
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
             closed = gates
             if status == explanation.IS_SUPERSEDED and _OF_TOMBSTONES & {gate.kind for gate in gates}:
-                # An erasure of its key, which may be live, would not be about this record.
+                # Erasing the key, which may be live, is no change for this record.
                 closed, _, _ = self._superseded(record, scan, self._early)
             change = self._change(closed, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""
@@ -181,7 +182,7 @@ class Explainer:
         if not self._is_certain and self._of_compacted(record, status, scan, self._late)[1] != goes_ms:
             bound = explanation.EARLIEST
         if kept_ms is not None and (goes_ms is None or kept_ms <= goes_ms):
-            # A round merges segments, and retention removes a merged one by its newest record.
+            # A round merges segments, and retention removes a merged segment by the age of its newest record.
             is_merged = any(upcoming.at_ms < kept_ms for upcoming in self._early)
             goes_ms, bound = kept_ms, explanation.EARLIEST if is_merged else explanation.EXACT
         return [*gates, *kept_gates], goes_ms, bound, superseder
@@ -232,7 +233,7 @@ class Explainer:
     def _expiring(
         self, record: FoundRecord, rounds: Sequence[UpcomingRound], *, is_marker: bool
     ) -> tuple[list[Gate], int | None]:
-        """Return gates and time of removal of a tombstone, by its own horizon, or of a marker."""
+        """Return gates and time of removal of a marker, or of a tombstone by its own horizon."""
         view, config, offset = self.view, self.state.config, record.offset
         if view.frozen_above is not None and offset > view.frozen_above:
             text = f"nothing expires above offset {view.frozen_above}, where a segment in quarantine begins"
@@ -278,7 +279,7 @@ class Explainer:
         return gates, goes_ms
 
     def _is_expired_by_file(self, record: FoundRecord, round_: UpcomingRound) -> bool:
-        """Tell whether the first round over a tombstone of an old format removes it, by the time of its segment's file."""
+        """Tell whether the first round over a tombstone of an old format removes it because of its file's modification time."""
         if record.magic >= CURRENT_MAGIC:
             return False
         clean = [segment.path for segment in self.state.segments if segment.base_offset < round_.first_dirty_offset]
@@ -287,7 +288,7 @@ class Explainer:
             modified_ms = env.mtime_ms(self.state.segments[self._bounds.index_of(record.segment)].path)
             clean_ms = env.mtime_ms(clean[-1]) if clean else None
         except OSError:
-            return False  # replaced since
+            return False  # the segment was replaced since
         return record_fate.tombstones_expired(
             magic=record.magic,
             has_horizon=False,
@@ -308,7 +309,7 @@ class Explainer:
         )
 
     def _erasure_in_progress(self, record: FoundRecord | None) -> str | None:
-        """Return the id of an erasure that will remove this tombstone; None: there is none, or this is not a tombstone."""
+        """Return the id of an erasure that will remove this tombstone; None if there is none or this is not a tombstone."""
         if record is None or record.is_control or record.has_value or self._erasure_of is None:
             return None
         if not record.key:

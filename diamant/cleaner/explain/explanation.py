@@ -20,7 +20,7 @@ ACTIVE_SEGMENT = "active-segment"
 DIRTY_RATIO = "dirty-ratio"
 MIN_LAG = "min-compaction-lag"
 OPEN_TRANSACTION = "open-transaction"
-"""Nothing behind the first record of an open transaction is cleaned."""
+"""Nothing after the first record of an open transaction is cleaned."""
 HORIZON = "delete-horizon"
 """A tombstone or marker stays until its horizon, for consumers to see it."""
 HELD = "held-for-groups"
@@ -45,9 +45,9 @@ BEHIND = "behind-checkpoint"
 FILE_DELAY = "file-delete-delay"
 """The log has released the file, which stays on the disk for `file.delete.delay.ms`."""
 DUE = "due"
-"""Nothing keeps it: a round is due."""
+"""Nothing keeps the record; a round is due."""
 NOT_SEEN = "not-seen"
-"""From outside nothing is visible that keeps it."""
+"""No reason that keeps the record is visible from outside."""
 
 # Statuses of records.
 IS_LIVE = "live"
@@ -65,8 +65,8 @@ IS_BELOW_LOG_START = "below log start"
 # Certainty of a time.
 EXACT = "exact"
 EARLIEST = "earliest"
-"""It may be removed later. The next dirty ratio depends on how small an earlier round makes the log, and retention depends on the
-segments that a round merges with its own."""
+"""The record may be removed later, because the next dirty ratio depends on how small an earlier round makes the log, and
+retention on the segments that a round merges with the record's own."""
 
 # Visibility of the facts behind a gate.
 KNOWN = "known"
@@ -81,11 +81,11 @@ class Gate:
 
     kind: str
     text: str
-    """For people, without keys and values."""
+    """Text for people, without keys and values."""
     until_ms: int | None = None
-    """Time at which it opens by itself; None: unknown, or never."""
+    """Time at which the gate opens by itself; None: unknown, or never."""
     bytes_more: int | None = None
-    """Number of appended bytes that open it as well."""
+    """Number of appended bytes that also open the gate."""
     detail: Mapping[str, Any] = field(default_factory=dict)
     """The figures behind the text."""
     visibility: str = KNOWN
@@ -93,23 +93,23 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The smallest action that removes it now."""
+    """The smallest action that removes a record now."""
 
     text: str
     command: str | None = None
-    """A command of `diamant`, without that word."""
+    """A command line without its first word, `diamant`."""
     configs: Mapping[str, str] = field(default_factory=dict)
     """Configurations of the topic: an alternative, or the only way if there is no command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A member of a share group that has a record until it acknowledges it, or its lock ends."""
+    """A member of a share group that has acquired a record, until it acknowledges the record or its acquisition lock ends."""
 
     group: str
     member_id: str
     deliveries: int
-    """The number of this delivery."""
+    """The record's delivery count, including this delivery."""
     lock_ends_ms: int
 
 
@@ -120,9 +120,9 @@ class RecordExplanation:
     offset: int
     timestamp: int
     segment: str
-    """Name of the file."""
+    """Name of the segment's file."""
     position: int
-    """Of its batch in the file."""
+    """Position of the record's batch in the file."""
     status: str
     has_value: bool
     value_bytes: int
@@ -130,18 +130,18 @@ class RecordExplanation:
     """Offset of the later record that supersedes it."""
     horizon_ms: int | None
     gates: tuple[Gate, ...]
-    """All gates that keep it."""
+    """All gates that keep the record."""
     goes_ms: int | None
     """The earliest time at which it leaves the log under the present settings, if nothing but time passes; None: never."""
     bound: str
     """The certainty of `goes_ms`: `EXACT` or `EARLIEST`."""
     leaves_disk_ms: int | None
-    """`goes_ms` plus `file.delete.delay.ms`: time at which its file is removed."""
+    """Time at which its file is removed: `goes_ms` plus `file.delete.delay.ms`."""
     change: Change | None
     groups_behind: tuple[str, ...] = ()
-    """Tombstones: groups whose committed offsets have not passed it."""
+    """For a tombstone, the groups whose committed offsets have not passed it."""
     held_by: tuple[Holder, ...] = ()
-    """Members of share groups that hold it, one of each group."""
+    """Members of share groups that have acquired the record, one per group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class PartitionExplanation:
     """The gates that keep the partition from being clean up to its end."""
     change: Change | None
     records: tuple[RecordExplanation, ...] = ()
-    """Records asked for, ascending; the first ones and the last one."""
+    """Requested records, ascending: the first ones and the last one."""
     records_left_out: int = 0
     problems: tuple[str, ...] = ()
     """Unreadable places; records in them are missing here."""

@@ -1,7 +1,7 @@
 """The gates that keep the cleaner's rounds from an offset.
 
-The rules are applied to the log as it is, and to the log without another gate's condition. For example, the dirty ratio for a
-record in the active segment is computed as if that segment were closed.
+The rules are applied to the log as it is, and to the log without the condition of another gate. For example, the dirty ratio for
+a record in the active segment is computed as if that segment were closed.
 
 The gates of retention: `retention.ms` until a time, `retention.bytes` until a number of appended bytes.
 """
@@ -42,7 +42,7 @@ MAX_BYTES = 1 << 50
 
 
 def least(condition: Callable[[int], bool], most: int = MAX_BYTES) -> int | None:
-    """Return the least number from 0 on for which a monotonous condition holds; None if it does not even hold for `most`."""
+    """Return the least number from 0 on for which a monotonic condition holds; None if it does not even hold for `most`."""
     if not condition(most):
         return None
     low, high = 0, most
@@ -94,7 +94,7 @@ def _active_gate(state: LogState, view: CleanerView, now_ms: int, offset: int) -
     active, config = state.active, state.config
     if offset < limits(state, 0, now_ms).active_segment or not active.size:
         return None
-    # `Segment.should_roll`: an append that would make it larger than segment.bytes begins another segment.
+    # `Segment.should_roll`: an append that would make the segment larger than segment.bytes begins another segment.
     more = max(0, config.segment_bytes - active.size) + 1
     detail: dict[str, object] = {"segment_bytes": config.segment_bytes, "size": active.size}
     limit = "segment.ms" if config.segment_ms <= config.max_compaction_lag_ms else "max.compaction.lag.ms"
@@ -150,7 +150,7 @@ def _young_gate(state: LogState, view: CleanerView, now_ms: int, first_dirty: in
 
 
 def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
-    """Return the gate of the dirty ratio: too little is dirty and nothing overdue, even if all dirty records may be cleaned."""
+    """Return the gate of the dirty ratio: even if all dirty records could be cleaned, they are too few and none is overdue."""
     open_state = without_lags(state)
     found = look(open_state, view, now_ms)
     if found.is_eligible:
@@ -173,7 +173,7 @@ def ratio_gate(state: LogState, view: CleanerView, now_ms: int) -> Gate | None:
 def add_hold_gate(
     gates: list[Gate], hold: TombstoneHold | None, record: FoundRecord, now_ms: int, horizon_ms: int
 ) -> int:
-    """Return the time from which a record with a known horizon may be removed; adds a gate if groups hold it."""
+    """Return the time from which a record with a known horizon may be removed, and add a gate if groups hold it."""
     if hold is None or record.is_control or record.magic < CURRENT_MAGIC:
         return horizon_ms
     until_ms = hold.due_ms(horizon_ms, record.offset)
@@ -191,7 +191,7 @@ def retention_ms(state: LogState, index: int, now_ms: int) -> int | None:
     config = state.config
     times = {now_ms}
     if config.is_deleted and config.retention_ms >= 0:
-        # Retention removes the oldest first, so an older segment with later timestamps keeps those behind it.
+        # Retention removes the oldest segment first, so an older segment with later timestamps keeps all segments after it.
         times |= {segment.largest_timestamp + config.retention_ms + 1 for segment in state.segments[: index + 1]}
     ahead = sorted(time for time in times if time >= now_ms)
     return next((time for time in ahead if deletable_segments(state, time) > index), None)

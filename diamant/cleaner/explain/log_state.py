@@ -1,6 +1,6 @@
 """A log as it was at one moment: the state that the cleaner's rules need, as values for any thread.
 
-`eligibility`, `time_based_roll` and `retention` accept it in place of a log. So they can be applied to another time, or to
+`eligibility`, `time_based_roll` and `retention` accept it in place of a log, so they can be applied at another time, or to
 a log with one change: with its active segment closed, with more bytes, under other settings.
 
     state = LogState.of(log, now_ms, first_dirty)          owner's thread, in one turn
@@ -21,7 +21,7 @@ from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import Segment
 
 MARKER_BYTES = 78
-"""Size of a batch with the marker of a transaction's end."""
+"""Size of a batch with a transaction marker."""
 
 
 @dataclass(slots=True)
@@ -62,8 +62,8 @@ class LogState:
         """Return the state of `log`. Called by the log's owner. Reads file times if the age of a dirty segment is
         unknown.
 
-        Reads the first header of a segment unless it is known (`service.round.look_at_first_timestamps` does so in a
-        thread).
+        Reads the first header of each segment if it is unknown (`service.round.look_at_first_timestamps` reads the headers
+        in a thread beforehand).
         """
         segments = log.segments
         ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset + 1]
@@ -118,7 +118,7 @@ class LogState:
         return replace(self, segments=(*self.segments[:-1], active))
 
     def without_oldest(self, count: int) -> LogState:
-        """Return the state without the `count` oldest segments, as by `segment_removal.delete_oldest`."""
+        """Return the state without the `count` oldest segments, as after `segment_removal.delete_oldest`."""
         if not count:
             return self
         left = (self.rolled() if count >= len(self.segments) else self).segments[count:] or self.segments[-1:]
@@ -149,7 +149,7 @@ class LogState:
         return replace(state, last_stable_offset=stable, open_transactions=left)
 
     def _with_marker(self, now_ms: int) -> LogState:
-        """Return the state with a marker appended, as `Segment.should_roll` decides."""
+        """Return the state with a marker appended, in a new segment if `Segment.should_roll` would require it."""
         config, active, state = self.config, self.active, self
         is_full = active.size > config.segment_bytes - MARKER_BYTES
         is_old = (

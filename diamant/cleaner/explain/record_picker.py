@@ -28,13 +28,13 @@ class RecordPicker:
         """See `kernels.constants.picking`."""
         self.hash = RandomHash(is_compiled=True)
         self.watched = 0
-        """Number of watched keys: those asked for, and those of picked records."""
+        """Number of watched keys: those given to `watch`, and those of picked records."""
         self._wanted = wanted
         self._table = _slots(_FIRST_SLOTS)
         self._picked = _places(_PICKED_AT_ONCE)
 
     def pick(self, rows: SoundRows, least_offset: int = 0) -> Iterator[tuple[int, Record | None]]:
-        """Yield records with their rows, from batches that end at `least_offset` or above; None if the plain reader is needed."""
+        """Yield picked records with their rows, of batches that end at `least_offset` or above; None: see the module."""
         from diamant.kernels.picking import pick_records
 
         chunk, row = rows.chunk, rows.first

@@ -1,4 +1,4 @@
-"""Finds every record of one key in the files of a log while it is being written and cleaned.
+"""Finds every record of one key in the files of a log while the log is being written and cleaned.
 
     segments = [OpenSegment.of(env, path, base_offset, size) for ...]     descriptors keep the bytes if the cleaner renames files
     found = scan_key(segments, key, outcomes, ...)                       any thread
@@ -11,8 +11,8 @@ Memory: the window of `tolerant_reader`, `MAX_RECORDS` full records, and 8 bytes
 
 The module also finds the tombstones of a log that are the latest record of their key.
 
-Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are identified by 128 bits of a hash under a random key. Further ones
-are counted, at least while the table is full.
+Memory: `MAX_TOMBSTONES` of them, some 400 bytes each; keys are identified by 128 bits of a hash under a random key. While the
+table is full, further tombstones are only counted.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MAX_OFFSETS = 1_000_000
 
 @dataclass(slots=True)
 class OpenSegment:
-    """A segment's file, of which the first `size` bytes count. The code that opens it closes it."""
+    """A segment's file, of which the first `size` bytes count. The code that opened it must close it."""
 
     file: File
     path: str
     base_offset: int
     size: int
     is_removed: bool = False
-    """True if the log has released it: the file waits for its removal from the disk."""
+    """True if the log has released the file, which waits for its removal from the disk."""
 
     @classmethod
     def of(cls, env: Env, path: str, base_offset: int, size: int, *, is_removed: bool = False) -> OpenSegment:
@@ -57,7 +57,7 @@ class OpenSegment:
     def decided(
         self, reader: PieceReader, outcomes: TransactionOutcomes, report: Report
     ) -> Iterator[tuple[Piece, Outcome]]:
-        """Yield the sound batches with their outcomes: rows with an outcome per STEP, or a batch with its own."""
+        """Yield the sound batches with their outcomes: rows, whose outcomes are in STEP, or a single batch with its outcome."""
         for piece in self.pieces(reader, report):
             if isinstance(piece, SoundRows):
                 piece.decide(outcomes.of)
@@ -85,7 +85,7 @@ class FoundRecord:
     segment: int
     """Base offset of its segment."""
     position: int
-    """Of its batch in the segment's file."""
+    """Position of its batch in the segment's file."""
     magic: int
     is_control: bool
     producer_id: int
@@ -101,7 +101,7 @@ class KeyScan:
     """The records of a key that were found."""
 
     records: list[FoundRecord] = field(default_factory=list)
-    """The first ones and the last one, ascending."""
+    """The first records and the last one, ascending."""
     offsets: array[int] = field(default_factory=lambda: array("q"))
     """Offsets of records that consumers see (committed, not below the log start), ascending; the first ones and the last."""
     left_out: int = 0
@@ -111,7 +111,7 @@ class KeyScan:
     bytes_read: int = 0
 
     def next_offset(self, offset: int, least: int, is_mapped: Callable[[int], bool]) -> int | None:
-        """Return the key's first later offset, at `least` or above, that a round would map; None: there is none."""
+        """Return the key's first offset after `offset`, at `least` or above, that a round would map; None if there is none."""
         for index in range(bisect_left(self.offsets, max(offset + 1, least)), len(self.offsets)):
             if is_mapped(self.offsets[index]):
                 return self.offsets[index]
@@ -119,7 +119,7 @@ class KeyScan:
 
     @property
     def last_offset(self) -> int | None:
-        """Offset of the record that consumers take for the key's latest."""
+        """Offset of the key's latest record, as consumers see it."""
         return self.offsets[-1] if self.offsets else None
 
 
@@ -134,9 +134,9 @@ def scan_key(
     advance: Callable[[int], object] = lambda count: None,
     is_compiled: bool = ARE_COMPILED,
 ) -> KeyScan:
-    """Return every record of `key`; with `at_offset` instead only the data or control record at that offset.
+    """Return every record of `key`, or, with `at_offset` instead, only the data or control record at that offset.
 
-    `check_done` raises to end the scan. Any thread.
+    `check_done` raises to end the scan. Callable from any thread.
     """
     found = KeyScan()
     reader = PieceReader(with_records=key is not None, is_compiled=is_compiled)
@@ -206,7 +206,7 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
     if len(found.records) < MAX_RECORDS:
         found.records.append(record)
     else:
-        # The last one is the live one, which must be kept.
+        # The last record may be the live one, which must be kept.
         found.records[-1] = record
         found.left_out += 1
     if (
@@ -224,12 +224,12 @@ def _add(found: KeyScan, record: FoundRecord, log_start_offset: int) -> None:
 
 MAX_TOMBSTONES = 100_000
 _WATCHED_FACTOR = 4
-"""When the number of watched keys has grown by this factor, keys without a tombstone are forgotten."""
+"""When the watched keys exceed the limit of tombstones by this factor, keys without a tombstone are forgotten."""
 
 
 @dataclass(slots=True)
 class TombstoneScan:
-    """The records found, ascending, without their keys (but see `keeps_key`)."""
+    """The tombstones found, ascending, without their keys (but see `keeps_key`)."""
 
     tombstones: list[FoundRecord] = field(default_factory=list)
     left_out: int = 0
@@ -249,9 +249,9 @@ def scan_tombstones(
     most: int = MAX_TOMBSTONES,
     is_compiled: bool = ARE_COMPILED,
 ) -> TombstoneScan:
-    """Read everything, and return the tombstones without a later committed record of their key. Any thread.
+    """Read everything, and return the tombstones without a later committed record of their key. Callable from any thread.
 
-    `keeps_key`: selects the keys that are returned with their tombstones. `most`: limit of tombstones held at a time.
+    `keeps_key`: selects the keys that are returned with their tombstones. `most`: limit of tombstones in memory at a time.
     """
     found = TombstoneScan()
     reader = PieceReader(is_compiled=is_compiled)

@@ -1,7 +1,7 @@
-"""Values that nothing supersedes because the topic got more partitions, and their keys now belong to another one.
+"""Values that nothing supersedes because the topic got more partitions and their keys now belong to other partitions.
 
-Compaction works on one partition. Producers choose it by the key's hash and the number of partitions. So when that number grows,
-the latest values of many keys stay in partitions to which these keys are never written again.
+Compaction works on one partition. Producers choose the partition by the key's hash and the number of partitions. So when that
+number grows, the latest values of many keys stay in partitions to which these keys are never written again.
 
 This is certain if another partition has a later record of the key. Otherwise it is inferred from the default partitioners of
 clients: Java (murmur2; also franz-go, kafkajs, aiokafka, kafka-python) and librdkafka (CRC-32). Producers with their own
@@ -28,7 +28,7 @@ from diamant.protocol.murmur2 import default_partitions
 def with_stranded(
     key: bytes, partitions: Sequence[PartitionExplanation], partition_count: int
 ) -> list[PartitionExplanation]:
-    """Return explanations of a key's records, with a note on values whose key belongs to another partition."""
+    """Return the explanations of a key's records, with a note on values whose key now belongs to another partition."""
     return [_told(key, partition, partitions, partition_count) for partition in partitions]
 
 

@@ -1,8 +1,8 @@
 """The times of the next rounds of a log if nothing but time passes: the cleaner's own rules applied to later moments.
 
 No record is read and nothing is rewritten, so this takes milliseconds; `whatif` runs every round in an overlay. The size of the
-log after a round, on which the next dirty ratio depends, is unknown here. So there are two courses: in one, rounds do not shrink
-the log (`is_early` False); in the other, they leave nothing. The truth is in between; mostly both agree.
+log after a round, on which the next dirty ratio depends, is unknown here. So two courses are computed: in one, rounds do not
+shrink the log (`is_early` False); in the other, they leave nothing. The truth is in between; usually both agree.
 
 Assumptions: nothing is appended, no configuration changes, no transaction ends except by the coordinator's timeout, and a thread
 of the cleaner is free. A real round starts within one loop of the cleaner (`log.cleaner.backoff.ms`) after its
@@ -29,9 +29,9 @@ from diamant.cleaner.service.partition_view import CleanerView
 from diamant.storage.config_key import LONG_MAX
 
 MAX_MOMENTS = 256
-"""Limit of the moments considered: the first ones, and the last."""
+"""Limit of the moments considered: the first moments and the last one."""
 _FAR_MS = 1 << 60
-"""Times beyond this mean never: some 36 million years from 1970."""
+"""Later times mean never: some 36 million years from 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class UpcomingRound:
     at_ms: int
     first_dirty_offset: int
     end_offset: int
-    """Exclusive: the round maps the offsets from `first_dirty_offset` up to here, and rewrites all below."""
+    """Exclusive end: the round maps the offsets from `first_dirty_offset` up to here, and rewrites all segments below."""
     because: str
     """`BY_RATIO` or `BY_LAG`."""
 
@@ -53,9 +53,9 @@ def look(state: LogState, view: CleanerView, now_ms: int, first_dirty: int | Non
 
 
 def course(state: LogState, view: CleanerView, now_ms: int, *, is_early: bool = True) -> tuple[UpcomingRound, ...]:
-    """Return the upcoming rounds for dirty records, ascending; not those for horizons only.
+    """Return the upcoming rounds for dirty records, ascending, without rounds for horizons only.
 
-    With `is_early` at the earliest possible times, else at the latest.
+    `is_early`: at their earliest possible times, else at their latest.
     """
     if not view.is_enabled or state.is_deleted or state.write_failure is not None or view.is_paused:
         return ()
