@@ -1,4 +1,4 @@
-"""Files of facts about segments, beside them (mode prompt). Kafka ignores them, as their names do not begin with a number.
+"""Files beside segments that hold facts about them (mode prompt). Kafka ignores files whose names do not begin with a number.
 
 Facts belong to one file, identified by size, modification time and birth, since a segment that is cleaned again is another file.
 Facts of larger segments are filed, and collected again if they do not belong to the present segment:
@@ -35,7 +35,7 @@ MIN_FILED_BYTES = 1024 * 1024
 """Facts of smaller segments are not filed: collecting them again takes some milliseconds."""
 
 MAX_SENT_CHARS = 16 * 1024
-"""Longer facts do not come with an output: parsing them would take the loop more than 0.2 ms."""
+"""Longer facts are not sent with an output, because parsing them would take the loop more than 0.2 ms."""
 
 _MAGIC = b"DSF1"
 _HEAD = Struct(">4sII")
@@ -46,7 +46,8 @@ def read_facts(
 ) -> SegmentFacts:
     """Return the facts of a closed segment of `size` bytes, from their file if that is up to date, else from the segment.
 
-    Any thread. Reads headers, and the records of batches with a horizon. Raises CorruptLog, and OSError if the segment is gone.
+    Callable from any thread. From the segment it reads headers, and the records of batches with a horizon. Raises CorruptLog,
+    and OSError if the segment is gone.
     """
     path = names.log_file(directory, base_offset)
     modified_ms, birth_ms = env.mtime_ms(path), env.birth_ms(path)
@@ -67,7 +68,7 @@ def read_facts(
 
 
 def text_of_output(env: Env, directory: str, output: OutputSegment) -> str | None:
-    """Return the filed facts of an output in its `.cleaned` files, as JSON (`facts_from`); None without any, or too many."""
+    """Return the filed facts of an output, whose files are `.cleaned`, as JSON (`facts_from`); None if missing or too long."""
     birth_ms = env.birth_ms(names.log_file(directory, output.base_offset) + names.CLEANED_SUFFIX)
     filed = load_facts(env, directory, output.base_offset)
     if filed is None or not is_of(filed, output.size, output.modified_ms, birth_ms):
@@ -82,7 +83,7 @@ def is_of(facts: SegmentFacts, size: int, modified_ms: int, birth_ms: int | None
 
 
 def facts_path(directory: str, base_offset: int) -> str:
-    """Return the path of a segment's facts."""
+    """Return the path of the file with a segment's facts."""
     return f"{directory}/{names.FACTS_PREFIX}{base_offset:020d}{names.FACTS_SUFFIX}"
 
 
@@ -126,7 +127,7 @@ def load_filter_bytes(env: Env, directory: str, base_offset: int) -> memoryview 
 
 
 def prune(env: Env, directory: str, base_offsets: Collection[int]) -> None:
-    """Remove the facts of segments that no longer exist. Blocks; ignores errors."""
+    """Remove the facts of segments that no longer exist. Blocking; ignores errors."""
     with suppress(OSError):
         for name in env.list_dir(directory):
             if name.startswith(names.FACTS_PREFIX) and name.endswith(names.FACTS_SUFFIX):

@@ -1,13 +1,13 @@
-"""Makes the filters of closed segments without one: rolled segments, and those that Spark or a thread has written.
+"""Makes filters for closed segments without a filter: rolled segments, and segments written by Spark or a thread.
 
 A round makes the filters of its outputs while these are in the page cache. A rolled segment may wait long for its first round;
 until then an erasure, an explanation or a search for superseded records would have to read all of it. So its filter is made as
 soon as the cleaner is idle, about a second after the roll. Filters that are missing after a crash or an upgrade are made
 in the same way.
 
-Segments are read one at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`: a thread
-of the broker would share interpreter and memory with every produce. A round, a stop or the deletion of the segment ends the work;
-the next look at the logs continues it. Each segment is tried once in the life of a broker.
+Segments are read one at a time, in the worker process, at low priority and within `log.cleaner.io.max.bytes.per.second`, because
+a thread of the broker would share interpreter and memory with every produce. A round, a stop or the deletion of the segment ends
+the work; the next scan of the logs continues it. Each segment is tried once in the lifetime of a broker.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class FactsTask:
 
 
 FileFacts: TypeAlias = Callable[[FactsTask, CheckDone], Awaitable[None]]
-"""Runs a task unless `check_done` raises. CorruptLog, OSError, StorageError; and the exceptions of `check_done`."""
+"""Runs a task. Raises CorruptLog, OSError, StorageError, and the exceptions of `check_done`, which stop the task."""
 
 
 class FilterMaking:
     """Makes missing filters; see the module. Belongs to the loop thread.
 
-    `blocking` runs the reads of small files; `has_other_work` tells, in any thread, whether to stop for now.
+    `blocking` runs the reads of small files; `has_other_work`, callable from any thread, tells whether to stop for now.
     """
 
     def __init__(self, env: Env, blocking: Executor, file_facts: FileFacts, has_other_work: Callable[[], bool]) -> None:
@@ -67,12 +67,12 @@ class FilterMaking:
         return self._making is not None and not self._making.done()
 
     def begin(self, logs: Sequence[PromptLog], settings: CleanerSettings) -> None:
-        """Make the missing filters of some logs, while nothing else is due."""
+        """Start making the missing filters of some logs, unless there is other work."""
         if ARE_COMPILED and logs and not self.is_busy and not self._has_other_work():
             self._making = asyncio.get_running_loop().create_task(self._make_all(logs, settings))
 
     async def stop(self) -> None:
-        """Stop the work, and wait for its end."""
+        """Stop making filters, and wait for the end."""
         self._is_stopping = True
         if self._making is not None:
             self._making.cancel()
@@ -87,7 +87,7 @@ class FilterMaking:
             for known in logs:
                 for segment in known.without_filter():
                     self._check_done()
-                    # Until its exchange is over, the file of a new segment has another name.
+                    # Until the exchange is over, the file of a new segment has another name.
                     if not (segment.is_deleted or known.log.is_exchanging):
                         await self._make(known, segment, settings)
 

@@ -1,4 +1,4 @@
-"""Key filters. They show which segments a round may leave alone because it would not change them (mode prompt).
+"""Key filters, which show the segments that a round may leave alone because it would not change them (mode prompt).
 
 A round of Kafka's cleaner rewrites the whole log, however little is new. Here a segment of the clean section stays as it is if
 nothing in it would change. All of these conditions must hold:
@@ -14,15 +14,15 @@ nothing in it would change. All of these conditions must hold:
 So a segment that stays is, byte for byte, what a whole round would have written, apart from the grouping of segments.
 
 The filter tells whether a hash may be one of the segment's keys. It is a sorted list of the leading bits of the hashes: 2**bits
-buckets of 8 to 16 keys, and for each key the 32 bits behind those that number its bucket.
+buckets of 8 to 16 keys, and for each key the 32 bits that follow the number of its bucket.
 
     4 x (2**bits + 1)   uint32   index of each bucket's first key, then the number of keys
     4 x keys            uint32   ascending in each bucket
 
-It takes 4.25 to 4.5 bytes per key and has one false positive in 2.7e8 lookups at most. A weaker filter would not do: with a Bloom
+It takes 4.25 to 4.5 bytes per key and has at most one false positive in 2.7e8 lookups. A weaker filter would not do: with a Bloom
 filter of one percent, any thousand new keys would seem to touch every segment. The hashes are the first halves of those in the
-map (`kernels/offset_map.py`), under the same random key, so that keys cannot be made to collide. A filter under another key is
-useless.
+map (`kernels/offset_map.py`), under the same random key, so that nobody can construct keys that collide. A filter under another
+hash key is useless.
 
 Memory: filters are in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than `MAX_KEYS`
 keys has none, so a filter has 72 MB at most, and takes 16 bytes per key while it is made; 8 bytes for each dirty key. A segment
@@ -51,9 +51,9 @@ MAX_KEYS = 16 * 1024 * 1024
 MERGED_BELOW = 2
 """A segment is merged with its neighbours, and so rewritten, if it is smaller than `segment.bytes` by this factor ..."""
 MERGED_UP_TO = 8
-"""... unless it is this many times as large as its group's rest: else each erasure would rewrite it for one tombstone."""
+"""... unless it is this many times as large as the rest of its group: otherwise each erasure would rewrite it for a tombstone."""
 MIN_LOG_BYTES = 16 * 1024 * 1024
-"""Smaller logs are rewritten whole: that takes less than a second."""
+"""Smaller logs are rewritten as a whole, which takes less than a second."""
 
 _KEYS_PER_BUCKET_BITS = 4
 _FINGERPRINT_SHIFT = 64 - 32
@@ -65,7 +65,7 @@ class KeyFilter:
     __slots__ = ("bits", "data", "key_count")
 
     def __init__(self, data: Buffer, key_count: int) -> None:
-        """ValueError if the bytes are not a filter of `key_count` keys."""
+        """Wrap a filter. Raises ValueError if the bytes are not a filter of `key_count` keys."""
         buckets = len(data) // 4 - key_count - 1
         if len(data) % 4 or buckets < 1 or buckets & (buckets - 1) or _word(data, buckets) != key_count:
             raise ValueError(f"{len(data)} bytes are not a filter of {key_count} keys")
@@ -75,7 +75,7 @@ class KeyFilter:
 
     @classmethod
     def of(cls, hashes: array[int]) -> KeyFilter:
-        """Return the filter for the hashes of keys; sorts `hashes`, which may repeat."""
+        """Return the filter for the hashes of keys. Sorts `hashes`, which may contain duplicates."""
         from diamant.kernels.key_filter import sort_words, write_filter
 
         count = sort_words(hashes, array("Q", bytes(8 * len(hashes))))
@@ -91,7 +91,7 @@ class KeyFilter:
         return may_have_any(self.data, self.bits, hashes)
 
     def without(self, hashed: int) -> KeyFilter | None:
-        """Return the filter without one of its keys; None if its hash is missing, or the rest needs other buckets."""
+        """Return the filter without one of its keys; None if the key is missing or the others need another number of buckets."""
         data, buckets, count = self.data, 1 << self.bits, self.key_count - 1
         if count < 0 or _bits_for(count) != self.bits:
             return None
@@ -137,9 +137,9 @@ def segments_to_leave_alone(
 ) -> frozenset[int]:
     """Return the base offsets of the segments that the round need not rewrite; see the module.
 
-    `facts`: those of the segments in the plan, by base offset. `dirty_hashes`: the first halves of the hashes of all keys
+    `facts`: facts about the plan's segments, by base offset. `dirty_hashes`: the first halves of the hashes of all keys
     in the map, in any order. `load` returns a segment's filter, or None. `on_touched` takes segments that only lose superseded
-    records. Empty in mode kafka.
+    records. In mode kafka the result is empty.
     """
     if plan.is_kafka:
         return frozenset()
@@ -166,10 +166,10 @@ def leave_alone(
     min_log_bytes: int = MIN_LOG_BYTES,
     on_touched: Callable[[SegmentFacts, KeyFilter, array[int]], object] = no_note,
 ) -> CleanPlan:
-    """Return the plan with `untouched` set from the files beside the segments; for an engine that has built its map.
+    """Return the plan with `untouched` set from the facts files beside the segments; for an engine that has built its map.
 
-    `dirty_hashes` is called only if there are such files. `on_touched` also takes these hashes; otherwise as in
-    `segments_to_leave_alone`. Runs in any process that has the plan.
+    `dirty_hashes` is called only if there are facts files. `on_touched` also takes these hashes; otherwise it is as in
+    `segments_to_leave_alone`. Callable in any process that has the plan.
     """
     if plan.is_kafka or sum(segment.size for segment in plan.segments) < min_log_bytes:
         return plan
@@ -206,9 +206,9 @@ def load_filter(env: Env, directory: str, facts: SegmentFacts, hash_key: bytes) 
 
 
 def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
-    """Tell whether the segment in `path`, of `size` bytes, has a filter for this hash key, or cannot keep one.
+    """Tell whether the segment in `path`, of `size` bytes, has a filter for this hash key, or cannot have a filter.
 
-    Blocks for the disk. Without birth times of files, a filter cannot be matched to its segment.
+    It cannot if files have no birth times, without which a filter cannot be matched to its segment. Blocks for the disk.
     """
     birth_ms = env.birth_ms(path)
     facts = load_facts(env, path.rpartition("/")[0], names.offset_of(path.rpartition("/")[2]))
@@ -221,7 +221,7 @@ def has_filter(env: Env, path: str, size: int, hash_key: bytes) -> bool:
 def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable[bytes], hash_key: bytes) -> bool:
     """Return True if a filter shows for certain that the segment in `path`, of `size` bytes, holds none of `keys`.
 
-    Blocks for the disk. False without a readable filter of exactly this file for this hash key.
+    Blocks for the disk. Returns False without a readable filter for exactly this file and this hash key.
     """
     if size < MIN_FILED_BYTES:
         return False
@@ -242,7 +242,7 @@ def cannot_hold(env: Env, path: str, base_offset: int, size: int, keys: Iterable
 
 
 def is_worth_filters(plan: CleanPlan) -> bool:
-    """Tell whether a round should make filters for its outputs: reading the log takes longer than a moment."""
+    """Tell whether a round should make filters for its outputs because reading the log takes longer than a moment."""
     return not plan.is_kafka and sum(segment.size for segment in plan.segments) >= MIN_LOG_BYTES
 
 
@@ -276,7 +276,7 @@ def _would_stay_as_it_is(plan: CleanPlan, facts: SegmentFacts) -> bool:
 
 
 def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
-    """Return the unchanged segments without small ones that the round merges with a neighbour."""
+    """Return the unchanged segments, except small ones that the round merges with a neighbour."""
     stay = {
         segment.base_offset
         for segment in plan.segments
@@ -288,5 +288,5 @@ def _without_merged(plan: CleanPlan, unchanged: set[int]) -> frozenset[int]:
 
 
 def is_large_for(segment: SegmentPlan, group: Sequence[SegmentPlan]) -> bool:
-    """Tell whether a segment is too large to be merged with the rest of its group; at most one is. Alone it is, too."""
+    """Tell whether a segment is too large to be merged with the rest of its group. True if it is alone in its group."""
     return segment.size >= MERGED_UP_TO * (sum(one.size for one in group) - segment.size)

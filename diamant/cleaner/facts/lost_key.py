@@ -1,14 +1,15 @@
-"""Derives the facts of a rewritten segment from those of its source, if only the records of one key were removed.
+"""Derives the facts of a rewritten segment from the facts of its source, if only the records of one key were removed.
 
-So a round for an erasure need not read a large output again to make its facts.
+A round for an erasure then need not read a large output again to make its facts.
 
 The source is alone in its group and loses only superseded records (`key_filter`); it has no horizons, and none of its batches
 remains without records. If its filter contains one key of the dirty range, and the output is smaller, then exactly the records of
 that key were removed. So the key is removed from the filter, and the result is, byte for byte, that of reading the output.
 If any of these conditions fails, the output is read.
 
-A large source among small ones is kept apart from them, like an unchanged one. Merged with them, it would get the tombstone of
-the key: its filter would know the key still, an erasure would have to search it again, and the tombstone's end rewrite it.
+A large source among small ones is kept apart from them, as an unchanged segment is. Merged with them, it would get the key's
+tombstone: its filter would still contain the key, an erasure would have to search it again, and the tombstone's expiry would
+rewrite it.
 
 Memory: two copies of a filter, and 40 bytes for each of its buckets.
 """
@@ -37,11 +38,11 @@ class Touched:
 
     facts: SegmentFacts
     key_hash: int
-    """Hash of the only key of the dirty range in its filter."""
+    """Hash of the only key of the dirty range that its filter contains."""
 
 
 def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
-    """Return the plan with more segments `apart`: those with base offsets in `touched` that are large for their group."""
+    """Return the plan with those `touched` segments (base offsets) kept `apart` that are large for their group."""
     large = {
         one.base_offset
         for group in group_segments(plan, plan.segments)
@@ -52,7 +53,7 @@ def kept_apart(plan: CleanPlan, touched: Collection[int]) -> CleanPlan:
 
 
 def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
-    """Return the only one of the hashes that a filter contains; None if there are several. It must contain at least one."""
+    """Return the only hash that a filter contains of `hashes`; None if it contains several. It must contain at least one."""
     while len(hashes) > 1:
         halves = hashes[: len(hashes) // 2], hashes[len(hashes) // 2 :]
         known = [half for half in halves if key_filter.may_have_any(half)]
@@ -65,7 +66,7 @@ def only_known(key_filter: KeyFilter, hashes: array[int]) -> int | None:
 def facts_without_key(
     env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched
 ) -> tuple[SegmentFacts, KeyFilter] | None:
-    """Return the facts and the filter of an output; None if the output has to be read. Raises OSError."""
+    """Return the facts and the filter of an output; None if the output must be read to make them. Raises OSError."""
     facts = touched.facts
     if output.source_base_offsets != (facts.base_offset,) or not 0 < output.size < facts.size:
         return None

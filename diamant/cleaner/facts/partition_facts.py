@@ -1,7 +1,7 @@
 """The facts of one log's closed segments, and the time of the next round for what expires in them (mode prompt).
 
 A marker gets its horizon in the first round that finds no batch of its transaction. That is the round after the one that removed
-the data, so such a marker makes a round due at once.
+the transaction's data, so a marker without data and horizon makes a round due at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PartitionFacts:
         return [self._known[segment.base_offset][1] for segment in _closed(log, end_offset) if self._knows(segment)]
 
     def unknown(self, log: Log, end_offset: int) -> list[tuple[int, int]]:
-        """Return base offset and size of the closed segments up to `end_offset` without known facts."""
+        """Return base offset and size of each closed segment up to `end_offset` without known facts."""
         segments = list(_closed(log, end_offset))
         if len(self._known) > len(log.segments):
             bases = {segment.base_offset for segment in log.segments}
@@ -48,7 +48,7 @@ class PartitionFacts:
         return times == (facts.modified_ms, facts.birth_ms) and self.add_swapped_in(log, facts) is not None
 
     def add_swapped_in(self, log: Log, facts: SegmentFacts) -> Segment | None:
-        """Add the facts of an output after its swap; return its segment, None if there is another one in its place."""
+        """Add the facts of an output after its swap; return its segment, None if another segment is in its place."""
         segment = log.segments[max(0, log.floor_segment(facts.base_offset))]
         if (segment.base_offset, segment.size) != (facts.base_offset, facts.size):
             return None
@@ -60,22 +60,24 @@ class PartitionFacts:
     ) -> int | None:
         """Return the due time of a round for the clean section, up to `end_offset`, maybe in the past; None if none is due.
 
-        Horizons that the last round could have acted on, but did not, make no other round due. Nothing expires above
-        `frozen_above` (see `quarantine`). Above the offset of a `hold` it expires later.
+        A horizon that the last round did not act on, although it was over, makes no further round due. Nothing expires above
+        `frozen_above` (see `quarantine`). Above the offset of a `hold`, tombstones expire later.
         """
         facts = self.of(log, end_offset)
         due = (horizon for horizon in self._due(facts, frozen_above) if horizon not in self._tried)
         return min((_due_ms(horizon, hold) for horizon in due), default=None)
 
     def note_round(self, log: Log, end_offset: int, now_ms: int, hold: TombstoneHold | None = None) -> None:
-        """Record that a round over the clean section begins."""
+        """Record that a round over the clean section begins, so that horizons that are over now make no further round due."""
         facts = self.of(log, end_offset)
         self._tried = frozenset(horizon for horizon in self._due(facts, None) if _due_ms(horizon, hold) <= now_ms)
 
     def without_untouched(self, plan: CleanPlan) -> CleanPlan:
         """Return the plan of a round without a dirty range, in which segments with nothing due are left alone."""
         if plan.first_dirty_offset < plan.first_uncleanable_offset:
-            raise ValueError(f"{plan.directory}: the plan has a dirty range, so its keys decide")
+            raise ValueError(
+                f"{plan.directory}: the plan has a dirty range, so its keys decide which segments are untouched"
+            )
         untouched = [
             segment.base_offset
             for segment in plan.segments
@@ -103,9 +105,9 @@ class PartitionFacts:
 
 
 def markers_without_data(facts: Iterable[SegmentFacts]) -> list[int]:
-    """Return offsets of markers without a horizon whose transactions have no batch left; segments ascending.
+    """Return the offsets of markers without a horizon whose transactions have no batch left.
 
-    Stops before the first segment with too many steps.
+    `facts`: of segments, ascending. Stops before the first segment with too many steps.
     """
     found = []
     with_data: set[int] = set()

@@ -28,9 +28,9 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 PAUSE_FACTOR = 9
-"""Reading facts takes a tenth of a thread's time: after each segment follows a pause of this many times the reading time ..."""
+"""Reading facts takes a tenth of a thread's time: each segment is followed by a pause of this many times the reading time ..."""
 MAX_PAUSE_S = 1.0
-"""... but not longer than this."""
+"""... but at most this long."""
 
 
 class PromptLog:
@@ -57,7 +57,7 @@ class PromptLog:
                     raise
 
     def refresh(self) -> bool:
-        """Release segments from quarantine whose file has changed (size or times); return True if there are any."""
+        """Release quarantined segments whose files have changed (size or times); return True if there are any."""
         let_out = self.quarantine.refresh(self.log)
         for segment in let_out:
             logger.info("%s: the segment at %d is out of quarantine", self.log.path, segment.base_offset)
@@ -81,12 +81,12 @@ class PromptLog:
     # -- horizons ------------------------------------------------------------------------------------------------
 
     def horizon_ms(self, first_dirty_offset: int, now_ms: int, hold: TombstoneHold | None) -> int | None:
-        """Return the due time of a round for known expiries, maybe in the past; None if there is none."""
+        """Return the due time of a round for known expiries, maybe in the past; None if no expiry is known."""
         frozen_above = self.quarantine.frozen_above(now_ms)
         return self.facts.next_horizon_ms(self.log, first_dirty_offset, frozen_above, hold)
 
     def unknown(self, first_dirty_offset: int) -> list[tuple[int, int]]:
-        """Return base offset and size of the clean segments whose facts have not been read."""
+        """Return base offset and size of each clean segment whose facts have not been read."""
         present = {segment.base_offset: segment for segment in self.log.segments} if self._unread else {}
         self._unread = {base: segment for base, segment in self._unread.items() if present.get(base) is segment}
         corrupt = {segment.base_offset for segment in self.quarantine.segments}
@@ -97,7 +97,7 @@ class PromptLog:
         ]
 
     def without_filter(self) -> list[Segment]:
-        """Return the closed segments that should have a key filter and may have none."""
+        """Return the closed segments that should have a key filter but may lack it."""
         segments, known = self.log.segments, self._filtered
         if sum(segment.size for segment in segments) < MIN_LOG_BYTES:
             return []
@@ -115,7 +115,7 @@ class PromptLog:
         self._filtered[segment.base_offset] = segment
 
     def note_swapped_in(self, output: OutputSegment) -> None:
-        """Take the facts of an output that has replaced its sources, if they came with it: they need not be read."""
+        """Add the facts of an output that has replaced its sources, if the output came with them, so they need not be read."""
         if output.facts is not None:
             segment = self.facts.add_swapped_in(self.log, facts_from(output.facts))
             if segment is not None:
@@ -133,7 +133,7 @@ class PromptLog:
     # -- rounds --------------------------------------------------------------------------------------------------
 
     def fit(self, plan: CleanPlan, clean_end: int, hold: TombstoneHold | None) -> CleanPlan:
-        """Return the plan of a round, cut around corrupt segments, and, if nothing is dirty, to those in which something is due.
+        """Return the plan without corrupt segments and, if nothing is dirty, without rewriting segments with nothing due.
 
         `clean_end` is the end of the clean section.
         """
@@ -165,7 +165,7 @@ class PromptLogs:
         self._logs.pop(partition, None)
 
     def release(self, log: Log) -> None:
-        """Retry what could not be read of a log whose configuration has changed; drop it if it is no longer compacted."""
+        """Retry what could not be read of a log after a change of its configuration; drop the log if it is not compacted now."""
         if log.config.is_compacted:
             self.of(log).release()
         else:
@@ -184,7 +184,7 @@ class PromptLogs:
     def begin_learning(
         self, logs: Sequence[tuple[PromptLog, int]], is_hurried: Callable[[], bool], on_end: Callable[[], object]
     ) -> None:
-        """Start reading the expiry times in logs below their first dirty offsets; with pauses unless a caller waits."""
+        """Start reading the expiry times in logs below their first dirty offsets, with pauses unless a caller is waiting."""
         if logs:
             self._learning = asyncio.get_running_loop().create_task(self._learn(logs, is_hurried, on_end))
 
@@ -215,7 +215,7 @@ class PromptLogs:
         log = known.log
         now_ms = self._env.clock.now_ms()
         segment = known.segment_at(base_offset)
-        # Until its exchange is over, the file of a new segment has another name.
+        # Until the exchange is over, the file of a new segment has another name.
         if log.is_deleted or log.is_exchanging or segment is None:
             return
         try:
@@ -228,7 +228,7 @@ class PromptLogs:
             is_remedied = isinstance(error, CorruptLog) and known.add_corrupt(error, first_dirty_offset, now_ms)
             if not is_remedied:
                 known.pass_over(segment)
-                logger.warning("%s: the expiry times in it are unknown: %s", segment.path, error)
+                logger.warning("%s: the expiry times in this segment are unknown: %s", segment.path, error)
 
     async def prune(self, log: Log) -> None:
         """Remove the facts files of segments that no longer exist."""

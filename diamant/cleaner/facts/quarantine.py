@@ -8,18 +8,18 @@ Its records must not come back to life, and must not be lost:
 * Above its base no tombstone and no marker expires (`horizons_frozen_above`): it may hold an older record of the tombstone's
   key, or a batch of the marker's transaction. Markers keep their entries in the index of aborted transactions, without which
   the records in the segment would count as committed.
-* An aborted transaction whose marker lies in it still ends there: later batches of its producer belong to another one.
+* An aborted transaction whose marker lies in it still ends there: later batches of its producer belong to other transactions.
 * Its keys are not in the map, so older records of these keys stay, as do its own records.
 * The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once the segment can be
-  read again, the next round maps everything above, and so removes from it what was superseded since. In the memory of
-  the broker the rounds continue from where they ended, so the same range is not cleaned again and again.
+  read again, the next round maps everything above, and so removes its records that were superseded in the meantime. In memory
+  the broker keeps where rounds ended and continues from there, so the same range is not cleaned again and again.
 * After that round nothing expires for another `delete.retention.ms`: a reader of an old record from the segment finds the
   tombstone.
 
 A segment leaves quarantine when its file is replaced (repaired, restored), when it is deleted, or when the configuration changes.
-It stays while its file is missing or has another size: the broker knows the end of the segment, so readers would run past
-the end of a shorter file, and the next round would drop the rest of a longer one. A file of the right size that follows such a
-file counts as replaced, whatever its times.
+It stays in quarantine while its file is missing or has another size: the broker knows the end of the segment, so readers would
+run past the end of a shorter file, and the next round would drop the rest of a longer one. A file of the right size that follows
+such a file counts as a replacement, whatever its times.
 All of this is kept in memory: after a restart the first round meets the corruption again before it replaces anything above it.
 """
 
@@ -40,7 +40,7 @@ from diamant.storage.segments.segment import Segment
 logger = logging.getLogger(__name__)
 
 MAX_SEGMENTS = 16
-"""Limit of corrupt segments in a log. A log with more is not cleaned: the cause must be larger than single segments."""
+"""Limit of corrupt segments in a log. A log with more is not cleaned, because the cause must affect more than single segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class CorruptSegment:
     size: int = 0
     """Size of the segment, in bytes."""
     obstacle: str = ""
-    """Reason why its file could not be used at the last look: it was missing, or has another size."""
+    """Reason why its file could not be used at the last check: it was missing or had another size."""
 
     def __str__(self) -> str:
         name = os.path.basename(names.log_file("", self.base_offset))
@@ -66,7 +66,7 @@ class CorruptSegment:
 
 
 def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | None = None) -> CleanPlan:
-    """Return the plan without the segments at these base offsets, and with nothing expiring above the lowest.
+    """Return the plan without the segments at these base offsets, in which nothing expires above the lowest of them.
 
     `frozen_above` may lower that limit. If there is nothing to leave out or freeze, the plan is returned unchanged.
     """
@@ -80,7 +80,7 @@ def plan_around(plan: CleanPlan, corrupt: Collection[int], frozen_above: int | N
 
 
 def corrupt_base(error: CorruptLog) -> int | None:
-    """Return the base offset of the segment that an error concerns; None for other files."""
+    """Return the base offset of the segment whose file an error is about; None for other files."""
     parsed = names.parse_segment_file(os.path.basename(error.path))
     return parsed.offset if parsed is not None and parsed[1:] == (names.LOG_SUFFIX, "") else None
 
@@ -99,7 +99,7 @@ def _look(env: Env, segment: Segment) -> tuple[int, int | None] | str:
     except FileNotFoundError:
         return f"{segment.path} is missing: restore it"
     except OSError as error:
-        return f"its file cannot be looked at: {error}"
+        return f"its file cannot be examined: {error}"
     return f"{segment.path} has {size} bytes, {segment.size} expected: restore one of that size, or restart the broker to take it"
 
 
@@ -109,13 +109,13 @@ class Quarantine:
     def __init__(self) -> None:
         self._corrupt: dict[int, CorruptSegment] = {}
         self._let_out: dict[int, int] = {}
-        """Base offset to `clean_to` of segments that were released and not read by a round yet."""
+        """Maps the base offset of each released segment that no round has read yet to its `clean_to`."""
         self._healing: dict[int, int] = {}
-        """Base offset to the time at which tombstones above may expire again."""
+        """Maps the base offset of a healed segment to the time at which tombstones above it may expire again."""
         self._cleaned_to: int | None = None
         """End of the last round that left out a segment; None if the checkpoint is that end."""
         self._is_behind = False
-        """True if a segment was left out since the last round that read everything."""
+        """True if a segment was left out after the last round that read everything."""
 
     @property
     def segments(self) -> list[CorruptSegment]:
@@ -131,7 +131,7 @@ class Quarantine:
         """Quarantine the segment that a round could not read; return None if that does not help.
 
         `first_dirty_offset` is that of the round. Quarantine does not help for other files, for the active segment, for a
-        segment that is quarantined already, and beyond `MAX_SEGMENTS`.
+        segment that is already quarantined, or beyond `MAX_SEGMENTS`.
         """
         base_offset = corrupt_base(error)
         if base_offset is None or base_offset in self._corrupt or len(self._corrupt) >= MAX_SEGMENTS:
@@ -159,7 +159,7 @@ class Quarantine:
         return corrupt_segment
 
     def refresh(self, log: Log) -> list[CorruptSegment]:
-        """Release segments whose files have changed, forget those that left the log; return both."""
+        """Release segments whose files have changed, and forget segments that left the log; return both."""
         changed = []
         present = {segment.base_offset: segment for segment in log.segments}
         for corrupt_segment in self.segments:
@@ -176,7 +176,7 @@ class Quarantine:
                     )
             elif corrupt_segment.obstacle or found != (corrupt_segment.modified_ms, corrupt_segment.birth_ms):
                 changed.append(corrupt_segment)
-                segment.release_file()  # readers open the new file, too
+                segment.release_file()  # so that readers, too, open the new file
                 self._release(corrupt_segment.base_offset)
         for base_offset in [*self._let_out, *self._healing]:
             if base_offset < log.segments[0].base_offset:
@@ -198,7 +198,7 @@ class Quarantine:
         segment = self._corrupt.pop(base_offset)
         if self._cleaned_to is not None or self._is_behind:
             self._let_out[base_offset] = segment.clean_to
-            # Others released at the same time are equally far behind.
+            # Segments released at the same time are equally far behind.
             self._is_behind = True
             self._cleaned_to = None
 

@@ -1,9 +1,9 @@
 """Facts about a closed segment that make reading it again unnecessary: expiry times and kinds of batches (mode prompt).
 
 A tombstone or marker may be removed once its delete horizon is over, but only a round removes it. Kafka starts no round for that
-alone, so on a log without traffic it stays for ever. Here the earliest horizons of each segment are remembered, and a round
-is due when one is over (`partition_facts.py`). Facts are kept in memory: some hundred bytes per segment, and 150 for each step of
-a transaction in it, 1.5 MB at most (`MAX_STEPS`). Those of larger segments are also in a file beside it (`facts_file.py`).
+alone, so on a log without traffic it stays forever. Here the earliest horizons of each segment are remembered, and a round
+is due when one is over (`partition_facts.py`). Facts are kept in memory: some hundred bytes per segment, and 150 bytes per step
+of a transaction in it, at most 1.5 MB (`MAX_STEPS`). Facts of larger segments are also in a file beside each (`facts_file.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from diamant.storage.env.env import File
 from diamant.storage.errors import CorruptLog
 
 MAX_HORIZONS = 64
-"""Limit of different horizons kept for a segment, the earliest; later rounds find the others."""
+"""Limit of different horizons kept for a segment. The earliest are kept; later rounds find the others."""
 MAX_STEPS = 10_000
-"""Limit of transaction steps kept for a segment; with more of them its markers are unknown."""
+"""Limit of transaction steps kept for a segment; with more steps its markers are unknown."""
 MAX_EMPTIED = 64
 
 # Kinds of steps.
@@ -64,7 +64,7 @@ class KeyFacts:
     """Facts that require reading all records; the filter itself is in the file (`key_filter.load_filter`)."""
 
     hash_id: int
-    """Identifies the key of the hashes."""
+    """Identifies the key under which keys were hashed."""
     key_count: int
     has_keyless: bool
     has_unstamped: bool
@@ -84,9 +84,9 @@ class SegmentFacts:
     horizons: tuple[Horizon, ...] = ()
     """Ascending."""
     steps: tuple[Step, ...] | None = ()
-    """None: too many."""
+    """None if there are too many."""
     emptied: tuple[Emptied, ...] | None = ()
-    """None: too many."""
+    """None if there are too many."""
     has_old_format: bool = False
     """True if there are batches of magic 0 or 1, which a round would rewrite."""
     keys: KeyFacts | None = None
@@ -105,7 +105,7 @@ class SegmentFacts:
 
 
 class FactsCollector:
-    """Takes the batches of a segment in order, and collects its facts."""
+    """Collects the facts of a segment from its batches, in order."""
 
     def __init__(self, *, max_steps: int = MAX_STEPS) -> None:
         self._max_steps = max_steps
@@ -116,7 +116,7 @@ class FactsCollector:
         self._has_old_format = False
 
     def add(self, header: BatchHeader, file: File, position: int) -> None:
-        """Take a batch at its position in the file."""
+        """Add a batch at its position in the file."""
         if self._first_offset is None:
             self._first_offset = header.base_offset
         if header.magic < 2:
@@ -136,7 +136,7 @@ class FactsCollector:
                 self.add_horizon(header.base_timestamp, header.base_offset)
 
     def add_old_format(self) -> None:
-        """Take a batch of magic 0 or 1 without further details."""
+        """Record that there is a batch of magic 0 or 1."""
         self._has_old_format = True
 
     def is_horizon_new(self, header: BatchHeader) -> bool:
@@ -150,7 +150,7 @@ class FactsCollector:
             del self._horizons[max(self._horizons)]
 
     def facts(self, base_offset: int, size: int, modified_ms: int, birth_ms: int | None) -> SegmentFacts:
-        """Return the facts of a segment once all its batches were added."""
+        """Return the facts of a segment after all its batches were added."""
         return SegmentFacts(
             base_offset,
             size,
@@ -165,7 +165,7 @@ class FactsCollector:
 
     def _add_control(self, header: BatchHeader, file: File, position: int) -> None:
         if not header.record_count:
-            # A round may drop it, or must keep it for an epoch; only a full read can tell.
+            # A round may drop the batch, or must keep it for an epoch; only a full read can tell.
             self._add_step(OTHER, header)
             return
         if header.has_delete_horizon:

@@ -7,7 +7,7 @@ Used by the compiled engine, in any process, in mode prompt only:
                                                                         `is_worth_filters(plan)`
 
 Reading takes a quarter of a second of CPU time per GiB, while the output is synced. Keeping the hashes of written records
-would save a third of that, but needs the records of batches that are copied unread. An erasure avoids it: see `lost_key`.
+would save a third of that, but needs the records of batches that are copied unread. An erasure avoids reading: see `lost_key`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def dirty_hashes(table: memoryview[int], size: int) -> array[int]:
 def file_key_facts(env: Env, plan: CleanPlan, output: OutputSegment, touched: Touched | None = None) -> None:
     """Read an output that is about to replace its sources, and file its facts with its filter.
 
-    `touched`: its source, if that makes reading the output unnecessary.
+    `touched`: the output's source, if its facts may make reading the output unnecessary.
 
     If a batch cannot be read, nothing is filed; the next round reports the error.
     """
@@ -66,7 +66,7 @@ def file_segment_facts(
 ) -> None:
     """File the facts of a closed segment with its filter, unless its file was replaced before the read.
 
-    Raises CorruptLog, OSError; and the exceptions of `check_done`.
+    Raises CorruptLog, OSError, and the exceptions of `check_done`.
     """
     path = names.log_file(task.directory, task.base_offset)
     times = env.mtime_ms(path), env.birth_ms(path)
@@ -122,7 +122,7 @@ class _Reading:
         self._hashes: array[int] | None = array("Q")
 
     def add(self, chunk: Rows) -> None:
-        """Take the batches of a chunk."""
+        """Add the batches of a chunk."""
         kernel.choose_data(chunk.rows, chunk.count)
         keyed = self._hash(chunk)
         found = array("q", bytes(8 * chunk.count))

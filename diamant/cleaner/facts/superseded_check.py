@@ -1,4 +1,4 @@
-"""Checks without a round whether the dirty part of a log supersedes anything: distinct keys leave nothing to remove.
+"""Checks without a round whether the dirty part of a log supersedes anything. If all its keys are new, nothing is to be removed.
 
 The check reads the keys of the dirty part, and then each clean segment that may hold one of them; filters (`key_filter`) exclude
 the others. It finds the oldest of these:
@@ -42,21 +42,21 @@ class LookedAtSegment:
     path: str
     size: int
     first_append_ms: int
-    """Time of the first append to it, or earlier."""
+    """Time of the first append to the segment, or earlier."""
     last_append_ms: int
-    """Time of the last append to it: no timestamp in the future makes a record younger."""
+    """Time of the last append to the segment. It bounds timestamps in the future, which make no record younger."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookPlan:
-    """The segments to examine; ascending."""
+    """The segments to examine, ascending."""
 
     directory: str
     segments: Sequence[LookedAtSegment]
     first_dirty_offset: int
     log_start_offset: int
     timestamp_ahead_ms: int
-    """Largest difference of a record's timestamp from its append, if later."""
+    """Largest amount by which a record's timestamp may be later than its append."""
     hash_key: bytes
     max_bytes: int
     max_keys: int
@@ -67,12 +67,12 @@ class LookReport:
     """The result of the check."""
 
     oldest_ms: int | None
-    """Time since when something could have been removed, or earlier; None if there is nothing."""
+    """Time from which something could have been removed, or earlier; None if there is nothing to remove."""
     bytes_read: int
 
 
 def look(env: Env, plan: LookPlan) -> LookReport:
-    """Read what is needed. Any thread. Raises BoundExceeded, CorruptLog, and OSError if a segment has been removed."""
+    """Check a log. Callable from any thread. Raises BoundExceeded, CorruptLog, and OSError if a segment has been removed."""
     return _Look(env, plan).report()
 
 
