@@ -1,1 +1,1 @@
-"""Forecasts: what a cleaning would remove under other settings."""
+"""Forecasts of what the cleaner would remove under other settings."""

@@ -28,13 +28,13 @@ WAITS_FOR_POLICY = "policy"
 WAITS_FOR_APPEND = "append"
 """Only an append closes the active segment."""
 WAITS_FOR_TRANSACTION = "transaction"
-"""A transaction is open: nothing behind its first record is cleaned."""
+"""A transaction is open, and nothing after its first record is cleaned."""
 WAITS_FOR_RATIO = "ratio"
 """Too little is dirty, and no `max.compaction.lag.ms` demands a round."""
 WAITS_FOR_TIME = "time"
 """More happens after the end of the forecast, or only in the far future because of wrong timestamps."""
 WAITS_FOR_ROUND = "round"
-"""Tombstones or markers have expired, but are only removed by a round for another reason (mode kafka)."""
+"""Tombstones or markers have expired, but only a round that is due for another reason removes them (mode kafka)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Scenario:
     """One combination of settings."""
 
     settings: Mapping[str, str]
-    """As given, by name; only for display."""
+    """Values as given, by name; only for display."""
     config: LogConfig
     cleaner: CleanerSettings
     producer_expiration_ms: int
@@ -73,7 +73,7 @@ class Event:
     """`ROLL`, `CLEAN` or `DELETE`."""
     at_ms: int
     because: str
-    """`BY_RATIO`, ...: the setting that made it due."""
+    """The setting that made it due: `BY_RATIO`, ..."""
     offset: int
     """`CLEAN`: the new first dirty offset; `ROLL`: base of the new segment; `DELETE`: the new log start."""
     removed: Mapping[str, int] = field(default_factory=dict)
@@ -90,19 +90,19 @@ class Forecast:
 
     settings: Mapping[str, str]
     before: Contents
-    """Contents at the beginning, after a new layout if there is one."""
+    """Contents at the beginning, in the new layout if there is one."""
     events: tuple[Event, ...]
     after: Contents
     dirty_ratio: float
-    """At the beginning."""
+    """Dirty ratio at the beginning."""
     rolls_ms: int | None
-    """Time at which the active segment is closed. In mode kafka only if an append with such a timestamp comes then."""
+    """Time at which the active segment is closed. In mode kafka this takes an append with a timestamp at or after this time."""
     overdue_ms: int | None
-    """Time of the first round that `max.compaction.lag.ms` demands, past or future, if nothing else holds it back."""
+    """Time of the first round that `max.compaction.lag.ms` requires, past or future, if nothing else holds it back."""
     cleaned_ms: int | None
-    """Time of the first round; it is eligible from then on."""
+    """Time of the first round, from which on the log is eligible."""
     tombstones_expire_ms: int | None
-    """Time at which the last remaining tombstone expires (the greatest delete horizon); None also if there is none."""
+    """Time at which the last remaining tombstone expires (the greatest delete horizon); None also without tombstones."""
     waits_for: tuple[str, ...]
     """Reasons why removable records are left at the end: `WAITS_FOR_POLICY`, ..."""
     failure: str | None = None

@@ -1,7 +1,7 @@
-"""The states of one partition in which `partition_forecast.py` tries out events: each is an overlay over the same files.
+"""The states of one partition in which `partition_forecast.py` tries out events, each an overlay over the same files.
 
-A state is never changed. To continue from one, take a fork of it and work on that: this makes the next one. States shared by
-several scenarios are kept, as long as the log written for them has room (`max_kept_bytes`).
+A state is never changed: the next state is made by working on a fork of it. States shared by several scenarios are kept as long
+as there is room for the log written for them (`max_kept_bytes`).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ READ_BYTES = 1024 * 1024
 def lay_out_anew(
     log: Log, env: Env, clock: SettableClock, config: LogConfig, *, advance: Callable[[int], object] | None = None
 ) -> None:
-    """Replace the segment files of `log`'s directory in `env`, a copy that `log` does not have open, by those for `config`.
+    """Replace the segment files of `log`'s directory by those for `config` in `env`, a copy that `log` does not have open.
 
     Every batch is appended again, in order and unchanged, to segments closed by `Segment.should_roll`: by `segment.bytes`,
     `segment.index.bytes`, and the batches' timestamps with `segment.ms` and `max.compaction.lag.ms`. Removed batches do not come
-    back, so a log that was cleaned may get fewer segments than it would have had. Assumed: each batch was appended on its own,
-    without jitter, one without timestamp when its segment was last written. An empty last segment is left out: only an append
-    could have closed the one before it. Source: LogSegment.shouldRoll, UnifiedLog.maybeRoll.
+    back, so a log that was cleaned may get fewer segments than it would have had. Assumptions: each batch was appended on its
+    own, without jitter; a batch without timestamp was appended when its segment was last written. An empty last segment is left
+    out, because only an append could have closed the segment before it. Source: LogSegment.shouldRoll, UnifiedLog.maybeRoll.
 
-    `clock` is that of `env`; it is moved to the time of each source's last write, and left there. `advance` takes the number
-    of bytes copied. Blocks; CorruptLog for bytes outside batches. Memory: `READ_BYTES`, or one batch.
+    `clock` is the clock of `env`; it is moved to the time of each source's last write, and left there. `advance` takes the number
+    of bytes copied. Blocking. Raises CorruptLog for bytes outside batches. Memory: `READ_BYTES`, or one batch.
     """
     for name in env.list_dir(log.path):
         parsed = names.parse_segment_file(name)
@@ -78,7 +78,7 @@ class _Layout:
         self._directory = log.path
         entries = [aborted for segment in log.segments for aborted in segment.txn_index.all()]
         self._aborted: list[AbortedTxn] = sorted(entries, key=lambda one: -one.last_offset)
-        """Entries whose markers are still to come, the next one last."""
+        """Entries whose markers have not been appended yet, the next entry last."""
         self._segment = self._new_segment(log.segments[0].base_offset)
         self._modified_ms = log.env.mtime_ms(log.segments[0].path)
         self._next_offset = log.segments[0].base_offset
@@ -100,7 +100,7 @@ class _Layout:
         self._next_offset = header.next_offset
 
     def finish(self, log_end_offset: int) -> None:
-        """Close the files. If the last offsets have no batch, an empty segment keeps them from being assigned twice."""
+        """Close the files. If the last offsets have no batch, add an empty segment, so that they are not assigned twice."""
         if self._next_offset < log_end_offset and self._segment.base_offset < log_end_offset:
             self._close()
             self._segment = self._new_segment(log_end_offset)
@@ -117,13 +117,13 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The partition at one time. Never changed: to continue from it, take a fork."""
+    """The partition at one time. Never changed; continue on a fork of `env`."""
 
     env: OverlayEnv
     checkpoint: int | None
     log_start_offset: int
     key: bytes
-    """Identifies the steps that led to it."""
+    """Identifies the steps that led to this state."""
 
     def extent(self, directory: str) -> tuple[int, int]:
         """Return the size of the `.log` files in bytes, and their number."""
@@ -132,9 +132,9 @@ class State:
 
 
 class OverlayStates:
-    """Makes and keeps states; see the module. `env` has the partition; `scratch`, a directory of `scratch_env`, takes the output.
+    """Makes and keeps states; see the module. `env` has the partition; output goes to `scratch`, a directory of `scratch_env`.
 
-    `advance` takes the approximate number of bytes read or written, `report` takes problems in the files.
+    `advance` takes the approximate number of bytes read or written; `report` takes problems in the files.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class OverlayStates:
         self._reported: set[Problem] = set()
 
     def beginning(self, scenario: Scenario) -> State:
-        """Set the clock to `now_ms` and return the partition at that time, as it is or with a new layout."""
+        """Set the clock to `now_ms` and return the partition at that time, in its own layout or a new one."""
         self.clock.set_ms(self.now_ms)
         if not scenario.is_laid_out_anew:
             return self._origin
@@ -191,7 +191,7 @@ class OverlayStates:
         return state
 
     def load(self, state: State, scenario: Scenario) -> tuple[Log, OverlayEnv]:
-        """Open the partition as a starting broker does, on its own fork."""
+        """Open the partition as a starting broker does, on a fork of the state."""
         try:
             return self._load(state, scenario, is_clean=True)
         except SyncedDamage:
@@ -255,7 +255,7 @@ class OverlayStates:
         return found[0], found[1]
 
     def keep(self, key: bytes, state: State, result: CleanResult | None, size: int) -> None:
-        """Keep the result of a step that wrote `size` bytes, until later results need the room."""
+        """Keep the result of a step that wrote `size` bytes, until later results need the space."""
         self._kept[key] = (state, result, size)
         while self._kept and sum(size for _, _, size in self._kept.values()) > self._max_kept_bytes:
             self._kept.popitem(last=False)
@@ -266,10 +266,10 @@ class OverlayStates:
         if size > free:
             raise StorageError(
                 f"{env.scratch}: trying out {self.partition.name} takes up to {size} bytes, {free} are free; "
-                "set TMPDIR, or spark.local.dir for a task of Spark, to a directory with more room"
+                "set TMPDIR, or spark.local.dir for a Spark task, to a directory with more room"
             )
 
 
 def next_key(key: bytes, *step: object) -> bytes:
-    """Return the key of the state after `step`, from the state with `key`."""
+    """Return the key of the state that follows the state with `key` after `step`."""
     return blake2b(key + repr(step).encode(), digest_size=16).digest()

@@ -1,18 +1,18 @@
 """Forecasts what the cleaner would do with a partition under other settings: `diamant log whatif` without the printing.
 
 The files are not touched. Rounds, closed segments and retention happen in an overlay (`storage.env.overlay`), by the
-code of a broker, with a clock that moves from one due moment to the next. So a forecast is not an estimate: it is exact if
-its assumptions hold.
+code of a broker, with a clock that moves from one due moment to the next. So a forecast is not an estimate; it is exact if
+its assumptions hold:
 
 * No record arrives, no transaction ends, no records are deleted and no configuration changes.
-* A broker runs all the time and looks at the partition at every moment (a real one every `log.cleaner.backoff.ms`). It has a
+* A broker runs all the time and checks the partition at every moment (a real broker every `log.cleaner.backoff.ms`). It has a
   free thread, and rounds take no time. It was started at `now_ms`.
-* With `Scenario.is_laid_out_anew`, the segments are those of `lay_out_anew`: as if the settings had been in force from
-  the beginning. Otherwise segments stay, and settings count from now on. Removed records do not come back.
-* Mode prompt: a round writes all segments, even unchanged ones. A broker leaves these alone, so it may have more segments with
-  the same batches. Nothing is in quarantine.
+* With `Scenario.is_laid_out_anew`, the segments are those of `lay_out_anew`, as if the settings had been in force from
+  the beginning. Otherwise segments stay, and settings apply from now on. Removed records do not come back.
+* Mode prompt: a round writes all segments, even unchanged ones. A real broker leaves unchanged segments alone, so it may have
+  more segments with the same batches. Nothing is in quarantine.
 
-The plain engine runs each round; above `MAX_PLAIN_BYTES` the compiled one does, which writes the same bytes.
+The plain engine runs each round up to `MAX_PLAIN_BYTES`; larger rounds run in the compiled engine, which writes the same bytes.
 
     states = OverlayStates(env, partition, checkpoint, now_ms, scratch_env, scratch_directory)
     for scenario in scenarios: forecast(states, scenario)
@@ -82,7 +82,7 @@ MAX_PLAIN_BYTES = 16 * 1024 * 1024
 MAX_STEPS = 1000
 """Limit of events in one forecast."""
 _FAR_MS = 1 << 60
-"""Times beyond this mean never: some 36 million years from 1970."""
+"""Later times mean never: some 36 million years from 1970."""
 
 
 def engine_for(size: int) -> Callable[..., CleanResult]:
@@ -96,7 +96,7 @@ def forecast(
     until_ms: int | None = None,
     engine_for: Callable[[int], Callable[..., CleanResult]] = engine_for,
 ) -> Forecast:
-    """Return the events from `states.now_ms` up to `until_ms`. A failed round ends the forecast and is reported in it,
+    """Return the forecast from `states.now_ms` up to `until_ms`. A failed round ends the forecast and is reported in it,
     without the groups of segments that it had finished.
 
     Raises CorruptLog and similar errors if the partition cannot be opened, StorageError if the scratch directory is full.
@@ -204,7 +204,7 @@ class _Course:
         first_dirty = self._look(log, checkpoint, now_ms).first_dirty_offset
         times: set[int | None] = {now_ms}
         for segment in log.segments:
-            # The age of an empty segment counts as well: retention stops at one that is too young.
+            # The age of an empty segment counts, too, because retention stops at the first segment that is too young.
             if config.is_deleted and config.retention_ms >= 0:
                 times.add(segment.largest_timestamp + config.retention_ms + 1)
             times.add(old_enough_ms(segment, config, self.ages))
@@ -227,7 +227,7 @@ class _Course:
         )
 
     def _act(self, log: Log, env: OverlayEnv, state: State, at_ms: int) -> tuple[State, Event]:
-        """Do what is due first, in the order of the cleaner's loop. The event's sizes are not filled in."""
+        """Do what is due first, in the order of the cleaner's loop. The caller must fill in the event's sizes."""
         if self._must_roll(log, at_ms):
             log.roll()
             key = next_key(state.key, ROLL, at_ms, log.log_end_offset, self.scenario.producer_expiration_ms)
@@ -251,7 +251,7 @@ class _Course:
         return replace(state, env=env, key=key, log_start_offset=start), Event(DELETE, at_ms, BY_RETENTION, start)
 
     def _is_retention_first(self, log: Log, at_ms: int) -> bool:
-        """Tell whether retention comes before the next round: Kafka applies it after each one, not after the last."""
+        """Tell whether retention comes before the next round, because Kafka applies it after each round, not after all."""
         last = self.events[-1] if self.events else None
         after_round = last is not None and last.kind == CLEAN and last.at_ms == at_ms
         return not self.is_prompt and after_round and deletable_segments(log, at_ms) > 0
@@ -282,7 +282,7 @@ class _Course:
     def _plan(self, log: Log, start: int, end: int, at_ms: int) -> CleanPlan:
         if self.is_prompt:
             self.facts.note_round(log, start, at_ms)
-        # Keys are hashed by no other process, and equal plans must be identical.
+        # No other process hashes these keys, and equal plans must be identical, so the hash key is constant.
         return make_plan(log, start, end, at_ms, replace(self.scenario.cleaner, hash_key=bytes(16)))
 
     def _round(self, log: Log, env: OverlayEnv, state: State, plan: CleanPlan) -> tuple[State, CleanResult]:
@@ -301,7 +301,7 @@ class _Course:
     # -- results -------------------------------------------------------------------------------------------------
 
     def _rolls_ms(self, log: Log) -> int | None:
-        """Return the time at which the active segment is closed: by itself, or in mode kafka by an append."""
+        """Return the time at which the active segment is closed, by itself or, in mode kafka, by an append."""
         now_ms = self.states.now_ms
         if self.is_prompt and log.config.is_compacted:
             due_ms = time_based_roll.roll_due_ms(log, now_ms)
@@ -312,7 +312,7 @@ class _Course:
         return active.first_timestamp + limit_ms + 1
 
     def _overdue_ms(self, log: Log, first_dirty: int) -> int | None:
-        """Return the time of the first round that `max.compaction.lag.ms` demands for segments that are or will be closed."""
+        """Return the time of the first round that `max.compaction.lag.ms` requires for segments that are or will be closed."""
         limit_ms = log.config.max_compaction_lag_ms
         if limit_ms >= _FAR_MS or not log.config.is_compacted:
             return None

@@ -1,4 +1,4 @@
-"""Forecasts (`whatif`) for all partitions of a log directory, one Spark task each, largest first.
+"""Forecasts (`whatif`) for all partitions of a log directory, one Spark task per partition, largest first.
 
     for outcome in run_trials(session, trials, now_ms=..., until_ms=None, key_bytes=...): ...
 
@@ -38,7 +38,7 @@ class Trial:
 
     partition: PartitionFiles
     checkpoint: int | None
-    """Offset up to which it is clean, None if unknown."""
+    """Offset up to which the partition is clean; None if unknown."""
     scenarios: tuple[Scenario, ...]
 
 
@@ -48,14 +48,14 @@ class TrialOutcome:
 
     partition: PartitionFiles
     forecasts: tuple[Forecast, ...]
-    """One for each scenario; none if the partition cannot be opened or read, which is then one of the problems."""
+    """One forecast for each scenario; empty if the partition cannot be opened or read, which `problems` then reports."""
     problems: tuple[Problem, ...]
 
 
 def run_trials(
     session: SparkSession, trials: Sequence[Trial], *, now_ms: int, until_ms: int | None, key_bytes: int
 ) -> list[TrialOutcome]:
-    """Return the outcomes, by topic and partition."""
+    """Return the outcomes, ordered by topic and partition."""
     context = session.sparkContext
     largest_first = sorted(trials, key=lambda trial: -trial.partition.size)
     task = partial(outcome, driver=Versions.here(), now_ms=now_ms, until_ms=until_ms, key_bytes=key_bytes)

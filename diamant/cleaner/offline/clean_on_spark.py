@@ -1,10 +1,10 @@
 """Cleans all partitions of a log directory that no broker uses, in one application of Spark, largest first.
 
 `cleaner.offline` opens each partition, cleans it if it is due (or forced) and closes it, as `diamant log clean` does; so Kafka or
-Diamant can open the directory afterwards. Several partitions are cleaned at a time: a job may be a single task, and the others
-work while one is planned or put in place. Small ones are not worth a job and are cleaned in this process.
+Diamant can open the directory afterwards. Several partitions are cleaned at a time, because a job may be a single task, and other
+jobs can run while one is planned or put in place. Small partitions are not worth a job and are cleaned in this process.
 
-Memory: one open log for each partition that is being cleaned, and what the engine takes in this process.
+Memory: one open log for each partition that is being cleaned, and the engine's memory in this process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PartitionOutcome:
 
 
 def partitions_by_size(env: Env, log_directory: str) -> list[tuple[str, int]]:
-    """Return the directories of partitions with the bytes of their segments, largest first, except the metadata's."""
+    """Return the directories of partitions with the size of their segments, largest first, except the metadata partition."""
     found = []
     for name in env.list_dir(log_directory):
         directory = f"{log_directory}/{name}"
@@ -77,9 +77,9 @@ def clean_directory(
 ) -> Iterator[PartitionOutcome]:
     """Clean partitions, `at_once` at a time, and yield their outcomes in the order of `directories`.
 
-    A failure does not stop the others. `settings_of` returns the settings for a topic, None to skip it. `on_end` is called with
-    each outcome as soon as it is known, in another thread; also while an interrupted caller waits for partitions in progress.
-    The caller holds the directory's lock.
+    A failure does not stop the others. `settings_of` returns the settings for a topic, or None to skip it. `on_end` is called
+    with each outcome as soon as it is known, in another thread, even while an interrupted caller waits for partitions in
+    progress. The caller holds the directory's lock.
     """
     chosen = _by_size(engine, small_bytes)
 
@@ -118,12 +118,12 @@ def clean_directory(
 
 
 def topic_of(directory: str) -> str:
-    """Return the topic of a partition by its directory."""
+    """Return the topic of the partition in a directory."""
     return names.parse_partition_dir(directory.rpartition("/")[2])[0]
 
 
 def _by_size(engine: Engine, small_bytes: int) -> Engine:
-    """Return an engine that runs small plans in this process."""
+    """Return an engine that runs small plans in this process, and others with `engine`."""
 
     def clean(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:
         is_small = sum(segment.size for segment in plan.segments) < small_bytes

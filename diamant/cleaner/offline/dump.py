@@ -62,7 +62,7 @@ CHECKPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentItem:
-    """The beginning of a segment. None for a missing index file."""
+    """The beginning of a segment. A count of None stands for a missing index file."""
 
     file: str
     base_offset: int
@@ -92,9 +92,9 @@ class BatchItem:
     is_transactional: bool
     is_control: bool
     delete_horizon_ms: int | None
-    """Time from which tombstones, or the marker, may be removed; None if undecided."""
+    """Time from which the batch's tombstones or marker may be removed; None if it is not decided yet."""
     base_timestamp: int | None
-    """None if its field holds the delete horizon."""
+    """None if the batch's field holds the delete horizon instead."""
     max_timestamp: int
     timestamp_type: str
     crc: int
@@ -126,7 +126,7 @@ class EntryItem:
 
 
 _Decoder: TypeAlias = Callable[[bytes | None, bytes | None], tuple[str, dict[str, object]] | None]
-"""Takes key and value."""
+"""Takes key and value; returns `RecordItem.decoded`."""
 Item: TypeAlias = SegmentItem | BatchItem | RecordItem | EntryItem | Problem
 
 
@@ -142,7 +142,7 @@ def dump_directory(
 def dump_file(env: Env, path: str, *, with_records: bool = False, advance: Advance | None = None) -> Iterator[Item]:
     """Yield the contents of one file, whose kind is in its name; `.deleted`, `.cleaned` or `.swap` may be appended to it.
 
-    Raises StorageError for a name outside a log directory's, or if a broker holds the directory.
+    Raises StorageError for a name that no file of a log directory has, or if a broker holds the directory.
     """
     path = os.path.abspath(path)
     directory, name = os.path.split(path)
@@ -183,7 +183,7 @@ def _dump_partition(
 
 
 def _guarded(path: str, items: Iterator[Item]) -> Iterator[Item]:
-    """Turn an error that ends the reading of a file into a problem."""
+    """Yield the items, and turn an error that ends the reading of a file into a problem."""
     try:
         yield from items
     except CorruptLog as error:
@@ -212,7 +212,7 @@ def _dump_segment(env: Env, segment: SegmentFile, *, with_records: bool, advance
 def _dump_batches(
     env: Env, segment: SegmentFile, index: dict[int, int], *, with_records: bool, advance: Advance | None
 ) -> Iterator[Item]:
-    """Yield the batches of a segment. Removes the entries of the offset index (position: offset) that point to one."""
+    """Yield the batches of a segment. Removes the entries of `index` (position to offset) that point to a batch."""
     decode = _decoder(segment.path)
     problems: list[Problem] = []
     for batch in iter_batches(env, segment, problems.append, advance):
@@ -315,7 +315,7 @@ _DECODERS: dict[str, _Decoder] = {
 
 
 def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
-    """Return the reader for a file name, None for unknown names."""
+    """Return the reader for a file name; None for unknown names."""
     if name == names.LEADER_EPOCH_CHECKPOINT:
         return _dump_leader_epochs
     if name == names.PARTITION_METADATA:
@@ -335,7 +335,7 @@ def _dumper(name: str) -> Callable[[Env, str], Iterator[Item]] | None:
 
 
 def _base_offset(name: str) -> int:
-    """Return the offset in the name of a segment's file; 0 without one (a metadata snapshot counts from 0)."""
+    """Return the offset in the name of a segment's file; 0 if it has none (a metadata snapshot counts from 0)."""
     parsed = names.parse_segment_file(name)
     return 0 if parsed is None else parsed.offset
 

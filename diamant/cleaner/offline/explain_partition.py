@@ -1,8 +1,8 @@
 """Explains from the files of a partition alone why records are still there, as a broker started on them now would.
 
-The log is opened as `opened_partition` says. The rules are the broker's (`explain`). All files are read: what a round could not
-read has the same effect as in a broker that has met it. Memory: that of `explain/scans.py`. In mode prompt, missing facts of
-clean segments are read from their headers, as a broker does after its start.
+The log is opened by `opened_partition`. The rules are the broker's (`explain`). All files are read, so unreadable parts have the
+same effect as in a broker whose rounds have met them. Memory: that of `explain/scans.py`. In mode prompt, missing facts of
+clean segments are read from their headers, as by a broker after its start.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def explain_partition(
     offset: int | None = None,
     advance: Callable[[int], object] = lambda _count: None,
 ) -> tuple[PartitionExplanation, list[str], list[Problem]]:
-    """Explain a partition as a whole, all records of `key`, or the record at `offset` and those of its key; blocks.
+    """Explain a partition as a whole, all records of `key`, or the record at `offset` and all records of its key. Blocking.
 
     Also returns the messages that a start would log, and the first damage in each segment. `scratch`: an empty directory for
-    what opening the log writes. Raises CorruptLog and other StorageErrors that would stop a start.
+    files written while opening the log. Raises CorruptLog and other StorageErrors that would stop a start.
     """
     with opened_partition(
         env, partition, config, now_ms, scratch, producer_expiration_ms=producer_expiration_ms
@@ -81,7 +81,7 @@ def _damage(opened: OpenedPartition, advance: Callable[[int], object]) -> dict[i
 
 
 def _learned(view: CleanerView, log: Log, damage: Mapping[int, Problem], now_ms: int) -> CleanerView:
-    """Return the view of a cleaner whose rounds have met the damage: it leaves the segment out, or the whole log (mode kafka)."""
+    """Return the view of a cleaner whose rounds have met the damage: it leaves out the segments or, in mode kafka, the log."""
     if view.is_prompt:
         view = replace(view, horizon_ms=_next_horizon_ms(log, view.checkpoint, now_ms))
     closed = {one.base_offset: one for one in log.segments[:-1] if one.base_offset in damage}

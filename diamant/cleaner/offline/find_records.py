@@ -1,12 +1,12 @@
 """Finds records in the partitions of a log directory: `diamant log find` without the printing.
 
-Only at the end of a partition is it known whether a record is the latest of its key, so its matches are returned then, in
-offset order. Until then they are in a temporary file, and only the latest offset of each matched key is in memory: `max_keys`
-keys, some 200 bytes each. Matches of further keys need more passes over the rest of the partition. Keys are
+Only at the end of a partition is it known whether a record is the latest of its key, so the partition's matches are returned
+then, in offset order. Until then they are in a temporary file, and only the latest offset of each matched key is in memory:
+`max_keys` keys, some 200 bytes each. Matches of further keys need more passes over the rest of the partition. Keys are
 identified by 128 bits of a hash under a random key.
 
-A kernel picks the relevant records: those of the key, or those with a text that every match of the pattern contains, and the
-later ones of their keys. A pattern without such a text is tried on every record.
+A kernel picks the relevant records: those of the key, or those with a text that every match of the pattern contains, and later
+records of their keys. A pattern without such a text is tried on every record.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SPOOL_BYTES = 16 * 1024 * 1024
 """Bytes of matches kept in memory before they go to a file."""
 
 _LEAST_NEEDLE_BYTES = 3
-"""Shorter texts are nearly everywhere."""
+"""Shorter texts occur nearly everywhere, so they exclude too little."""
 _PART = re.compile(rb"\[\^?\]?(?:\\.|[^\]\\])*\]|\{[^}]*\}|\\x..|\\[0-9]{1,3}|\\.|.", re.DOTALL)
 """A token of a regular expression: a set, a repetition, an escape, or a single byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to find: records of a key, or a regular expression in keys, values and headers."""
+    """A search for the records of a key, or for a regular expression in keys, values and headers."""
 
     key: bytes | None = None
     pattern: re.Pattern[bytes] | None = None
@@ -53,7 +53,7 @@ class Query:
             raise ValueError("expected either a key or a pattern")
 
     def places(self, record: Record) -> tuple[str, ...]:
-        """Return the matching places of the record: `key`, `value`, `header NAME`; in most records none."""
+        """Return the matching places of the record (`key`, `value`, `header NAME`), for most records none."""
         if self.key is not None:
             return ("key",) if record.key == self.key else ()
         assert self.pattern is not None
@@ -91,7 +91,7 @@ class Match:
     timestamp: int
     key: bytes | None
     places: tuple[str, ...]
-    """`key`, `value`, `header NAME`."""
+    """Matching places: `key`, `value`, `header NAME`."""
     status: str
     """`live`, `superseded`, `tombstone` (the latest of its key), `aborted`, `undecided` (its transaction is open),
     `keyless` or `below log start`."""
@@ -107,7 +107,7 @@ def find_records(
     max_keys: int = DEFAULT_MAX_KEYS,
     is_compiled: bool = ARE_COMPILED,
 ) -> Iterator[Match]:
-    """Yield the matches in one partition in offset order; damage met on the way goes to `report`."""
+    """Yield the matches in one partition in offset order; damage found on the way goes to `report`."""
     start: int | None = partition.segments[0].base_offset if partition.segments else None
     while start is not None:
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, prefix="diamant-find-") as spool:
@@ -119,7 +119,7 @@ def find_records(
 
 
 class _Round:
-    """One pass: finds the matches from an offset on, until there are too many keys; then it only watches those keys."""
+    """One pass: finds the matches from an offset on until there are too many keys; from then on it only watches these keys."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _Round:
         self._picker = RecordPicker(mode, self._needle) if is_compiled else None
         self._hash = RandomHash(is_compiled=False) if self._picker is None else self._picker.hash
         self._latest: dict[bytes, int] = {}
-        """From hashes of matched keys to the offset of the latest record, times 2, plus 1 for a tombstone."""
+        """Maps the hash of each matched key to the offset of its latest record, times 2, plus 1 for a tombstone."""
         self._partition = replace(
             partition,
             segments=tuple(
@@ -156,7 +156,7 @@ class _Round:
         )
 
     def read(self, report: Report, advance: Advance | None) -> int | None:
-        """Read everything; return the start of the next pass, None if there is none."""
+        """Read everything; return the start of the next pass, None if no other pass is needed."""
         is_compiled = self._picker is not None
         for segment, piece, outcome in DecidedBatches(
             self._env, self._partition, report, advance, is_compiled=is_compiled
@@ -230,9 +230,9 @@ class _Round:
 
 
 def text_in(pattern: bytes) -> bytes:
-    """Return the longest text that every match of a regular expression without flags contains, as far as easily found.
+    """Return the longest text, as far as easily found, that every match of a regular expression without flags contains.
 
-    Groups are ignored. Empty if there is no such text, or only one that is nearly everywhere.
+    Groups are ignored. The result is empty if there is no such text, or only a text that occurs nearly everywhere.
     """
     longest = text = b""
     depth = 0
@@ -252,7 +252,7 @@ def text_in(pattern: bytes) -> bytes:
 
 
 def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
-    """Return the status of a match that no other record decides."""
+    """Return the status of a match if it does not depend on other records."""
     if is_below_log_start:
         return explanation.IS_BELOW_LOG_START
     if outcome == Outcome.ABORTED:
@@ -261,4 +261,4 @@ def _status_without_key(is_below_log_start: bool, outcome: Outcome) -> str:
 
 
 def _nowhere(problem: Problem) -> None:
-    """Discard a problem that the first pass reported."""
+    """Discard a problem, because the first pass reported it."""

@@ -39,7 +39,7 @@ class CheckedIndexes:
 
 
 def check_indexes(env: Env, segment: SegmentFile) -> CheckedIndexes:
-    """Read and check the indexes of a segment. The first that cannot be read ends this, as one of the problems."""
+    """Read and check the indexes of a segment. The first unreadable index ends the check, and is one of the problems."""
     found, base_offset, path = CheckedIndexes(), segment.base_offset, ""
     try:
         for suffix, entry_size in _ENTRY_SIZES.items():
@@ -97,7 +97,7 @@ def check_length(env: Env, path: str, entry_size: int) -> Problem | None:
 def check_offset_index(
     path: str, entries: Iterable[tuple[int, int]], base_offset: int, log_size: int
 ) -> Problem | None:
-    """Return the first fault of an offset index: offsets and positions ascend, and lie in the segment."""
+    """Return the first fault of an offset index: offsets and positions must ascend, and lie in the segment."""
     last_offset, last_position = base_offset - 1, -1
     for number, (offset, position) in enumerate(entries):
         at = number * offset_index.ENTRY_SIZE
@@ -116,7 +116,7 @@ def check_offset_index(
 
 
 def check_time_index(path: str, entries: Iterable[tuple[int, int]], base_offset: int) -> Problem | None:
-    """Return the first fault of a time index: timestamps ascend, offsets do not descend."""
+    """Return the first fault of a time index: timestamps must ascend, and offsets must not descend."""
     last_timestamp, last_offset = -(1 << 63), base_offset
     for number, (timestamp, offset) in enumerate(entries):
         if timestamp <= last_timestamp or offset < last_offset:

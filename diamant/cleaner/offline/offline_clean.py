@@ -1,9 +1,9 @@
 """Cleans one partition directory without a broker: opens it, cleans it if due, and closes it as an orderly shutdown does.
 
-The partition is opened as after an orderly shutdown; without the marker of one, stale segments are set aside. With `is_clean`
-False it is opened as after a crash: the part above the recovery point of the log directory's checkpoint is scanned, a torn
-tail is cut off, and indexes are rebuilt, before the cleaner starts. Without that checkpoint no whole batch is cut off.
-The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` decides about
+The partition is opened as after an orderly shutdown; if the marker file of an orderly shutdown is missing, stale segments are set
+aside. With `is_clean` False it is opened as after a crash: the part above the recovery point in the log directory's checkpoint is
+scanned, a torn tail is cut off, and indexes are rebuilt before the cleaner starts. Without that checkpoint no whole batch is cut
+off. The directory must not be in use: the caller holds the lock of its log directory. The clock of the `Env` decides about
 expired producers, lags, horizons and retention.
 """
 
@@ -51,7 +51,7 @@ Engine: TypeAlias = Callable[[Env, CleanPlan, OnOutput], CleanResult]
 """Runs a plan and hands over each output."""
 
 _CHECKPOINTS = threading.Lock()
-"""Held from the reading of a checkpoint file to its writing: threads that clean partitions of one directory share it."""
+"""Held from reading a checkpoint file to writing it, because threads that clean partitions of one directory share the file."""
 
 
 class PartitionSettings(NamedTuple):
@@ -64,7 +64,7 @@ class PartitionSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OfflineReport:
-    """The findings and the work done."""
+    """The result of cleaning one partition: the state before, the round and the state after."""
 
     partition: str
     now_ms: int
@@ -75,15 +75,15 @@ class OfflineReport:
     """End of the last round, from the checkpoint file or the caller."""
     range: CleanableRange
     why_nothing: str | None
-    """Reason why nothing is cleanable, None if something is."""
+    """Reason why nothing is cleanable; None if something is."""
     result: CleanResult | None
     """None if there was no round."""
     recovery: tuple[str, ...]
     """Parts that were cut off or removed when the log was opened, one sentence for each file."""
     bytes_before: int
-    """Size of all `.log` files before the log was opened, so with the parts in `recovery`."""
+    """Size of all `.log` files before the log was opened, including the parts in `recovery`."""
     bytes_after: int
-    """Size of all `.log` files."""
+    """Size of all `.log` files at the end."""
     deleted_segments: int
     """Segments that retention removed after the round."""
     log_start_offset_after: int
@@ -124,7 +124,7 @@ def compiled_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegmen
 
 
 def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean in a worker process, as a broker does, within its memory limit; not from a thread with an event loop.
+    """Clean in a worker process, as a broker does, within its memory limit. Not for threads with an event loop.
 
     Real files only.
     """
@@ -134,7 +134,7 @@ def process_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment
 
 
 def spark_engine(env: Env, plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Clean on Spark, in `local[*]`, with a driver process; not from a thread with an event loop. Real files only."""
+    """Clean on Spark, in `local[*]`, with a driver process. Not for threads with an event loop. Real files only."""
     from diamant.cleaner.spark.environment.spark_settings import SparkSettings
 
     return spark_engine_of(SparkSettings())(env, plan, on_output)
@@ -152,7 +152,7 @@ def spark_engine_of(settings: SparkSettings) -> Engine:
 
 
 def _run(make: Callable[[], Runner], plan: CleanPlan, on_output: Callable[[OutputSegment], None]) -> CleanResult:
-    """Run a plan by a runner, which is made and closed on a loop of its own."""
+    """Run a plan with a runner that is made and closed on a loop of its own."""
     import asyncio
 
     async def swap(output: OutputSegment) -> None:
@@ -174,7 +174,7 @@ ENGINES: Mapping[str, Engine] = {
     "process": process_engine,
     "spark": spark_engine,
 }
-"""By their names on the command line."""
+"""Engines by their names on the command line."""
 
 
 def clean_partition(
@@ -188,7 +188,7 @@ def clean_partition(
     is_clean: bool = True,
     engine: Engine = inline_engine,
 ) -> OfflineReport:
-    """Clean the partition in `directory` if it is due, or if `force` and anything is cleanable; blocks.
+    """Clean the partition in `directory` if it is due or, with `force`, if anything is cleanable. Blocking.
 
     `first_dirty_offset` replaces the checkpoint; `is_clean`: the last shutdown was orderly. Files that a broker would
     remove later are removed at once. If CorruptLog or a similar error is raised, the outputs of earlier groups stay in place,
@@ -196,7 +196,7 @@ def clean_partition(
     """
     topic, partition = names.parse_partition_dir(os.path.basename(directory))
     if not any(name.endswith(names.LOG_SUFFIX) for name in env.list_dir(directory)):
-        raise StorageError(f"{directory}: there is no {names.LOG_SUFFIX} file in it")
+        raise StorageError(f"{directory} contains no {names.LOG_SUFFIX} file")
     key = (topic, partition)
     log_directory = parent(directory)
     bytes_before, messages = _log_bytes(env, directory), list[str]()
@@ -297,9 +297,9 @@ def preview_partition(
 ) -> OfflineReport:
     """Return the report of `clean` on a copy of `directory`, with the same name and checkpoints.
 
-    Only `.log` files that may be written are copied: the active one, and those that will be recovered. The others are linked,
-    since cleaning only reads them. The copy lies in the system's directory for temporary files, which must have room for the
-    cleaned log. Real files only.
+    Only `.log` files that may be written are copied: the active segment's, and those that will be recovered. The others are
+    linked, since cleaning only reads them. The copy is in the system's directory for temporary files, which must have room for
+    the cleaned log. Real files only.
     """
     with tempfile.TemporaryDirectory(prefix="diamant-clean-") as temporary:
         copy = Path(temporary, os.path.basename(directory))
@@ -320,7 +320,7 @@ def preview_partition(
         try:
             report = clean(str(copy))
         except StorageError as error:
-            # Name the original files.
+            # The error must name the original files.
             raise StorageError(str(error).replace(str(copy), directory)) from error
         return replace(report, recovery=tuple(one.replace(str(copy), directory) for one in report.recovery))
 

@@ -35,7 +35,7 @@ from diamant.storage.kraft.format import metadata_directory
 from diamant.storage.kraft.replay import load_metadata
 
 MAX_PROBLEMS = 100
-"""Problems kept per partition; further ones are only counted."""
+"""Limit of problems kept per partition; further problems are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class PartitionStats:
     """Size of all `.log` files."""
     batches: int
     kinds: Kinds
-    """Of all records in the files, deleted ones included."""
+    """Counts of all records in the files, including deleted records."""
     log_start_offset: int
     log_end_offset: int
     first_dirty_offset: int | None
     """The cleaner's checkpoint; None if it never cleaned the partition."""
     last_cleaned_ms: int | None
-    """Time of the last write to the checkpoint: the last cleaning of this partition or of a later one."""
+    """Time of the last write to the checkpoint file, after the last cleaning of this partition or of another one."""
     dirty_ratio: float | None
     """None if the topic is not known to be compacted, or if no segment can be cleaned."""
     missing_indexes: int
@@ -73,13 +73,13 @@ class TopicStats:
     """From the directory's metadata log; None if the topic does not set it, or there is no metadata log."""
     partitions: tuple[PartitionStats, ...]
     distinct_keys: int
-    """Over all partitions of the topic in the directory."""
+    """Distinct keys over all partitions of the topic in the directory."""
     shared_keys: int
     """Keys that are live in more than one partition: compaction never merges these."""
     top_keys: tuple[TopKey, ...] = ()
     """The keys with the most bytes in all their records, as many as requested."""
     top_keys_missed_bytes: int = 0
-    """Largest undercount of any of them, in bytes; 0 unless there are very many keys."""
+    """Largest undercount of any of the top keys, in bytes; 0 unless there are very many keys."""
 
 
 def read_stats(
@@ -130,7 +130,7 @@ class _Pass:
 
     batches: int = 0
     kinds: Kinds = field(default_factory=Kinds)
-    """Without those about keys."""
+    """Counts, except those of kinds that depend on keys."""
     log_end_offset: int = 0
     last_stable_offset: int | None = None
     missing_indexes: int = 0
@@ -216,7 +216,7 @@ def _check_indexes(
 
 
 def _report_missing(count: _Pass, path: str, *, was_orderly: bool) -> None:
-    """Report a missing index. After a kill the segment being written has no indexes; after an orderly stop each has its own."""
+    """Report a missing index. After a kill, the segment being written has no indexes; after an orderly stop, all have them."""
     if was_orderly:
         count.report(Problem(path, None, "is missing; the next start rebuilds it"))
     else:
@@ -259,7 +259,7 @@ def _partition_stats(
 
 
 def _cleanup_policies(env: Env, directory: OpenLogDirectory) -> dict[str, str] | None:
-    """Return the policies of topics that set one; None without a readable metadata log."""
+    """Return the cleanup policies of topics that set one; None without a readable metadata log."""
     path = metadata_directory(directory.path)
     if not env.exists(path):
         return None
