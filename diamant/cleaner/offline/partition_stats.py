@@ -2,7 +2,7 @@
 
 Batches whose checksum or records are wrong are problems and are not counted.
 
-Memory: `max_bytes` for the keys of one topic (key_counts.py), one batch (tolerant_reader.py), the runs of undone transactions
+Memory: `max_bytes` for the keys of one topic (key_counts.py), one batch (tolerant_reader.py), aborted and open transactions
 (transaction_outcomes.py), `MAX_PROBLEMS` problems per partition.
 """
 

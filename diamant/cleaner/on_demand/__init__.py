@@ -1,1 +1,1 @@
-"""Compact now and wait: a request, its rounds, its report."""
+"""Compaction on demand: a request, its rounds, its report."""

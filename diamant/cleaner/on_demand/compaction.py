@@ -1,12 +1,12 @@
-"""Compact now, and return when it is done: one call for one partition.
+"""Compacts one partition now, in one call that returns when the compaction is done.
 
-The call notes the end of the log, closes the active segment, and requests rounds until nothing below that end is left to do. The
-rounds are the service's. Calls that wait at the same time share them; a round that is in progress when a call comes is waited for
-first, and counted, since it may do all that is needed. Offsets that no round may touch yet (open transactions,
-`min.compaction.lag.ms` unless forced) are not waited for: the report names the reason.
+The call notes the end of the log, closes the active segment, and requests rounds from the service until nothing below that end is
+left to do. Calls that wait at the same time share rounds. A call first waits for a round in progress and counts it, since it may
+do all that is needed. It does not wait for offsets that no round may touch yet (open transactions, `min.compaction.lag.ms`
+unless forced); the report names the reason.
 
     dirty part         one round                                       repeated if needed: in mode kafka the map may be full
-    expired            one round if horizons are over                  in mode kafka without a dirty part if need be
+    expired            one round if horizons are over                  in mode kafka even without a dirty part
     until tombstones-gone: wait for the last horizon, start again
 
 Cancelling a call that waits does not stop the rounds.
@@ -44,7 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 MAX_FAILED_ROUNDS = 32
-"""Consecutive rounds without a result before a call gives up; more than a quarantine has room for segments."""
+"""Consecutive rounds without a result before a call gives up; more than the segments that a quarantine has room for."""
 
 OnStage: TypeAlias = Callable[[str], object]
 """Takes the current stage, in a few words."""
@@ -55,7 +55,7 @@ def no_stage(_stage: str) -> None:
 
 
 class _Failed(Exception):
-    """Ends a call."""
+    """The compaction failed; ends the call."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -109,7 +109,7 @@ class PartitionJob:
             self._service.callers.unwatch(self._partition, self._watch)
 
     async def _needed(self) -> AsyncGenerator[RoundRequest, None]:
-        """Yield the request for each round that is needed, until none is."""
+        """Yield a request for each round that is needed."""
         force, engine = self._request.force, self._request.engine
         while True:
             while not await self._is_clean():
@@ -131,7 +131,7 @@ class PartitionJob:
             await self._wait_for(last_ms)
 
     def _check(self) -> None:
-        """Raise if no round is possible."""
+        """Raise `_Failed` if no round is possible."""
         if self._watch.ended.done():
             ended = self._watch.ended.result()
             if isinstance(ended, UnknownPartition):
@@ -147,7 +147,7 @@ class PartitionJob:
             raise _Failed(code, f"{self._name}: {reason}")
 
     def _roll(self) -> None:
-        """Close the active segment. Later appends are not waited for."""
+        """Close the active segment. The call does not cover later appends."""
         if not self._log.active.size:
             return
         try:
@@ -156,7 +156,7 @@ class PartitionJob:
             raise _Failed(UNCLEANABLE, f"{self._name}: the active segment cannot be closed: {error}") from error
 
     async def _is_clean(self) -> bool:
-        """Return whether nothing is dirty that a round may touch. Waits for a round in progress."""
+        """Return whether nothing that a round may touch is dirty. Waits for a round in progress."""
         while True:
             self._check()
             found = self._look()
@@ -185,7 +185,7 @@ class PartitionJob:
         return found
 
     async def _horizons(self) -> tuple[int, int] | None:
-        """Return the first and the last horizon of the remaining tombstones; None without any."""
+        """Return the first and the last horizon of the remaining tombstones; None if none remain."""
         self._check()
         # Mode kafka files no facts, so the horizons of a large log are only read if the caller waits for them.
         reads_all = self._service.settings.mode != KAFKA or self._request.until != CLEAN

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import ChunkReader
 
 MAX_COUNT_S = 1.0
-"""Processor time of one count."""
+"""Limit of the processor time of one count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SegmentCounts:
     values: int = 0
     """Data records except tombstones with a horizon."""
     tombstones: int = 0
-    """Those in batches with a delete horizon."""
+    """Tombstones in batches with a delete horizon."""
     markers: int = 0
     """Transaction markers; they are not records."""
     first_horizon_ms: int | None = None
@@ -68,7 +68,7 @@ class SegmentCounts:
 
 
 class SegmentCounter:
-    """Counts segments. Owned by one thread; memory as `row_reader` and `null_values`."""
+    """Counts the records of segments. Owned by one thread. Memory: that of `row_reader` and `null_values`."""
 
     def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
         self._values = self._tombstones = self._markers = 0
@@ -161,10 +161,10 @@ class LogCounts:
         self.log = log
         self._blocking = blocking
         self._known: dict[int, tuple[Segment, int, SegmentCounts]] = {}
-        """By base offset: the segment, the log start at the time of the count, the counts."""
+        """By base offset: the segment, its size at the time of the count, and the counts."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
-        """Return the bytes to read in order to count these segments."""
+        """Return how many bytes must be read to count these segments."""
         return sum(segment.size for segment in segments if self._of(segment) is None)
 
     def known(self, segments: Sequence[Segment]) -> SegmentCounts | None:
@@ -180,8 +180,8 @@ class LogCounts:
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
         """Return the counts of these segments, which may include the active one; None if they cannot be determined.
 
-        That is the case if more than `max_bytes` have to be read, or a file is unreadable, or is being replaced; or if counting
-        takes longer than `MAX_COUNT_S`: then some segments are counted, and another call counts more.
+        They cannot if more than `max_bytes` have to be read, if a file is unreadable or being replaced, or if counting takes
+        longer than `MAX_COUNT_S`. In the last case some segments are counted, and another call counts more.
         """
         if self.unknown_bytes(segments) > max_bytes:
             return None
@@ -204,7 +204,7 @@ class LogCounts:
 
     def _of(self, segment: Segment) -> SegmentCounts | None:
         known = self._known.get(segment.base_offset)
-        # The active segment grows, and records below the log start do not count.
+        # The active segment may have grown since the count.
         if known is None or known[0] is not segment or known[1] != segment.size:
             return None
         return known[2]
@@ -217,7 +217,7 @@ class CountedLogs:
         self._blocking = blocking
         self.by_log: dict[TopicPartition, LogCounts] = {}
         self._next_tidying = 16
-        """Beyond this number of logs, those of deleted ones are dropped."""
+        """Number of logs beyond which the counts of deleted logs are dropped."""
 
     def of(self, log: Log) -> LogCounts:
         """Return the counts of a log's segments."""
@@ -231,7 +231,7 @@ class CountedLogs:
 
 
 def _count_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCounts] | None:
-    """Count segments until `MAX_COUNT_S` have passed; None if one cannot be read."""
+    """Count segments until `MAX_COUNT_S` have passed; return None if a segment cannot be read."""
     counter = SegmentCounter()
     counted: list[SegmentCounts] = []
     end_s = time.thread_time() + MAX_COUNT_S

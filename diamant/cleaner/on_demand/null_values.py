@@ -19,7 +19,7 @@ _ENTRY_WORDS = 3
 
 
 class NullValueCounter:
-    """Owned by one thread. Memory: 24 bytes for each record of the largest batch, and its decompressed records."""
+    """A counter, owned by one thread. Memory: 24 bytes for each record of the largest batch, and its decompressed records."""
 
     def __init__(self) -> None:
         self._unpacker = Unpacker()
@@ -27,7 +27,7 @@ class NullValueCounter:
         self._sums = numbers("q", counts.COUNTS)
 
     def count(self, chunk: Rows, row: int) -> int:
-        """Return the records of a row's batch (magic 2, data) that have a key and no value. Raises CorruptBatch."""
+        """Return the number of records with a key and no value in a row's batch (magic 2, data). Raises CorruptBatch."""
         rows, data = chunk.rows, chunk.data
         at, size = rows[fields.POSITION, row], rows[fields.SIZE, row]
         if not crc_is_valid(data, at, size):

@@ -1,4 +1,4 @@
-"""The records that a compaction leaves in a log: by kind, with horizons of tombstones, and with those that no round may touch."""
+"""The records that a compaction leaves in a log: their kinds, the horizons of tombstones, and records that no round may touch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 COUNT_TRIES = 3
-"""Restarts of a count while files are being replaced."""
+"""Tries of a count while files are being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RemainingRecords:
     counted: CountedLogs
     log: Log
     watch: RoundWatch
-    """Sees the rounds of the partition."""
+    """Observes the rounds of the partition."""
     asked_offset: int
     max_counted_bytes: int
 
@@ -46,7 +46,7 @@ class RemainingRecords:
     async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
         """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
 
-        A log too large to be counted is only searched with `reads_all`; horizons of markers count then, too.
+        A log too large to be counted is only searched with `reads_all`; then the horizons of markers count, too.
         """
         found = await self._count(lambda: self.cleaned(end_offset))
         if found is None:
@@ -56,7 +56,7 @@ class RemainingRecords:
         return found.first_horizon_ms, found.last_horizon_ms
 
     async def kept(self, end_offset: int, held: HeldBack | None) -> dict[str, int] | None:
-        """Return the record counts below `end_offset`, and above it those held back; None if they are unknown."""
+        """Return the record counts below `end_offset`, and the counts of records held back above it; None if unknown."""
         clean = await self._count(lambda: self.cleaned(end_offset))
         if clean is None:
             return None

@@ -11,7 +11,7 @@ from diamant.cleaner.rules.record_kinds import MARKERS
 from diamant.words import counted, moment, size
 
 CLEAN = "clean"
-"""No superseded record of the time of the request is left, and none that had expired by then."""
+"""Of the records that existed at the time of the request, no superseded record and no record expired by then is left."""
 TOMBSTONES_GONE = "tombstones-gone"
 """CLEAN, and no tombstone is left either."""
 UNTIL = (CLEAN, TOMBSTONES_GONE)
@@ -29,7 +29,7 @@ QUARANTINED = "quarantined"
 
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""Limit of bytes read to count the records of a partition; that takes up to a second of processor time."""
+"""Limit of bytes read to count the records of a partition; reading them takes up to a second of processor time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class HeldBack:
     transactional_id: str | None = None
     """None: no coordinator knows the transaction."""
     since_ms: int | None = None
-    """Begin of the transaction; None if it is unknown."""
+    """Start time of the transaction; None if it is unknown."""
     aborts_ms: int | None = None
-    """The time at which its coordinator aborts it, at the latest."""
+    """The latest time at which its coordinator aborts the transaction."""
     until_ms: int | None = None
-    """Time at which `min.compaction.lag.ms` frees all of it; None for a transaction."""
+    """Time from which `min.compaction.lag.ms` holds back none of it; None for a transaction."""
 
     def text(self, topic: str, partition: int) -> str:
         """Return the reason in words."""
@@ -99,10 +99,10 @@ class PartitionCompaction:
     removed: Mapping[str, int]
     """Removed records by reason, markers under their own reason (`result.REASONS`)."""
     removed_bytes: Mapping[str, int]
-    """Their bytes before compression."""
+    """Bytes of the removed records before compression, by reason."""
     kept: Mapping[str, int] | None
-    """Remaining records by kind, and those held back by reason; `markers` counts all markers. None if that would take reading
-    more than `MAX_COUNTED_BYTES`."""
+    """Remaining records by kind, and records held back by reason; `markers` counts all markers. None if counting them would take
+    reading more than `MAX_COUNTED_BYTES`."""
     held_back: HeldBack | None
     horizon_ms: int | None
     """Horizon of the last remaining tombstone; None if none is left, or if it is unknown."""
@@ -110,30 +110,30 @@ class PartitionCompaction:
     """On the broker's clock, as is `ended_ms`."""
     ended_ms: int
     duration_ms: float
-    """In real time."""
+    """Duration in real time."""
     error_code: str | None = None
     error: str | None = None
-    """Reason why it could not be compacted; changes before the error stay."""
+    """Reason why the partition could not be compacted; changes before the error stay."""
 
     @property
     def records_after(self) -> int | None:
-        """Without markers; None as `kept`."""
+        """Records after the compaction, without markers; None if `kept` is None."""
         return None if self.kept is None else sum(self.kept.values()) - self.kept[MARKERS]
 
     @property
     def records_before(self) -> int | None:
-        """Without markers; None as `kept`."""
+        """Records before the compaction, without markers; None if `kept` is None."""
         gone = sum(self.removed.values()) - self.removed.get(MARKERS, 0)
         return None if self.records_after is None else self.records_after + gone
 
     @property
     def markers_after(self) -> int | None:
-        """Transaction markers; None as `kept`."""
+        """Transaction markers after the compaction; None if `kept` is None."""
         return None if self.kept is None else self.kept[MARKERS]
 
     @property
     def markers_before(self) -> int | None:
-        """Transaction markers; None as `kept`."""
+        """Transaction markers before the compaction; None if `kept` is None."""
         return None if self.markers_after is None else self.markers_after + self.removed.get(MARKERS, 0)
 
     @property
@@ -184,7 +184,7 @@ class CompactionReport:
 
     @property
     def held_text(self) -> str | None:
-        """The first reason that holds records back, in words; None without one."""
+        """The first reason that holds records back, in words; None if none are held back."""
         held = [one for one in self.partitions if one.held_back is not None]
         if not held or held[0].held_back is None:
             return None

@@ -1,4 +1,4 @@
-"""A request to compact a topic now, as the caller hands it to the rounds."""
+"""A request to compact a topic now."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from diamant.cleaner.on_demand.report import CLEAN, UNTIL
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """Covers all records appended before the request: active segments are closed, and rounds follow until no superseded
-    record is left that may be removed. Dirty ratios do not matter; open transactions and `min.compaction.lag.ms` do, and the
+    """Covers all records appended before the request: active segments are closed, and rounds follow until every superseded
+    record that may be removed is gone. Dirty ratios do not matter; open transactions and `min.compaction.lag.ms` do, and the
     report says what they hold back.
 
     Errors: NotFound, BadArgument, NotPossible (not a compacted topic), TimedOut, TooMany, CompactionFailed, BrokerStopping.

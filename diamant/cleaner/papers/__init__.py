@@ -1,1 +1,1 @@
-"""Papers: one certificate of a person's request, whose parts are those of its erasures and redactions."""
+"""Papers: the certificates of persons' requests, whose parts are the certificates of their erasures and redactions."""

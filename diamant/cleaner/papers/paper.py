@@ -1,10 +1,10 @@
 """The paper of a person's request: one certificate whose parts are the certificates of its erasures and redactions.
 
-Its state follows from its rows and its parts, here and nowhere else: the issuer states what `state_of` returns, and a verifier
-computes it once more. Each part still verifies alone.
+Its state is derived from its rows and its parts, only here: the issuer states what `state_of` returns, and a verifier computes
+it again. Each part can still be verified alone.
 
     forgotten             each part certifies what the request asked of its topics
-    forgotten-but-kept    the same, and records stay on a ground, which the paper names
+    forgotten-but-kept    the same, but records stay on a ground that the paper names
     values-gone           the same, but tombstones still name keys
     nothing-matched       nothing of the person was found
     not-certified         a topic has no part, a part certifies nothing, no record has a field that was to be blanked, or
@@ -48,11 +48,11 @@ NOT_COVERED = (
 Fields = Mapping[str, Any]
 
 MAX_REASONS = 5
-"""The most reasons that are named of a part."""
+"""Limit of the reasons named for a part."""
 
 
 def is_paper(certificate: Fields) -> bool:
-    """Tell whether a certificate is that of a person's request."""
+    """Tell whether a certificate is the paper of a person's request."""
     return certificate.get("type") == PERSON_TYPE
 
 
@@ -76,18 +76,18 @@ def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
 
 
 def _lacks_ground(row: Fields) -> bool:
-    """True if records stay though neither an action nor a ground is given for them."""
+    """Tell whether records stay although neither an action nor a ground is given for them."""
     return bool(row["do"] == KEEP and row["records"] and not (row["keep"] and row["keep"]["because"]))
 
 
 def unseen_fields(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
-    """Return the fields to blank that none of the person's records in a topic has: their names may be misspelled."""
+    """Return the fields to blank that none of the person's records in a topic has, as when their names are misspelled."""
     found = [fields_not_seen(parts[one]) for one in row["parts"] if one in parts and parts[one]["found"]]
     return [name for name in found[0] if all(name in one for one in found)] if found else []
 
 
 def shortfalls(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
-    """Return why the parts of a topic certify less than was asked: their ends, obstacles, fields without a record."""
+    """Return why the parts of a topic certify less than requested: early ends, obstacles, fields that no record has."""
     said = []
     if _lacks_ground(row):
         said.append("its records stay without a ground: give one in the map, or what is to be done, and ask again")
@@ -106,7 +106,7 @@ def shortfalls(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
 
 
 def contradictions(paper: Fields) -> list[str]:
-    """Return in sentences where a paper claims more than its parts prove. KeyError, TypeError for another form."""
+    """Return as sentences what a paper claims beyond what its parts prove. Raises KeyError, TypeError for another form."""
     found = []
     topics, parts = paper["topics"], paper["parts"]
     ids = [str(one.get("id")) for one in parts]

@@ -1,4 +1,4 @@
-"""A person's paper as one HTML page that this person can read. Made to be kept, mailed and printed, as `certificates/page.py`."""
+"""A person's paper as one HTML page for this person to read, keep, mail and print, as in `certificates/page.py`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DONE = {
 
 
 def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
-    """Return the page of a certificate of any kind. `problem`, `bundle`: as of `certificate_page`."""
+    """Return the page of a certificate of any kind. `problem`, `bundle`: as in `certificate_page`."""
     if not is_paper(certificate):
         return certificate_page(certificate, problem, bundle)
     title, mood = _title(certificate)
@@ -70,7 +70,7 @@ def page_of(certificate: Fields, problem: str = "", bundle: str = "") -> str:
 
 
 def _title(paper: Fields) -> tuple[str, str]:
-    """Return the heading, and its mood: good only if no record stays."""
+    """Return the heading and its mood, which is good only if no record stays."""
     state, staying = paper["state"], [row for row in paper["topics"] if stay_text(row)]
     if not staying or state not in (FORGOTTEN, FORGOTTEN_BUT_KEPT, VALUES_GONE):
         return _TITLES.get(state, (f"State: {state}", "warn"))
@@ -84,14 +84,14 @@ def _title(paper: Fields) -> tuple[str, str]:
 
 
 def _stay_text(row: Fields, parts: Fields) -> str:
-    """Return what stays of a topic; "" if nothing does."""
+    """Return a text about the records of a topic that stay; "" if none stay."""
     if row["do"] != KEEP and state_of([row], [parts[one] for one in row["parts"] if one in parts]) == NOT_CERTIFIED:
         return f"{row['topic']}: what was found may stay, since not all of it is certified"
     return stay_text(row)
 
 
 def _known_by(names: Iterable[str]) -> list[str]:
-    """Return the names of identifiers, each once, with its count if there are several."""
+    """Return each name once, with its count if it occurs several times."""
     return [name if count == 1 else f"{count} × {name}" for name, count in Counter(names).items()]
 
 
@@ -106,6 +106,6 @@ def _row(row: Fields, parts: Fields) -> list[str]:
 
 
 def _again(parts: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return topics and counts of records that came after the claims' ends."""
+    """Return topics with the number of records that were written after the claims' ends."""
     counts = [(", ".join(part(one, "request").get("topics", ())), written_since_count(one)) for one in parts]
     return [(topics, counted(count, "record")) for topics, count in counts if count]

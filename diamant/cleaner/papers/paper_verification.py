@@ -1,6 +1,6 @@
-"""Verifies certificates of any kind that a broker issues; of a person's paper the whole and each part.
+"""Verifies certificates of any kind that a broker issues; a person's paper is verified as a whole and part by part.
 
-The whole never says more than its parts: its claims are theirs, and its outcome is the gravest of all.
+The paper never claims more than its parts: its claims are those of its parts, and its outcome is the worst of theirs.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ IDENTIFIERS_MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class PaperSubject:
-    """What a verifier knows of the person that a paper is about."""
+    """The verifier's knowledge about the person of a paper."""
 
     identifiers: Mapping[str, Sequence[str]]
     values_of: Callable[[str], Values] | None = None
-    """As of `PartSubjects`."""
+    """As in `PartSubjects`."""
 
 
 def verify_certificate(
@@ -63,9 +63,9 @@ def verify_certificate(
     secret: bytes | None = None,
     read_replicas: Callable[[Verification], object] | None = None,
 ) -> Verification:
-    """Verify a certificate, and compare it with a data directory, if one is given. Blocks. CertificateError, WrongKind.
+    """Verify a certificate, compare it with a data directory if one is given. Blocking. Raises CertificateError, WrongKind.
 
-    A person's paper is verified with all its parts, for which one scan serves. Further arguments: as `verification_steps`.
+    A person's paper is verified with all its parts, in one scan. Other arguments: as in `verification_steps`.
     """
     steps_of = partial(verification_steps, place=place, check_redaction=check_redaction_claims, secret=secret)
     if not is_paper(certificate):
@@ -115,7 +115,7 @@ def _subjects(paper: Mapping[str, Any], person: PaperSubject | None, secret: byt
 
 
 def _add_part(found: Verification, part: Mapping[str, Any], one: Verification, missing: str) -> list[str]:
-    """Add what was found of a part; return why it is not valid, if so. `missing`: why its subject is not known."""
+    """Add the verification of a part; return its problem if it is not valid. `missing`: why the part's subject is unknown."""
     name = f"{part['id']} ({', '.join(part['request']['topics'])})"
     found.claims += one.claims
     found.segments += one.segments
@@ -132,7 +132,7 @@ def _add_part(found: Verification, part: Mapping[str, Any], one: Verification, m
 
 
 def problem_of(certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes) -> str:
-    """Return why a certificate of any kind is not what its broker signed (`own_certificates.problem_with`); "" if it is."""
+    """Return why a certificate of any kind differs from what its broker signed (`own_certificates.problem_with`), or ""."""
     if not is_paper(certificate):
         return problem_with(certificate, job_id, state, public_key)
     return problem_with(certificate, job_id, state, public_key, lambda paper: _problems(paper, public_key))

@@ -1,8 +1,8 @@
-"""The intent of a person's request: what a broker needs to continue it after it was stopped in the middle.
+"""The intent of a person's request: all that a broker needs to continue the request after a stop in the middle.
 
-It has the identifiers and the conditions, and is encrypted as the other intents are (`private_files.py`). It is written before
-the first job begins, and removed with the last paper. The ids of its jobs are chosen with it: so a broker that was stopped at
-any point finds each of them begun, ended, or not begun.
+It holds the identifiers and the conditions, and is encrypted like the other intents (`private_files.py`). It is written before
+the first job begins, and removed with the last paper. It also fixes the ids of its jobs, so after a stop at any point the
+broker can tell for each job whether it has not begun, has begun or has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 OPEN = "open"
-"""The one phase: how far each job is, its own files say."""
+"""The only phase; the files of each job say how far the job is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +30,33 @@ class PersonJob:
 
     id: str
     do: str
-    """An action of the map with a job: not `keep`."""
+    """An action of the map that needs a job, that is, not `keep`."""
     topics: tuple[str, ...]
-    """Of an erasure all topics of the key, of a redaction one."""
+    """All topics of the key for an erasure, one topic for a redaction."""
     key: str = ""
-    """Of an erasure, in hexadecimal."""
+    """Key of an erasure, in hexadecimal."""
     where: str = ""
-    """Of a redaction."""
+    """Condition of a redaction."""
     fields: tuple[str, ...] = ()
     replacement: str = ""
-    """Of fields that are blanked."""
+    """Replacement of blanked fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFate:
-    """What becomes of a topic, as paper and register state it. It holds no identifier."""
+    """The fate of the person's records in a topic, as stated in paper and register. It holds no identifier."""
 
     topic: str
     do: str
     records: int
     """The records of the person when the request was planned."""
     jobs: tuple[str, ...] = ()
-    """Ids of the jobs about it."""
+    """Ids of the jobs about the topic."""
     fields: tuple[str, ...] = ()
     """The fields to blank."""
     keep: Keep | None = None
     identity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By identifier, the places by which the map recognises the person. Earlier versions kept none."""
+    """By identifier, the places by which the map recognises the person. Empty in intents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ class PersonIntent(RemovalIntent):
     rows: tuple[TopicFate, ...]
     jobs: tuple[PersonJob, ...]
     not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By topic, the identifiers that it has, and that are not known of the person."""
+    """By topic, its identifiers of which no value is known for the person."""
     is_now: bool = False
     """Tombstones are to be removed before their horizon."""
     is_confirmed: bool = False
-    """Although groups have not read them."""
+    """With `is_now`: the requester accepts that groups may miss the tombstones."""
     registry: str | None = None
     """The schema registry to ask in place of the configured one."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class PersonIntent(RemovalIntent):
     done: Mapping[TopicPartition, Keep] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
     needles: tuple[Needle, ...] = ()
-    """As `found`, `done`, `before` and `remains`, always empty: the jobs have them."""
+    """Always empty, as are `found`, `done`, `before` and `remains`, because the jobs hold these."""
     is_manual_clock: bool = False
     retries: int = 0
 
@@ -100,7 +100,7 @@ class PersonIntent(RemovalIntent):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PersonIntent:
-        """Undo `to_bytes`. ValueError for any other input."""
+        """Undo `to_bytes`. Raises ValueError for any other input."""
 
         def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
             return {

@@ -1,7 +1,7 @@
-"""The subjects of a paper's parts, found again from the person's identifiers.
+"""The subjects of a paper's parts, recomputed from the person's identifiers.
 
-A paper has neither keys nor conditions, but the places by which the map recognised the person, and the HMACs of all identifiers,
-of the keys and of the conditions. So who knows the identifiers, and has the secret, can make each key and each condition again.
+A paper holds neither keys nor conditions, but the places by which the map recognised the person, and HMACs of all identifiers,
+keys and conditions. So a verifier who knows the identifiers and the secret can recompute each key and each condition.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from diamant.cleaner.values.schemas import Values
 
 
 def identifier_digest(secret: bytes, name: str, value: str) -> str:
-    """Return the HMAC of an identifier, as papers and the register have it."""
+    """Return the HMAC of an identifier, as used in papers and in the register."""
     return keyed_digest(secret, f"{name}\0{value}".encode()).hex()
 
 
 @dataclass(frozen=True, slots=True)
 class PartSubject:
-    """What a part is about, for its verification."""
+    """The subject of a part, for its verification."""
 
     key: bytes | None = None
     where: Where | None = None
     missing: str = ""
-    """Why the condition of a redaction is not known."""
+    """Reason why the condition of a redaction is unknown."""
 
 
 @dataclass(slots=True)
@@ -43,9 +43,9 @@ class PartSubjects:
     values_of: Callable[[str], Values] | None = None
     """Returns the decoder of a topic; None: schemas come from the directory."""
     known: list[Identifier] = field(init=False)
-    """Those of the given identifiers that the paper is about, in its order."""
+    """The given identifiers that the paper is about, in the paper's order."""
     unknown: list[str] = field(init=False)
-    """For each identifier of the paper that was not given, its name."""
+    """The name of each identifier of the paper that was not given."""
 
     def __post_init__(self) -> None:
         by_digest = {
@@ -58,12 +58,12 @@ class PartSubjects:
         self.unknown = [name for name, digest in digests if digest not in by_digest]
 
     def of(self, part: Mapping[str, Any]) -> PartSubject:
-        """Return what a part is about."""
+        """Return the subject of a part."""
         if part["type"] != REDACTION_TYPE:
             wanted = part["request"]["key_hmac"]
             keys = (one.value.encode() for one in self.known)
             found = next((key for key in keys if keyed_digest(self.secret, key).hex() == wanted), None)
-            return PartSubject(key=found)  # The digest is enough to look for its records.
+            return PartSubject(key=found)  # If the key is unknown, its digest is enough to search for its records.
         names: set[str] = set()
         for row in self.paper["topics"]:
             if part["id"] in row["parts"]:

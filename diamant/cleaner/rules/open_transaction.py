@@ -1,4 +1,4 @@
-"""An open transaction of a log, in words: nothing behind its first record is cleaned until it ends."""
+"""Describes an open transaction of a log in words. Nothing after its first record is cleaned until it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OpenTransaction:
     """None if it is unknown."""
     first_offset: int
     since_ms: int | None = None
-    """Begin of the transaction; None if it is unknown."""
+    """Start time of the transaction; None if it is unknown."""
     abort_ms: int | None = None
     """The latest time at which its coordinator aborts it; None: no known coordinator will abort it."""
     transactional_id: str | None = None
