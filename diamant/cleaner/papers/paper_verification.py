@@ -71,7 +71,7 @@ def verify_certificate(
     if not is_paper(certificate):
         if person is not None:
             raise WrongKind(
-                "this is no certificate of a person's request: verify it with a key or a where, not with identifiers"
+                "this is not the certificate of a person's request; verify it with a key or a where, not with identifiers"
             )
         return verified([steps_of(certificate, pinned, key=key, where=where, read_replicas=read_replicas)], place)[0]
     check_form(certificate)

@@ -1,6 +1,6 @@
 """The records of a person as one HTML page for this person: plain words, fields by name, other people's data marked.
 
-It is made of the lines of `person show`, which are read twice: once for the summary at the top, then record by record.
+It is made from the lines of `person show`, which are read twice: once for the summary at the top, then record by record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from diamant.words import moment, not_searched_text
 Line: TypeAlias = Mapping[str, Any]
 
 MAX_TEXT = 10_000
-"""Characters of a field that are shown; the JSON lines have all."""
+"""Limit of the characters shown of a field; the JSON lines have all of them."""
 MAX_ROWS = 1_000
 
 _STATUSES = {
@@ -41,7 +41,7 @@ class FieldRow(NamedTuple):
 
 
 def copy_page(lines: Callable[[], Iterable[Line]], made_ms: int, source: str) -> Iterator[str]:
-    """Yield the parts of the page. `lines`: begins the lines of `person show`."""
+    """Yield the parts of the page. `lines` returns the lines of `person show`, anew with each call."""
     identifiers: list[Line] = []
     problems: list[str] = []
     topics: dict[str, None] = {}
@@ -89,7 +89,7 @@ def _until(line: Line) -> str:
 
 
 def rows_of(line: Line) -> list[FieldRow]:
-    """Return the fields of a record: key, value and headers, those of values that can be decoded one by one."""
+    """Return the fields of a record: key, value and headers, or their single fields where these can be decoded."""
     found: list[FieldRow] = []
     others, fields = set(line["others"]), line["fields"]
     parts = [("key", line.get("key_json", _json(line["key"]))), ("value", line.get("value_json", _json(line["value"])))]
@@ -105,7 +105,7 @@ def rows_of(line: Line) -> list[FieldRow]:
 
 
 def _json(data: Mapping[str, str] | None) -> Any:
-    """Return what a key or a value is: JSON, a text, base64; None."""
+    """Return the content of a key or a value: JSON, a text, base64 or None."""
     if data is None:
         return None
     text = data.get("text")

@@ -1,9 +1,9 @@
-"""A person's records in log directories, without a broker: the search and the lines of `person show`.
+"""A person's records in log directories, without a broker: the search, and the lines of `person show`.
 
     run = partial(search_one_by_one, RealEnv(), values, scratch)
     for line in directory_lines(tasks, people, {"customer_id": ["42"]}, run): ...
 
-`run` searches the partitions of one topic: here one after another, elsewhere on Spark. Records are explained as by a broker
+`run` searches the partitions of one topic, here one after another, elsewhere on Spark. Records are explained as by a broker
 that starts on the files now. Memory: that of `partition_search`.
 """
 
@@ -48,10 +48,10 @@ class PartitionTask(NamedTuple):
     partition: PartitionFiles
     config: LogConfig
     view: CleanerView
-    """What the cleaner knows of it."""
+    """What the cleaner knows of the partition."""
     now_ms: int
     skip: frozenset[int] = frozenset()
-    """Offsets that were found before."""
+    """Offsets of records that were found before."""
 
 
 class PartitionFound(NamedTuple):
@@ -78,7 +78,7 @@ def directory_lines(
     *,
     is_confirmed: bool = False,
 ) -> Iterator[Line]:
-    """Yield the lines. `tasks`: of all topics. Raises MapError, Doubtful, TooManyIdentifiers, TooManyRecords."""
+    """Yield the lines. `tasks`: those of every topic. Raises MapError, Doubtful, TooManyIdentifiers, TooManyRecords."""
     people.check_given(given)
     rules = people.of_topics(tasks)
     sizes = {topic: sum(one.partition.size for one in of_topic) for topic, of_topic in tasks.items()}
@@ -146,7 +146,7 @@ def search_partition(
                 try:
                     known.learn(partition.topic, partition.partition, offset, lessons)
                 except (Doubtful, TooManyIdentifiers):
-                    break  # the caller learns the same, and is told
+                    break  # the caller learns the same, and raises
             yield PartitionFound(
                 partition.partition,
                 tuple(one.offset for one in found.records),
@@ -166,7 +166,7 @@ def search_partition(
 
 
 def newest_records(env: Env, partition: PartitionFiles, most: int, report: Report) -> Iterator[Record]:
-    """Yield the newest records of a partition, `most` at most, without large ones: a share of a sample."""
+    """Yield the newest records of a partition for a sample, at most `most`, without large records."""
     left = most
     for segment in reversed(partition.segments):
         newest: deque[Record] = deque(maxlen=left)

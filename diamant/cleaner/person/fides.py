@@ -1,13 +1,13 @@
-"""Datasets of Fides (`dataset:` in YAML): taken as a map of people, and made from one.
+"""Converts datasets of Fides (`dataset:` in YAML) to maps of people, and maps to datasets.
 
     collection                       a topic
-    fields, nested                   places in the value; a field whose name is `key` or begins with `key.` or `header.` is there
+    fields, nested                   the places `key`, `key.NAME` and `header.NAME` if so named, else places in the value
     fides_meta.identity              an identifier
     fides_meta.references            another name for the identifier that the other field is
     data_categories                  the category of the field
 
-Fides says nothing of what to do with a topic: its entries keep everything until `do` is added. Of several identifiers of a
-collection the primary key, else the first one, recognises a person, and the others lead on.
+Fides does not say what to do with a topic, so the entries of the map keep everything until `do` is added. Of several identifiers
+in a collection, the primary key recognises a person, or else the first identifier; the others lead on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Field(NamedTuple):
     categories: tuple[str, ...]
     identity: str | None
     references: tuple[str, ...]
-    """`dataset.collection.field` of others."""
+    """Other fields, as `dataset.collection.field`."""
     is_primary: bool
 
 
@@ -64,7 +64,7 @@ def map_of_dataset(found: Mapping[str, Any]) -> dict[str, object]:
 
 
 def dataset_of(people: PeopleMap, key: str) -> dict[str, object]:
-    """Return a map as a dataset with this key. Regular expressions stand as names of collections."""
+    """Return a map as a dataset with this key. Regular expressions become names of collections."""
     collections: dict[str, dict[str, dict[str, object]]] = {}
     for rule in people.rules:
         fields = collections.setdefault(rule.topic, {})

@@ -3,20 +3,20 @@
     known = KnownIdentifiers(people.of_topics(topics), sizes, {"customer_id": ["42"]})
     while (topic := next_topic([known])) is not None:
         search = known.search(topic)
-        ...                       read the topic; of each record that `search.judge` selects:
+        ...                       read the topic; for each record that `search.judge` selects:
         known.learn(search.topic, partition, offset, lessons(search.rules, parts, known))
     known.parts("orders")         the conditions that select the person's records
 
-Several people are searched for together, each with an object of its own: a topic is read once for all of them.
+Several people are searched for together, each with an object of its own, so a topic is read once for all of them.
 
 A topic is read as late as possible, when no topic that is still to be read can teach an identifier by which it is searched. So
-each topic is read once, unless identifiers lead in a circle: then it is read again, for the new identifiers only.
+each topic is read once, unless identifiers lead in a circle; then it is read again, for the new identifiers only.
 
-An identifier that may belong to several people is doubtful, and stops the search (`Doubtful`) unless the caller has confirmed it;
-then it is noted (`KnownIdentifiers.doubts`):
+An identifier that may belong to several people is doubtful. It stops the search (`Doubtful`) unless the caller has confirmed it;
+then the doubt is noted (`KnownIdentifiers.doubts`). Doubtful are:
 
     a further value of an identifier that the caller gave
-    several values of an identifier that is the key of a topic, or recognises people in more topics, found by one that is not
+    several values of an identifier that is the key of a topic, or recognises people in more topics than the one that led to it
     identifiers that select a large share of a topic
     identifiers that a topic teaches, and that belong to several people there (`others.py`)
 
@@ -39,24 +39,24 @@ from diamant.protocol.batches.header import Record
 
 MAX_VALUES = 1_000
 SHORT_CHARACTERS = 2
-"""Identifiers of up to this length are doubtful sooner."""
+"""Identifiers of up to this length are doubtful at a smaller share of records."""
 LARGE_SHARE, LARGE_SHARE_OF_SHORT = 0.25, 0.05
 """Shares of a topic's records beyond which identifiers are doubtful."""
 MAX_DOUBTS = 20
 FEW_RECORDS = 20
-"""Fewer records are never a large share."""
+"""Fewer records never count as a large share."""
 
 
 class Doubtful(Exception):
-    """The identifiers may belong to several people. The text names identifiers and topics, no values."""
+    """The identifiers may belong to several people. The message names identifiers and topics, but no values."""
 
 
 class TooManyIdentifiers(Exception):
-    """More than `MAX_VALUES` values."""
+    """There are more than `MAX_VALUES` identifiers."""
 
 
 class Identifier(NamedTuple):
-    """A name of the map and a value."""
+    """An identifier's name in the map, and its value."""
 
     name: str
     value: str
@@ -71,7 +71,7 @@ class IdentifierStep(NamedTuple):
     partition: int | None = None
     offset: int | None = None
     by: str | None = None
-    """The identifier by which that record was found."""
+    """The name of the identifier by which the teaching record was found."""
 
 
 class Lesson(NamedTuple):
@@ -80,7 +80,7 @@ class Lesson(NamedTuple):
     identifier: Identifier
     by: str
     is_person: bool = False
-    """True if each value of this identifier is likely to be another person."""
+    """True if each value of this identifier probably stands for another person."""
 
 
 class RulePart(NamedTuple):
@@ -88,26 +88,26 @@ class RulePart(NamedTuple):
 
     rule: TopicRule
     where: tuple[str, ...]
-    """Conditions as for a search or a redaction: together they select the records."""
+    """Conditions as for a search or a redaction, which together select the records."""
     keys: tuple[bytes, ...]
     """The person's keys, if an identifier is the key."""
 
 
 class TopicSearch(NamedTuple):
-    """A topic to read, and what to search for."""
+    """A topic to read, and the search in it."""
 
     topic: str
     rules: tuple[TopicRule, ...]
     wheres: tuple[Where, ...]
     names: tuple[str, ...]
-    """The identifiers that are searched for."""
+    """The names of the identifiers that are searched for."""
 
     def decoding(self, values: Values) -> TopicSearch:
         """Return the same search with a decoder."""
         return self._replace(wheres=tuple(replace(where, values=values) for where in self.wheres))
 
     def judge(self, record: Record) -> int:
-        """Return YES if the record is the person's, NO, or UNDECIDED."""
+        """Return YES if the record is the person's, else NO or UNDECIDED."""
         return max((where.judge(record) for where in self.wheres), default=NO)
 
     def may_be_in(self, payload: bytes) -> bool:
@@ -126,7 +126,7 @@ class KnownIdentifiers:
         *,
         is_confirmed: bool = False,
     ) -> None:
-        """`rules`, `sizes`: of each topic; a smaller one is read first."""
+        """`rules`, `sizes`: of each topic; smaller topics are read first."""
         self._rules = rules
         self._sizes = sizes
         self._given = given
@@ -136,13 +136,13 @@ class KnownIdentifiers:
         """The names of the identifiers that reading a topic may lead to."""
         self._searched: dict[str, set[Identifier]] = {topic: set() for topic in rules}
         self._unshared: set[Identifier] = set()
-        """Those that were searched for where they are taught."""
+        """Identifiers that were searched for where they are taught, to see whether people share them."""
         self._spread = Counter(
             name for some in rules.values() for name in {one for rule in some for one in rule.identity}
         )
-        """The number of topics that each identifier recognises people in."""
+        """The number of topics in which each identifier recognises people."""
         self.doubts: list[str] = []
-        """What the caller has confirmed, in sentences without values."""
+        """The doubts that the caller has confirmed, as sentences without values."""
         self._values: dict[str, dict[str, None]] = {}
         self.steps: list[IdentifierStep] = []
         for name, values in given.items():
@@ -163,17 +163,17 @@ class KnownIdentifiers:
         return [topic for topic in self._rules if self._unsearched(topic)]
 
     def is_early(self, topic: str, waiting: Iterable[str]) -> bool:
-        """Tell whether another topic that waits may teach an identifier by which this one is searched."""
+        """Tell whether another waiting topic may teach an identifier by which this topic is searched."""
         own = self._leads_to[topic]
         to_come = Counter(name for one in waiting for name in self._leads_to[one])
         return any(to_come[name] > (name in own) for rule in self._rules[topic] for name in rule.identity)
 
     def size(self, topic: str) -> int:
-        """The size of a topic."""
+        """Return the size of a topic."""
         return self._sizes.get(topic, 0)
 
     def search(self, topic: str, values: Values | None = None) -> TopicSearch | None:
-        """Return the search of a topic for what is new since the last one; None if nothing is. `values`: its decoder."""
+        """Return the search of a topic for identifiers that are new since its last search, if any. `values`: its decoder."""
         new = self._unsearched(topic)
         if not new:
             return None
@@ -183,7 +183,7 @@ class KnownIdentifiers:
         return TopicSearch(topic, self._rules[topic], tuple(parse_where(text, values=values) for text in texts), names)
 
     def learn(self, topic: str, partition: int, offset: int, lessons: Iterable[Lesson]) -> None:
-        """Add what a record of the person teaches. Raises Doubtful, TooManyIdentifiers."""
+        """Add the identifiers that a record of the person teaches. Raises Doubtful, TooManyIdentifiers."""
         for identifier, by, is_person in lessons:
             name, value = identifier
             if self.has(name, value):
@@ -215,13 +215,13 @@ class KnownIdentifiers:
             self.doubts.append(text)
 
     def newly_searched(self, search: TopicSearch) -> list[Identifier]:
-        """Return the identifiers of a search that were in none before; each once."""
+        """Return the identifiers of a search that earlier calls have not returned."""
         new = [one for name in search.names for one in self._of_name(name) if one not in self._unshared]
         self._unshared.update(new)
         return new
 
     def names_person(self, rule: TopicRule, name: str, by: str) -> bool:
-        """Tell whether each value of an identifier is likely to be another person, in records found by another identifier."""
+        """Tell whether each value of `name`, in records found by the identifier `by`, probably stands for another person."""
         return name in rule.identity and (rule.keyed_by == name or self._spread[name] > self._spread[by])
 
     def _of_name(self, name: str) -> list[Identifier]:
@@ -238,7 +238,7 @@ class KnownIdentifiers:
         return tuple(found)
 
     def not_searched(self) -> dict[str, tuple[str, ...]]:
-        """Return the topics that were not searched in a role, since no identifier for it is known; by topic their names."""
+        """Return by topic the missing identifiers of roles in which it was not searched because none of them is known."""
         missing = {
             topic: [name for rule in rules if not self._of((rule,)) for name in rule.identity]
             for topic, rules in self._rules.items()
@@ -264,7 +264,7 @@ class KnownIdentifiers:
 
 
 def next_topic(people: Sequence[KnownIdentifiers]) -> str | None:
-    """Return the topic to read next for people who are searched for together; None if nothing new turned up."""
+    """Return the topic to read next for people who are searched for together; None if no topic has to be read."""
     waiting = {topic for one in people for topic in one.waiting()}
 
     def order(topic: str) -> tuple[bool, int, str]:
@@ -274,7 +274,7 @@ def next_topic(people: Sequence[KnownIdentifiers]) -> str | None:
 
 
 def joined(searches: Sequence[TopicSearch]) -> TopicSearch:
-    """Return a search of a topic that selects what any of these does, and costs hardly more than one."""
+    """Return a search that selects all records that these searches of one topic select, for hardly more than the cost of one."""
     if len(searches) == 1:
         return searches[0]
     names = tuple(dict.fromkeys(name for one in searches for name in one.names))
@@ -282,7 +282,7 @@ def joined(searches: Sequence[TopicSearch]) -> TopicSearch:
 
 
 def parse_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the identifiers in a request, by name: a value or a list of values for each. ValueError, whose text has none."""
+    """Return the identifiers in a request, a value or a list for each name. Raises ValueError, whose text has no values."""
     found = {}
     for name, values in fields.items():
         texts = [identifier_text(one) for one in (values if isinstance(values, list | tuple) else [values])]
@@ -293,7 +293,7 @@ def parse_identifiers(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def lessons(rules: Iterable[TopicRule], parts: Parts, known: KnownIdentifiers) -> list[Lesson]:
-    """Return the identifiers that a record teaches, beyond those that are known."""
+    """Return the identifiers that a record teaches and that are not known yet."""
     found = []
     for rule in rules:
         by = matching(rule, parts, known)
@@ -317,7 +317,7 @@ def matching(rule: TopicRule, parts: Parts, known: KnownIdentifiers) -> list[str
 
 
 def leads_of(rules: Iterable[TopicRule]) -> dict[str, set[str]]:
-    """Return the names of the identifiers that records found by each identifier can teach."""
+    """Return, for each identifier, the names of the identifiers that records found by it can teach."""
     found: dict[str, set[str]] = {}
     for rule in rules:
         taught = _taught((rule,))
@@ -327,7 +327,7 @@ def leads_of(rules: Iterable[TopicRule]) -> dict[str, set[str]]:
 
 
 def reached(names: Iterable[str], leads: Mapping[str, set[str]]) -> set[str]:
-    """Return these identifiers and all that they lead to, at last."""
+    """Return these identifiers and all that they lead to, directly or not."""
     found = set(names)
     left = [*found]
     while left:
@@ -345,7 +345,7 @@ def _taught(rules: Iterable[TopicRule]) -> set[str]:
 def conditions(
     identities: Sequence[Mapping[str, Sequence[FieldPath]]], identifiers: Iterable[Identifier]
 ) -> tuple[str, ...]:
-    """Return conditions that find these identifiers at the places of entries' `identity`, each within the limits of a `where`."""
+    """Return conditions that find these identifiers at their places in `identities`, each within the limits of a `where`."""
     comparisons: dict[str, None] = {}
     for name, value in identifiers:
         for identity in identities:

@@ -1,4 +1,4 @@
-"""Grounds to keep records, and how long: a period from their timestamps on, as ISO 8601 writes it (`P10Y`), or up to a date."""
+"""Grounds to keep records, and how long: for an ISO 8601 period from their timestamps on (`P10Y`), or until a date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_MS = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """A ground for which records stay, and until when."""
+    """A ground to keep records, and how long to keep them."""
 
     until: str
     """An ISO 8601 period such as `P10Y`, or a date."""
@@ -39,12 +39,12 @@ class Keep:
         return int(moment.timestamp()) * 1000 + timestamp_ms % 1000
 
     def to_fields(self) -> dict[str, str]:
-        """Return its form in the map."""
+        """Return the form that this has in the map."""
         return {"until": self.until, "because": self.because}
 
 
 def parse_keep(until: object, because: object) -> Keep:
-    """Check both fields. Raises ValueError; its text begins with the field."""
+    """Parse both fields. Raises ValueError, whose text begins with the field's name."""
     if not isinstance(because, str) or not because.strip():
         raise ValueError("because: expected the ground for which the records stay")
     if not isinstance(until, str) or not (_PERIOD.fullmatch(until) or _is_date(until)):

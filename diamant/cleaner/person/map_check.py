@@ -1,4 +1,4 @@
-"""Checks of a map of people against samples of the topics: what it leaves out, what it names in vain, what contradicts it."""
+"""Checks a map of people against samples of the topics: for omissions, entries without data, and contradictions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NOT_COMPACTED = "not-compacted"
 WITHOUT_IDENTITY = "without-identity"
 
 _ENOUGH = 10
-"""Values of a sample from which on a comparison says something."""
+"""Least number of values in a sample for a comparison to mean something."""
 _SAME_PERIOD = 1.01
-"""By how much a retention may be longer than a `keep`, of which years and months have no fixed number of days."""
+"""Factor by which a retention may exceed a `keep`, whose years and months have no fixed number of days."""
 
 
 class MapProblem(NamedTuple):
@@ -46,7 +46,7 @@ class MapProblem(NamedTuple):
 def check_map(
     people: PeopleMap, samples: Sequence[TopicSample], configs: Mapping[str, LogConfig], now_ms: int
 ) -> list[MapProblem]:
-    """Return the problems of a map. `samples`, `configs`: of all topics but internal ones."""
+    """Return the problems of a map. `samples`, `configs`: of all topics except internal topics."""
     by_topic = {one.topic: one for one in samples}
     rules = people.of_topics(by_topic)
     found = [
@@ -98,7 +98,7 @@ def _without_record(sample: TopicSample, rules: Iterable[TopicRule]) -> Iterator
 
 
 def _without_identity(sample: TopicSample, rules: Sequence[TopicRule]) -> Iterator[MapProblem]:
-    """Find records that have none of the places by which people are recognised, in a topic where others have one."""
+    """Find out whether only some records of a topic have a place by which people are recognised."""
     places = {place for rule in rules for of_name in rule.identity.values() for place in of_name}
     without = sum(not places & row.keys() and at not in sample.tombstones for at, row in enumerate(sample.rows))
     if 0 < without < len(sample.rows) - len(sample.tombstones):
@@ -140,7 +140,7 @@ def _retention(topic: str, rules: Iterable[TopicRule], config: LogConfig, now_ms
 
 
 def _identifiers(people: PeopleMap) -> Iterator[MapProblem]:
-    """Find identifiers that nothing leads to, and circles of them."""
+    """Find identifiers that nothing leads to, and circles of identifiers."""
     leads = leads_of(people.rules)
     starts = {name: len(reached([name], leads)) for name in people.identifiers}
     usual = max(starts, key=lambda name: (starts[name], _used(people, name), name))
@@ -161,7 +161,7 @@ def _used(people: PeopleMap, name: str) -> int:
 
 
 def _claims(samples: Mapping[str, TopicSample], rules: Mapping[str, Sequence[TopicRule]]) -> Iterator[MapProblem]:
-    """Find places of one identifier whose values are of another kind than those of its other places."""
+    """Find places of an identifier that have no value in common with its places in other topics."""
     values: dict[str, list[tuple[str, str, set[int]]]] = {}
     for topic, of_topic in rules.items():
         for rule in of_topic:

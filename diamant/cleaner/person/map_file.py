@@ -1,7 +1,7 @@
 """Files with a map of people: YAML or JSON in the form of `people_map`, or a dataset of Fides.
 
-YAML is read without its types, so `no` is a text and a date stays as it is written; without anchors, which could make a small
-file large; and a name that is given twice is refused.
+YAML is read without its types, so `no` is a text and a date stays as it is written. Aliases, which could make a small file large,
+and duplicate names are refused.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def parse_yaml(content: bytes) -> Any:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH:  # here, since each level costs the library more time than the one before
+            if depth > _MAX_DEPTH:  # checked here, since each level costs the library more time than the one before
                 raise MapError(f"line {event.start_mark.line + 1}: more than {_MAX_DEPTH} levels")
             if isinstance(event, yaml.AliasEvent):
                 raise MapError(f"line {event.start_mark.line + 1}: aliases (*{event.anchor}) are not allowed")

@@ -1,7 +1,8 @@
-"""Data of other people: in the records of a person, as a transfer has a receiver; and identifiers that several people share.
+"""Data of other people: fields in the records of a person, such as a transfer's receiver, and identifiers that people share.
 
-An identifier that a topic teaches leads on to other topics, where it alone selects records. If other people's records of the
-first topic have it, too, those records may be theirs. So before a search by it, the places that teach it are searched for it:
+An identifier that a topic teaches leads on to other topics, where it alone selects records. If records of other people in the
+first topic have the identifier, too, the selected records may be theirs. So before a search by an identifier, the places that
+teach it are searched for it:
 
     shared = SharedIdentifiers(known, search, topic)
     shared.add(parts)               each record that `search` selects
@@ -19,14 +20,14 @@ from diamant.cleaner.redaction.where import parse_where
 from diamant.cleaner.values.schemas import Values
 
 MAX_PEOPLE = 1_000
-"""Different people that are counted for an identifier."""
+"""Limit of the different people that are counted for an identifier."""
 
 
 def others_in(
     rules: Iterable[TopicRule], roles: Sequence[TopicRule], parts: Parts, known: KnownIdentifiers
 ) -> list[FieldPath]:
-    """Return the places of a record that have data of others: identifiers that are not the person's, and the fields of roles
-    that are not the person's. `roles`: those rules of the topic by which the record is the person's.
+    """Return the places of a record that have data of others: identifiers of others, and the fields of roles that are not the
+    person's. `roles`: the rules of the topic by which the record is the person's.
     """
     found: dict[FieldPath, None] = {}
     own = {place for rule in roles for place in rule.fields}
@@ -43,12 +44,12 @@ class SharedIdentifiers:
     """The people to whom the identifiers of one search belong, in one topic. One thread at a time."""
 
     def __init__(self, known: KnownIdentifiers, search: TopicSearch, topic: str) -> None:
-        """`search`: of the places of this topic that teach identifiers."""
+        """`search`: for the identifiers at the places of this topic that teach them (`sharing_search`)."""
         self.search = search
         self._known = known
         self._topic = topic
         self._people: dict[str, set[tuple[str, ...]]] = {}
-        """By the name of an identifier, what the records say of whose they are."""
+        """By the name of an identifier, the people of the records that have it, by their identifiers; () is the person."""
 
     def add(self, parts: Parts) -> None:
         """Add a record that the search selects."""
@@ -57,9 +58,9 @@ class SharedIdentifiers:
                 sorted({text for places in rule.identity.values() for one in places for text in parts.at(one)})
             )
             if not whose:
-                continue  # It does not say whose it is.
+                continue  # The record does not say whose it is.
             if matching(rule, parts, self._known):
-                whose = ()  # The person's own.
+                whose = ()  # The record is the person's own.
             for name in self.search.names:
                 if any(self._known.has(name, text) for place in rule.learns.get(name, ()) for text in parts.at(place)):
                     people = self._people.setdefault(name, set())
@@ -67,7 +68,7 @@ class SharedIdentifiers:
                         people.add(whose)
 
     def texts(self) -> list[str]:
-        """Return in sentences which identifiers belong to several people."""
+        """Return a sentence for each identifier that belongs to several people."""
         return [
             f"{name} is an identifier of {len(people):,} different people in {self._topic}, so what it leads to may be others'"
             for name, people in self._people.items()

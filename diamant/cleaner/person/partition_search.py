@@ -4,12 +4,13 @@
     scans = find_keys(files, matches, ...)                   compacted logs: the other records of their keys
     for record, found in read_matches(files, matches.records): ...
 
-`record_lines` does the last two, and makes the lines of `person show`, whose form `broker/person/reading.py` says.
+`record_lines` does the last two steps, and makes the lines of `person show`, whose form is described in
+`broker/person/reading.py`.
 
-Batches whose bytes cannot match are not read further, as in a search. The files are those of one moment: they include files that
-the log has released, which are still on the disk.
+Batches whose bytes cannot match are not read further, as in a search. The files are those of one moment, including files that
+the log has released but that are still on the disk.
 
-Any thread. Memory: one batch, and some 400 bytes for each of `MAX_RECORDS`.
+Callable from any thread. Memory: one batch, and some 400 bytes for each of `MAX_RECORDS`.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ Check = Callable[[], object]
 
 
 class TooManyRecords(Exception):
-    """More than `MAX_RECORDS` records of a partition match."""
+    """More records of a partition match than `MAX_RECORDS`."""
 
 
 class RecordLessons(NamedTuple):
-    """What one record teaches."""
+    """The identifiers that one record teaches."""
 
     offset: int
     lessons: list[Lesson]
@@ -80,10 +81,10 @@ class Matches:
     problems: list[str] = field(default_factory=list)
     bytes_read: int = 0
     hits: Hits | None = None
-    """Of the log's own records; None if they are too many, or if not everything could be read."""
+    """Hits in the log's current segments; None if there are too many, or if not everything could be read."""
 
     def add(self, record: FoundRecord, taught: list[Lesson]) -> None:
-        """Add a record and what it teaches. Raises TooManyRecords."""
+        """Add a record and the identifiers that it teaches. Raises TooManyRecords."""
         if len(self.records) == MAX_RECORDS:
             raise TooManyRecords
         self.records.append(record)
@@ -92,12 +93,12 @@ class Matches:
 
 
 class Seeker(NamedTuple):
-    """A person, and what to search for in the partition."""
+    """A person, and the search for this person's records in the partition."""
 
     search: TopicSearch
     known: KnownIdentifiers
     skip: Callable[[int], bool] = lambda _: False
-    """Tells of an offset that it was found before."""
+    """Tells whether the record at an offset was found before."""
 
 
 def find_matches(
@@ -109,7 +110,7 @@ def find_matches(
     *,
     check: Check = bool,
 ) -> list[Matches]:
-    """Return the records that are each seeker's. Each is read once for all. Raises TooManyRecords.
+    """Return each seeker's matches. Every batch is read once for all seekers. Raises TooManyRecords.
 
     `below_offset`: the end of the log when the files were opened.
     """
@@ -152,7 +153,7 @@ def find_shared(
     *,
     check: Check = bool,
 ) -> None:
-    """Note whose records have the identifiers that searches look for where they are taught (`others.py`)."""
+    """Add the records that teach the identifiers in question to `people`, which tell who shares them (`others.py`)."""
     ignored: list[str] = []
     joint = joined([one.search for one in people])
     for segment in files:
@@ -205,7 +206,7 @@ def find_keys(
 
 
 def read_matches(files: Iterable[OpenSegment], matches: Sequence[FoundRecord]) -> Iterator[tuple[Record, FoundRecord]]:
-    """Read the matching records again, one batch at a time; those of a file that has left the disk are missing."""
+    """Read the matching records again, one batch at a time. Records of files that are not among `files` are left out."""
     for segment in files:
         of_segment: dict[int, dict[int, FoundRecord]] = {}
         for one in matches:
@@ -274,7 +275,7 @@ class SearchedTopic:
 
 
 class PartitionPlace(NamedTuple):
-    """The files of a partition at one moment, and what explains its records."""
+    """The files of a partition at one moment, and the explainer of its records."""
 
     files: Iterable[OpenSegment]
     state: LogState
@@ -368,7 +369,7 @@ def topic_line(topic: str, counts: SearchedTopic, schema_problems: Iterable[str]
 def end_line(
     known: KnownIdentifiers, topics: Iterable[SearchedTopic], without_topic: Sequence[str], count: int
 ) -> Mapping[str, Any]:
-    """Return the last line."""
+    """Return the last line of all."""
     not_searched = known.not_searched()
     problems = sum(len(one.problems) + one.undecided for one in topics)
     return {

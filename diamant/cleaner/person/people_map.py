@@ -3,15 +3,15 @@
     version: 1
     topics:
       customers:                          # a topic, or /a regular expression/ for topics without an entry of their own
-        identity: {customer_id: key}      # identifier: place, or places; records with one of the person's identifiers are theirs
+        identity: {customer_id: key}      # identifier: place, or places; a record with such an identifier is the person's
         learns: {email: value.email}      # identifiers that only lead on: other topics are searched for them
-        fields: {value.name: user.name}   # categories, as those of Fides
+        fields: {value.name: user.name}   # categories, as in Fides
         do: {blank: [value.name], with: null}     # or erase-key, remove-record, keep
         keep: {until: P10Y, because: "§ 147 AO"}  # the records stay that long, in each case without their blanked fields
         readers: [billing]
 
-The identifiers in `identity` lead on, too, except that the one by which a record was found teaches no further values of itself.
-A topic whose records have several people has a list of such entries, one for each of their roles.
+The identifiers in `identity` lead on, too, except that the identifier by which a record was found teaches no further values of
+itself. A topic whose records are about several people has a list of such entries, one for each role.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ERASE_KEY, REMOVE_RECORD, BLANK, KEEP = "erase-key", "remove-record", "blank", "
 ACTIONS = (ERASE_KEY, REMOVE_RECORD, BLANK, KEEP)
 
 NULL, DEFAULT, EMPTY, TEXT = "null", "default", "empty", "text:"
-"""Replacements of blanked fields; `TEXT` precedes a fixed one."""
+"""Replacements of blanked fields; `TEXT` precedes a fixed text."""
 
 MAX_RULES = 10_000
 MAX_PLACES = 50
-"""Limit of the identifiers, and of the fields, of one entry."""
+"""Limit of the identifiers of one entry, and of the places of an identifier."""
 _MAX_PATTERN_CHARACTERS = 500
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w-]{0,99}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -47,7 +47,7 @@ _SCHEMAS_TOPIC = "_schemas"
 
 
 class MapError(ValueError):
-    """The map is invalid. The text says where, what was expected and what was found."""
+    """The map is invalid. The message gives the place, the expected and the actual content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Action:
     """One of `ACTIONS`."""
     blank: tuple[FieldPath, ...] = ()
     replacement: str = NULL
-    """Of blanked fields: `NULL`, `DEFAULT`, `EMPTY`, or `TEXT` and a text."""
+    """Replacement of blanked fields: `NULL`, `DEFAULT`, `EMPTY`, or `TEXT` and a text."""
 
     def to_fields(self) -> object:
-        """Return its form in the map."""
+        """Return the form that the action has in the map."""
         if self.kind != BLANK:
             return self.kind
         return {"blank": [place.text for place in self.blank], "with": self.replacement}
@@ -69,7 +69,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class TopicRule:
-    """One entry: the records of a person, in one role, in one topic or several."""
+    """One entry of the map: the records of a person in one role, in one topic or several."""
 
     topic: str
     """A topic's name, or a regular expression between slashes."""
@@ -99,7 +99,7 @@ class TopicRule:
                     yield name, place
 
     def to_fields(self) -> dict[str, object]:
-        """Return its form in the map."""
+        """Return the form that the entry has in the map."""
         found: dict[str, object] = {"identity": _named(self.identity)}
         if self.learns:
             found["learns"] = _named(self.learns)
@@ -115,10 +115,10 @@ class TopicRule:
 
 @dataclass(frozen=True, slots=True)
 class PeopleMap:
-    """A whole map. Any thread."""
+    """A whole map. Usable from any thread."""
 
     rules: tuple[TopicRule, ...]
-    """In the order of the map; those of one topic follow each other."""
+    """Entries in the order of the map; entries of one topic are adjacent."""
 
     @property
     def identifiers(self) -> frozenset[str]:
@@ -133,7 +133,7 @@ class PeopleMap:
             raise MapError(f"{what}; expected one of {', '.join(sorted(self.identifiers))}")
 
     def of_topics(self, topics: Iterable[str]) -> dict[str, tuple[TopicRule, ...]]:
-        """Return the rules of each of these topics that the map mentions. A name counts before a regular expression.
+        """Return the rules of each of these topics that the map covers. A name takes precedence over a regular expression.
 
         Raises MapError if two regular expressions match one topic.
         """
@@ -151,14 +151,14 @@ class PeopleMap:
             matching = [text for text, pattern in patterns.items() if pattern.fullmatch(topic)]
             if len(matching) > 1:
                 raise MapError(
-                    f"topics: {matching[0]} and {matching[1]} both match {topic}: expected one of them, or an entry of its own"
+                    f"topics: {matching[0]} and {matching[1]} both match {topic}; keep one of them, or add an entry for {topic}"
                 )
             if matching:
                 found[topic] = tuple(named[matching[0]])
         return found
 
     def without_topic(self, topics: Iterable[str]) -> list[str]:
-        """Return the entries, names or regular expressions, that none of these topics has."""
+        """Return the names and regular expressions in the map that apply to none of these topics."""
         there = list(topics)
         used = {rule.topic for rules in self.of_topics(there).values() for rule in rules}
         return list(dict.fromkeys(rule.topic for rule in self.rules if rule.topic not in used))
@@ -172,7 +172,7 @@ class PeopleMap:
 
 
 def is_internal(topic: str) -> bool:
-    """Tell whether a topic is of the broker or of a registry: regular expressions do not match it."""
+    """Tell whether a topic belongs to the broker or a registry, so that regular expressions do not match it."""
     return topic.startswith(_INTERNAL) or topic == _SCHEMAS_TOPIC
 
 
@@ -236,7 +236,7 @@ def _rule(topic: str, entry: object, where: str) -> TopicRule:
     )
     for name in rule.learns:
         if name in identity:
-            raise MapError(f"{where}.learns.{name}: it is in identity, too, which leads on as well: expected it once")
+            raise MapError(f"{where}.learns.{name}: it is in identity, too, which also leads on; name it only once")
     if rule.action.kind == ERASE_KEY and rule.keyed_by is None:
         raise MapError(f"{where}.do: erase-key needs an identifier at key, found none in identity; use remove-record")
     return rule
@@ -342,7 +342,7 @@ def _shown(found: object) -> str:
 
 def _pattern(text: str) -> re2._Regexp[str]:
     """Compile a regular expression between slashes. Raises ValueError."""
-    import re2  # 15 ms and 3 MB, for maps that have one
+    import re2  # takes 15 ms and 3 MB, so only for maps with regular expressions
 
     options = re2.Options()
     options.log_errors = False

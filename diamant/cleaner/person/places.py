@@ -1,6 +1,6 @@
 """Places of identifiers and fields in records: `key`, `key.id`, `value.customer.email`, `header.user`.
 
-A place is written as in a condition (`redaction/where.py`). A path leads through lists: it then has several values.
+A place is written as in a condition (`redaction/where.py`). A path that leads through lists may have several values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diamant.cleaner.values.schemas import KEY, VALUE, Values
 from diamant.protocol.batches.header import Record
 
 MAX_IDENTIFIER_BYTES = 1024
-"""Longer values are not taken for identifiers."""
+"""Longer values do not count as identifiers."""
 
 _WHOLE_NUMBER = re.compile(r"-?(0|[1-9]\d{0,38})")
 _MAX_DIGITS = 39
@@ -32,11 +32,11 @@ class FieldPath:
     field: str
     """`key`, `value` or `header`."""
     path: tuple[str, ...]
-    """Names on the way into it; for a header its name, and then those on the way into its value."""
+    """Names on the way into the key or value; for a header its name, then the names on the way into its value."""
 
     @property
     def text(self) -> str:
-        """The place as it is written."""
+        """The place as written in the map."""
         return field_text(self.field, self.path)
 
     @property
@@ -45,7 +45,7 @@ class FieldPath:
         return self == WHOLE_KEY
 
     def comparisons(self, value: str) -> Iterator[str]:
-        """Yield the comparisons that find an identifier here, as texts of a condition; of a number, also as a number."""
+        """Yield the comparisons that find an identifier here, as texts for a condition; a number is compared as both."""
         yield f"{self.text} == {json.dumps(value, ensure_ascii=False)}"
         if steps_of(self.field, self.path) and _WHOLE_NUMBER.fullmatch(value):
             yield f"{self.text} == {value}"
@@ -76,7 +76,7 @@ class Parts:
         self._roots: dict[str, object] = {}
 
     def root(self, field: str) -> Any:
-        """Return the decoded `key` or `value` (`values/nodes.py`); None if it has none, or cannot be decoded."""
+        """Return the decoded `key` or `value` (`values/nodes.py`); None if it is missing or cannot be decoded."""
         if field not in self._roots:
             self._roots[field] = self._decode(field)
         return self._roots[field]
@@ -94,7 +94,7 @@ class Parts:
         return [found for node in nodes if (found := identifier_text(node)) is not None]
 
     def has(self, place: FieldPath) -> bool:
-        """Tell whether the record has a value there, other than null."""
+        """Tell whether the record has a value other than null at a place."""
         if place.field == HEADER or not place.path:
             return bool(self.at(place))
         return any(node is not None for node in nodes_at(self.root(place.field), place.path))
@@ -117,7 +117,7 @@ class Parts:
 
 
 def nodes_at(root: Any, path: tuple[str, ...]) -> list[Any]:
-    """Return the values at the end of a path, those of lists one by one."""
+    """Return the values at the end of a path; of lists, each item."""
     found = [root]
     for name in path:
         found = [value for node in _flat(found) if isinstance(node, Object) for key, value in node if key == name]
@@ -133,7 +133,7 @@ def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def identifier_text(node: Any) -> str | None:
-    """Return a value as the text of an identifier; None if it is empty, too long, or of a type that identifies nothing."""
+    """Return a value as the text of an identifier; None if it is empty, too long, or of a type that cannot identify anything."""
     if isinstance(node, DateOrTime) or node is None or isinstance(node, bool):
         return None
     if isinstance(node, bytes):

@@ -1,6 +1,6 @@
-"""Samples of topics: the places in their records, how many values each has, and what these look like.
+"""Samples of topics: the places in their records, the number of values at each place, and what these values look like.
 
-Values are kept as hashes of 64 bits under a key of the process, so that a sample holds no data of people.
+Values are kept as 64-bit hashes under a key of the process, so that a sample holds no data of people.
 
 Memory: some 100 bytes for each value; `MAX_PLACES` places per topic, `MAX_NODES` values per record.
 """
@@ -23,12 +23,12 @@ from diamant.cleaner.values.schemas import KEY, VALUE, SchemaText, Values
 from diamant.protocol.batches.header import Record
 
 MAX_VALUE_BYTES = 64 * 1024
-"""Larger keys and values are not part of a sample."""
+"""Records with larger keys or values are left out of samples."""
 MAX_PLACES = 500
 MAX_NODES = 1_000
 _MAX_DEPTH = 20
 _SHORT = 4
-"""Shorter values are in many places by chance."""
+"""Shorter values occur in many places by chance."""
 
 _PROTO_TAGS = "field_meta"
 _WORD = re.compile(r"\w+")
@@ -43,13 +43,13 @@ class PlaceSample:
     """Records with a value there."""
     values: Counter[int] = field(default_factory=Counter)
     telling: set[int] = field(default_factory=set)
-    """Those of the values that are long enough to be compared with other places."""
+    """The values that are long enough to be compared with those of other places."""
     signs: Counter[Sign] = field(default_factory=Counter)
     local_phones: int = 0
 
     @property
     def is_varied(self) -> bool:
-        """True if it has many values: a constant, or one of a few kinds, identifies no one."""
+        """True if the place has many different values; a constant, or one of a few values, identifies no one."""
         distinct = len(self.values)
         return distinct >= 2 and (distinct >= 10 or distinct * 10 >= self.values.total())
 
@@ -63,17 +63,17 @@ class TopicSample:
     records: int = 0
     undecodable: int = 0
     places: dict[FieldPath, PlaceSample] = field(default_factory=dict)
-    """Those of texts and numbers."""
+    """Places of texts and numbers."""
     paths: set[FieldPath] = field(default_factory=set)
-    """All places that are not null, objects and dates included."""
+    """All places with a value other than null, including objects and dates."""
     rows: list[dict[FieldPath, tuple[int, ...]]] = field(default_factory=list)
     """The values of each record, by place."""
     tombstones: set[int] = field(default_factory=set)
-    """The positions of records without a value in `rows`."""
+    """Positions in `rows` of records without a value."""
     tags: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Tags of the schemas by the names of fields."""
+    """Tags in the schemas, by the names of fields."""
     _schemas: set[tuple[SchemaName, str]] = field(default_factory=set)
-    """Those whose tags are known."""
+    """Schemas whose tags are known."""
 
     def add(self, record: Record, values: Values) -> None:
         """Add a record."""
@@ -139,7 +139,7 @@ class TopicSample:
 
 
 def nodes_in(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the values below a value, objects and others but lists, with the names that lead to them: `MAX_NODES` at most."""
+    """Yield up to `MAX_NODES` values below a value, except lists and null, with the names that lead to them."""
     left: list[tuple[tuple[str, ...], Any]] = [((), root)]
     count = 0
     while left and count < MAX_NODES:
@@ -155,7 +155,7 @@ def nodes_in(root: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def tags_of(schema: SchemaText) -> dict[str, tuple[str, ...]]:
-    """Return the tags (`confluent:tags`) in a schema and those that it refers to, by the names of fields."""
+    """Return the tags (`confluent:tags`) in a schema and in the schemas that it refers to, by the names of fields."""
     found: dict[str, tuple[str, ...]] = {}
     for text in (schema.text, *schema.references.values()):
         try:
@@ -170,7 +170,7 @@ def tags_of(schema: SchemaText) -> dict[str, tuple[str, ...]]:
 
 
 def _collect_tags(node: Any, name: str, found: dict[str, tuple[str, ...]]) -> None:
-    """Collect from Avro, where a field has its name, and JSON schema, where the name leads to the field."""
+    """Collect tags from Avro, where a field has a `name`, and JSON schema, where the name is the key of the field."""
     if isinstance(node, list):
         for one in node:
             _collect_tags(one, name, found)

@@ -1,6 +1,7 @@
 """Signs that a field is about a person: the shapes of its values, its name, and the tags of its schema.
 
-Names are compared in lower case with underscores, with the name of the object around them: `user.id` and `userId` are `user_id`.
+Names are compared in lower case with underscores, including the name of the object around them, so `user.id` and `userId` are
+`user_id`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Sign(NamedTuple):
     identifier: str
     """The usual name of the identifier; empty for data that identifies no one by itself."""
     category: str
-    """Of Fides."""
+    """Category of Fides."""
 
 
 EMAIL = Sign("email", "user.contact.email")
@@ -61,14 +62,14 @@ _NAMES = [
 ]
 _BY_NAME = [(re.compile(rf"(?:.*_)?(?:{pattern})"), sign) for pattern, sign in _NAMES]
 _WITHOUT_PREFIX = re.compile(r"(?:.*_)?(?:city|town|ort|name|ip)")
-"""Names that other words before them give another meaning, such as `product_name`."""
+"""Names that have another meaning if other words precede them, such as `product_name`."""
 _TAGS = [("email", EMAIL), ("phone", PHONE)]
 _PERSONAL_TAGS = re.compile(r"pii|personal|gdpr|dsgvo|sensitive|private", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def sign_of_value(text: str) -> Sign | None:
-    """Return what a value looks like."""
+    """Return the kind of data that a value looks like."""
     if "@" in text:
         return EMAIL if _EMAIL.fullmatch(text) else None
     if text[:1] in ("+", "0") and _PHONE.fullmatch(text) and _digits(text) in _PHONE_DIGITS:
@@ -77,7 +78,7 @@ def sign_of_value(text: str) -> Sign | None:
 
 
 def sign_of_name(path: tuple[str, ...]) -> Sign | None:
-    """Return what the names on the way to a field mean."""
+    """Return the kind of data that the names on the way to a field stand for."""
     names = [normal_name(name) for name in path[-2:]]
     for name in dict.fromkeys((names[-1], "_".join(names))) if names else ():
         for pattern, sign in _BY_NAME:
@@ -89,7 +90,7 @@ def sign_of_name(path: tuple[str, ...]) -> Sign | None:
 
 
 def sign_of_tags(tags: tuple[str, ...]) -> Sign | None:
-    """Return what the tags of a field mean: an empty sign for personal data of any kind."""
+    """Return the kind of data that the tags of a field stand for, without an identifier for personal data of any kind."""
     for tag in tags:
         for word, sign in _TAGS:
             if word in tag.lower():
@@ -98,7 +99,7 @@ def sign_of_tags(tags: tuple[str, ...]) -> Sign | None:
 
 
 def is_local_phone(text: str) -> bool:
-    """Tell whether a value may be a phone number, if its name says so."""
+    """Tell whether a value may be a phone number if the field's name says so."""
     return _LOCAL_PHONE.fullmatch(text) is not None and _digits(text) in _PHONE_DIGITS
 
 

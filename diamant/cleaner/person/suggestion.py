@@ -1,10 +1,10 @@
-"""A draft of a map of people, from samples of topics: the places of identifiers with their reasons, and the entries they make.
+"""Drafts a map of people from samples of topics: the places of identifiers with reasons, and the entries made from them.
 
-1  A place may identify people if its values look like e-mail addresses or phone numbers, or if its name or a tag of its schema
-   says so, and if it has many values.
-2  Places with common values are one identifier. One that only leads on, such as the number of an order, counts if each of its
-   values comes with one person, in a topic that has both, and if another topic has it, too.
-3  The identifier of most topics recognises people, where it is; elsewhere the next one does. The others lead on.
+1  A place may identify people if it has many values, and if its values look like e-mail addresses or phone numbers, or its name
+   or a tag of its schema says so.
+2  Places with common values are one identifier. An identifier that only leads on, such as an order number, counts if each of its
+   values comes with one person in topics that have both, and if another topic has the identifier, too.
+3  In each topic, the identifier that most topics have recognises people; the topic's other identifiers lead on.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from diamant.cleaner.person.shapes import (
 )
 
 _MOST = 0.8
-"""The share of values of one shape from which on it counts."""
+"""Least share of a place's values that must have one shape for the shape to count."""
 _LEAST_COMMON = 3
 _LEAST_SHARE = 0.1
-"""Common values, and their share of those of the place that has fewer, from which on two places are one identifier."""
+"""Two places are one identifier from this number of common values on, and this share of the values of the smaller place."""
 _MAX_PLACES_OF_VALUE = 100
 
 
@@ -53,7 +53,7 @@ class FoundPlace:
     records: int
     """Records of the sample with a value there."""
     distinct: int
-    """Different values."""
+    """Number of different values."""
 
     def to_fields(self) -> dict[str, object]:
         """Return its JSON object."""
@@ -69,7 +69,7 @@ class FoundPlace:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A draft."""
+    """A draft of a map."""
 
     places: tuple[FoundPlace, ...]
     topics: Mapping[str, object]
@@ -77,7 +77,7 @@ class Suggestion:
     sampled: Mapping[str, int]
     """Records of the sample, by topic."""
     undecodable: Mapping[str, int]
-    """Those of them whose value could not be looked into."""
+    """Records of the sample whose value could not be decoded, by topic."""
 
     def to_fields(self) -> dict[str, object]:
         """Return its JSON object."""
@@ -145,7 +145,7 @@ def _candidates(sample: TopicSample) -> Iterator[_Candidate]:
 
 
 def _sign(place: FieldPath, values: PlaceSample, sample: TopicSample) -> tuple[Sign | None, list[str]]:
-    """Return what a place is about, and the reasons."""
+    """Return the kind of data at a place, and the reasons."""
     total = values.values.total()
     found: list[tuple[Sign, str]] = []
     for sign, count in values.signs.most_common(1):
@@ -166,7 +166,7 @@ def _sign(place: FieldPath, values: PlaceSample, sample: TopicSample) -> tuple[S
 
 
 def _groups(candidates: Mapping[Spot, _Candidate]) -> list[set[Spot]]:
-    """Return the places, those with common values together, and those of people with one name of an identifier."""
+    """Return the places in groups: those with common values, and those of people whose identifiers have one name."""
     places: dict[int, list[Spot]] = {}
     for spot, one in candidates.items():
         if _is_field(one):
@@ -189,7 +189,7 @@ def _groups(candidates: Mapping[Spot, _Candidate]) -> list[set[Spot]]:
 
 
 def _is_field(one: _Candidate) -> bool:
-    """Tell whether a place has data of people that identifies no one: names, streets."""
+    """Tell whether a place has data of people that identifies no one, such as names and streets."""
     return one.sign is not None and not one.sign.identifier
 
 
@@ -217,7 +217,7 @@ def _are_alike(one: PlaceSample, other: PlaceSample) -> bool:
 def _leads_on(
     group: set[Spot], people: set[Spot], candidates: Mapping[Spot, _Candidate], samples: Iterable[TopicSample]
 ) -> bool:
-    """Tell whether several topics have the identifier, and whether it belongs to one person wherever both are."""
+    """Tell whether several topics have the identifier, and each value belongs to one person wherever both occur."""
     if len({spot.topic for spot in group}) < 2 or any(_is_field(candidates[spot]) for spot in group):
         return False
     is_seen = False
@@ -237,7 +237,7 @@ def _leads_on(
 
 
 def _name(group: Sequence[_Candidate]) -> str:
-    """Return the name of an identifier: the usual one of its kind, else that of most of its fields."""
+    """Return the name of an identifier: the usual name of its kind, else the name of most of its fields."""
     signs = Counter(_own_name(one) for one in group if one.is_person)
     if signs:
         return signs.most_common(1)[0][0]
@@ -246,7 +246,7 @@ def _name(group: Sequence[_Candidate]) -> str:
 
 
 def _add_keys(samples: Iterable[TopicSample], named: dict[Spot, str], candidates: Mapping[Spot, _Candidate]) -> None:
-    """Name the keys that always equal an identifier of their record: short numbers have too many values in common to tell."""
+    """Name the keys that always equal an identifier of their record. Common values do not show this for short numbers."""
     for sample in samples:
         key = Spot(sample.topic, WHOLE_KEY)
         for spot, name in sorted(named.items()):
@@ -281,7 +281,7 @@ def _entries(
 
 
 def _roles(sample: TopicSample, places: list[FieldPath]) -> list[list[FieldPath]]:
-    """Return the places of one identifier, those that always have the same values together: others are of other people."""
+    """Return the places of one identifier by role: places that always share a value are one role, others are other people's."""
     roles: list[list[FieldPath]] = []
     for place in sorted(places, key=lambda one: (one != WHOLE_KEY, one.text)):
         for role in roles:
