@@ -1,1 +1,1 @@
-"""A redaction on disk: its language, the search for its records, their rewriting, its claims."""
+"""Redactions on disk: the language, the search for records, their rewriting, and the claims."""

@@ -1,12 +1,12 @@
-"""Blanking: the named fields of matching records change, and all else of these records stays.
+"""Blanking: the named fields of matching records change, and everything else in these records stays.
 
-    fields      value.customer.name, value["e mail"], header.user, header.user.name; at least one step behind `value`
+    fields      value.customer.name, value["e mail"], header.user, header.user.name; at least one step after `value`
     blank       the fields become null, the schema's default, empty, or a fixed text: `null`, `default`, `empty`, `text:***`
     set         a field becomes a given value: value.name="Ada L."
 
-Null in Protobuf is a field that is left out. A field that a record does not have stays away. Keys cannot change: another key is
-another record. A record is Unchangeable if the schema of a value is missing or has no such value, or a path may lead through a
-text that is JSON itself; `where` then calls it UNDECIDED, with the reason.
+Null in Protobuf is a field that is left out. A field that a record does not have is not added. Keys cannot change, because
+another key is another record. A record is Unchangeable if the schema of a value is missing or does not allow the new value, or if
+a path may lead through a text that is JSON itself; `where` then judges it UNDECIDED, with the reason.
 
 Bounds: `MAX_FIELDS` fields; one value and its decoded forms at a time.
 """
@@ -42,7 +42,7 @@ MAX_FIELDS = 100
 _TEXT = f"{TEXT}:"
 _GIVEN = "a given value"
 _EXAMPLE = """--set 'value.name="Ada L."'"""
-"""With the quotes that keep a shell from removing those of the text."""
+"""Example with quotes that keep a shell from removing the quotes of the text."""
 
 _Edited: TypeAlias = tuple[bytes, list[list[Edit]]]
 """The new bytes, and the edits of each field."""
@@ -50,21 +50,21 @@ _Edited: TypeAlias = tuple[bytes, list[list[Edit]]]
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field, and what it becomes."""
+    """One field, and its new value."""
 
     field: str
     """`VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value; for a header, its name and then such steps."""
+    """Steps into the value; for a header, its name and then steps into its value."""
     new: NewValue
 
     @property
     def name(self) -> str:
-        """The field as the language writes it."""
+        """The field as written in the language."""
         return field_text(self.field, self.path)
 
     def header(self, old: bytes | None) -> bytes | None:
-        """Return what becomes of a header's value. Raises Unchangeable."""
+        """Return the new value of a header. Raises Unchangeable."""
         kind = self.new.kind
         if kind == DEFAULT:
             raise Unchangeable("headers have no defaults")
@@ -74,7 +74,7 @@ class FieldChange:
         return None if text is None else str(text).encode()
 
     def to_fields(self, secret: bytes) -> dict[str, str]:
-        """Return the row of a certificate. A given value is there as its keyed digest."""
+        """Return the row for a certificate, in which a given value stands as its keyed digest."""
         new = self.new
         if new.kind == GIVEN:
             digest = keyed_digest(secret, new.text.encode()).hex()
@@ -87,13 +87,13 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Blanking:
-    """The changes of single fields (`where.RecordChange`). Any thread."""
+    """The changes of single fields (`where.RecordChange`). Usable from any thread."""
 
     changes: tuple[FieldChange, ...]
 
     @property
     def said(self) -> Sequence[bytes]:
-        """The texts that fields are given."""
+        """The texts in given values."""
         given = [one.new for one in self.changes if one.new.kind == GIVEN]
         return [text for one in given for text in _texts_given(one.given) if text]
 
@@ -118,14 +118,14 @@ class Blanking:
         return ChangedRecord(record._replace(value=value, headers=headers), lost, seen)
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
-        """Return the rows of a certificate."""
+        """Return the rows for a certificate."""
         return [one.to_fields(secret) for one in self.changes]
 
 
 def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) -> Blanking | None:
-    """Return the changes that a request asks for; None if it asks for none. Raises WhereError.
+    """Return the changes that a request specifies; None if it specifies none. Raises WhereError.
 
-    `blank`: fields. `blank_with`: what they become. `given`: texts such as `value.name="Ada L."`.
+    `blank`: fields. `blank_with`: their replacement. `given`: texts such as `value.name="Ada L."`.
     """
     if not blank and not given:
         if blank_with != NULL:
@@ -137,7 +137,7 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
         for text in blank:
             field, path, rest = parse_field(text, "blank")
             if rest.strip():
-                raise WhereError("blank: expected one field, as in value.customer.name, and nothing behind it")
+                raise WhereError("blank: expected one field, as in value.customer.name, and nothing after it")
             changes.append(FieldChange(field, path, new))
     for text in given:
         field, path, rest = parse_field(text, "set")
@@ -152,9 +152,9 @@ def parse_blanking(blank: Sequence[str], blank_with: str, given: Sequence[str]) 
 def stated_blanking(
     rows: Sequence[Mapping[str, Any]], given: RecordChange | None, secret: bytes | None
 ) -> Blanking | None:
-    """Return the changes that a certificate states. `given`: the values that it has as digests only.
+    """Return the changes that a certificate states. `given`: the values of which it has only digests.
 
-    None if one of these is missing, or is not that of the certificate. Raises WhereError.
+    Returns None if one of these values is missing or does not fit its digest. Raises WhereError.
     """
     known = {one.name: one for one in given.changes} if isinstance(given, Blanking) else {}
     changes = []
@@ -203,7 +203,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _check(changes: Sequence[FieldChange]) -> None:
-    """Raise WhereError for fields that cannot change, or not together."""
+    """Raise WhereError for fields that cannot change, or cannot change together."""
     if len(changes) > MAX_FIELDS:
         raise WhereError(f"blank: more than {MAX_FIELDS} fields")
     for one in changes:
@@ -217,15 +217,15 @@ def _check(changes: Sequence[FieldChange]) -> None:
             )
         is_header = one.field == HEADER and len(one.path) == 1
         if is_header and one.new.kind == GIVEN and not isinstance(one.new.given, str | None):
-            raise WhereError("set: a header is given a text or null")
+            raise WhereError("set: the value of a header must be a text or null")
     for first, second in combinations(changes, 2):
         size = min(len(first.path), len(second.path))
         if first.field == second.field and first.path[:size] == second.path[:size]:
-            raise WhereError("blank: a field is named twice, or is a part of another one that is named")
+            raise WhereError("blank: a field is named twice, or is part of another named field")
 
 
 def _texts_given(value: Any) -> Iterator[bytes]:
-    """Yield the texts in a value of JSON."""
+    """Yield the texts in a JSON value."""
     if isinstance(value, str):
         yield value.encode(errors="surrogatepass")
     elif isinstance(value, list | dict):
@@ -275,7 +275,7 @@ def _changed_value(
 
 
 def _json_in_frame(frame: Frame, changes: Sequence[FieldChange]) -> _Edited:
-    """Unchangeable, Undecodable."""
+    """Change fields in JSON within a frame. Raises Unchangeable, Undecodable."""
     old = frame.payload()
     if is_json(old):
         payload, made = _in_json(old, changes)
@@ -285,7 +285,7 @@ def _json_in_frame(frame: Frame, changes: Sequence[FieldChange]) -> _Edited:
 
 
 def _in_json(data: bytes, changes: Sequence[FieldChange]) -> _Edited:
-    """Unchangeable."""
+    """Change fields in JSON. Raises Unchangeable."""
     made: list[list[Edit]] = []
     for one in changes:
         try:

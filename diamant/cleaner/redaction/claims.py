@@ -1,20 +1,19 @@
 """The claims of a redaction's certificate, made and later checked with the same scan as those of an erasure.
 
 `where` itself decides about records: each record in every file of the topic's partitions, whatever the file's name or state, is
-judged once more. The certificate holds `where` as a digest and as its shape, without the values it compares with.
+judged once more. The certificate holds a digest of `where`, and its shape, without the values of its comparisons.
 
     records-gone       no record below the claim's end matches `where`
-    fields-blanked     in every record below it that matches, the named fields are what the request wants them to be; except
+    fields-blanked     in every matching record below the claim's end, the named fields are as the request wants them, except
                        in records that cannot be changed, if the request says to keep them
-    records-present    at least one does, or has other fields
+    records-present    at least one record matches, or its fields are not as the request wants them
     inconclusive       something is unreadable, bytes of a removed value lie outside records, a record cannot be changed or
-                       may or may not match
-                       (unless the request says to keep such records), or a matching or undecided record lies in a file of
-                       no partition
+                       may or may not match (unless the request says to keep such records), or a matching or undecided
+                       record lies in a file of no partition
     not-there          the partition has no file
 
-In addition, the bytes of removed values and the texts in `where` are searched for everywhere (12 bytes and more): the same bytes
-in other records are listed. On compacted topics, older values of matching keys are removed as well although they do not match
+In addition, the bytes of removed values and the texts in `where` (12 bytes and more) are searched for everywhere, and listed if
+they occur in other records. On compacted topics, older values of matching keys are removed, too, although they do not match
 `where`; only this search covers them.
 """
 
@@ -72,18 +71,18 @@ if TYPE_CHECKING:
 
 RECORDS_PRESENT = "records-present"
 NOT_STABLE = "not-stable-yet"
-"""Reason for offsets from the last stable one on with matching records: these stay until their transactions end."""
+"""Reason for matching records from the last stable offset on, which stay until their transactions end."""
 
 KEPT = "Records of which it cannot be told whether they match were left, as the request wanted it"
 KEPT_UNCHANGED = "Records that match but cannot be changed, or that may match, were left, as the request wanted it"
 MAX_KEPT = 100
-"""Limit of offsets of undecided records that a certificate lists per partition."""
+"""Limit of the offsets of undecided records that a certificate lists per partition."""
 
 MEANT = (VALUE, TOMBSTONE)
-"""Kinds of matching records: with a value, and without one."""
+"""Kinds of matching records: with and without a value."""
 
 MAX_UNMATCHED = 10
-"""Records that do not match, but contain the texts, named in a certificate."""
+"""Limit of the records named in a certificate that do not match but contain the texts."""
 
 WHERE = "where"
 """The kind of needles that are texts or bytes of `where`."""
@@ -162,7 +161,7 @@ class Redacted(Subject):
         return is_record or self.needles.kind_of(bytes.fromhex(finding.digest)) != WHERE
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
-        # Without the bytes that `where` looks for, no record can match, whatever the records are.
+        # Without the bytes that `where` searches for, no record can match.
         return not self._may_be_own(topic) or self._where_of(topic).may_be_in(payload)
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
@@ -178,14 +177,14 @@ class Redacted(Subject):
 
 
 def gone_state(where: Where) -> str:
-    """Return the state that a redaction is to reach."""
+    """Return the state that a redaction has to reach."""
     return RECORDS_GONE if where.blanking is None else FIELDS_BLANKED
 
 
 def state_of(report: ScanReport, partition: TopicPartition, claim_end: int, undecided: str = HOLD) -> str:
-    """Return the state of a partition for offsets below `claim_end`. Directories set aside count whole.
+    """Return the state of a partition for offsets below `claim_end`. Directories set aside count as a whole.
 
-    `undecided`: the fate of undecided records; with `KEEP` they are not an obstacle. `RECORDS_GONE` stands for `gone_state`.
+    `undecided`: the fate of undecided records; with `KEEP` they are no obstacle. `RECORDS_GONE` stands for `gone_state`.
     """
     if partition not in report.partitions and not report.problems(partition):
         return NOT_THERE
@@ -236,7 +235,7 @@ def is_kept(where: Where, finding: Finding) -> bool:
 
 
 def kept_astray(report: ScanReport, where: Where) -> list[JsonObject]:
-    """Return, for a certificate, the files of no partition with undecided records that were kept; `MAX_KEPT` at most."""
+    """Return, for a certificate, up to `MAX_KEPT` files outside partitions with undecided records that were kept."""
     offsets: dict[str, set[int]] = {}
     for one in report.astray:
         if is_kept(where, one) and one.offset is not None:
@@ -255,7 +254,7 @@ def kept_astray(report: ScanReport, where: Where) -> list[JsonObject]:
 def matching_from(report: ScanReport, partition: TopicPartition, first: int, end: int | None = None) -> list[Finding]:
     """Return the records that match `where` from offset `first` on, and below `end`, ascending."""
     found = {
-        # A tombstone with a value in its headers is found as both.
+        # A tombstone with a value in its headers is found as both kinds.
         (one.file, one.offset): one
         for one in report.above(partition, first)
         if one.what in MEANT and (end is None or (one.offset or 0) < end)
@@ -293,7 +292,7 @@ def unmatched(report: ScanReport, subject: Redacted) -> JsonObject | None:
 
 
 def request_fields(where: Where, topic: str, secret: bytes) -> JsonObject:
-    """Return a certificate's fields about the request."""
+    """Return the fields of a certificate about the request."""
     return {
         "topics": [topic],
         "where_shape": where.shape,
@@ -312,7 +311,7 @@ def check_redaction_claims(
     where: Where | None,
     secret: bytes | None,
 ) -> Steps:
-    """Have everything scanned for what the certificate says is gone, and record the result. Blocks."""
+    """Yield the subject of a scan for all that the certificate says is gone, and record the result. Blocking."""
     request = certificate["request"]
     if where is None:
         found.notes.append(

@@ -1,8 +1,7 @@
-"""The intent of a redaction: what a broker needs to resume after it was stopped in the middle.
+"""The intent of a redaction: all that a broker needs to resume the redaction after a stop in the middle.
 
 It is written once everything is located and before anything is changed. It stays during the scan, and is removed when the
-certificate is on disk. To resume, the remaining records are located again, so it does not matter where
-the broker was stopped.
+certificate is on disk. To resume, the broker locates the remaining records again, so it does not matter where it was stopped.
 """
 
 from __future__ import annotations
@@ -35,27 +34,27 @@ HELD = "held"
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The records to remove from one partition, or to change, as located before that; sums over all runs so far."""
+    """The records to remove from one partition, or to change, as located beforehand; sums over all runs so far."""
 
     records: int = 0
     matched: int = 0
     superseded: int = 0
     unchanged: int | None = None
-    """With fields to change: matching records whose fields were already as they shall be, in the last run. Else None."""
+    """With fields to change: matching records that needed no change in the last run. Else None."""
     fields: tuple[str, ...] | None = None
-    """With fields to change: those that any matching record has. Else None."""
+    """With fields to change: the fields that at least one matching record has. Else None."""
     offsets: tuple[int, ...] = ()
     offset_ranges: tuple[tuple[int, int], ...] = ()
     offset_ranges_not_listed: int = 0
     files: tuple[str, ...] = ()
     undecided: int = 0
-    """Undecided records in the last run, as are their offsets."""
+    """Undecided records in the last run, as listed in `undecided_offsets`."""
     undecided_offsets: tuple[int, ...] = ()
     unchangeable: int | None = None
-    """With fields to change: those of the undecided that match, but cannot be changed. Else None, as are the following."""
+    """With fields to change: undecided records that match but cannot be changed. Else None, as are the next two fields."""
     unchangeable_offsets: tuple[int, ...] | None = None
     unchangeable_reason: str | None = None
-    """Why the first of them cannot be changed."""
+    """Why the first of these records cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +81,9 @@ class RedactionIntent(RemovalIntent):
     undecided: str = HOLD
     """The fate of undecided records (`redaction/where.py`)."""
     ends: Mapping[int, int] = field(default_factory=dict)
-    """By partition, its end at the time of the request; later records are not part of the redaction."""
+    """End of each partition at the time of the request; later records are not part of the redaction."""
     stable: Mapping[int, int] = field(default_factory=dict)
-    """By partition, the end of the located range in the last run that located any: the last stable offset, or the end."""
+    """By partition, the end of the range in which the last locating run searched: the last stable offset, or the end."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Removed] = field(default_factory=dict)
@@ -94,10 +93,10 @@ class RedactionIntent(RemovalIntent):
     before: tuple[FileDigest, ...] = ()
     needles: tuple[Needle, ...] = ()
     left_out: int = 0
-    """Number of values that are not searched for, beyond the limit."""
+    """Number of values beyond the limit, which are not searched for."""
     is_manual_clock: bool = False
     runs: int = 0
-    """Number of times it was begun or resumed."""
+    """Number of times the redaction was begun or resumed."""
     retries: int = 0
     keys: tuple[str, ...] = ()
     """The keys that had the values among `needles` (`Remains.keys`)."""
@@ -106,16 +105,16 @@ class RedactionIntent(RemovalIntent):
     blank_with: str = NULL
     set: tuple[str, ...] = ()
     registry: str | None = None
-    """The schema registry to ask in place of the configured one."""
+    """The schema registry to use in place of the configured one."""
 
     @property
     def records_found(self) -> int:
-        """Number of records to remove from all partitions, or to change there."""
+        """Number of records to remove or change in all partitions."""
         return sum(one.records for one in self.found.values())
 
     @property
     def matches_found(self) -> int:
-        """Number of these, and of matching records that needed no change, or cannot be changed."""
+        """Number of records to remove or change, and of matching records that need no change or cannot be changed."""
         return self.records_found + sum((one.unchanged or 0) + (one.unchangeable or 0) for one in self.found.values())
 
     def parsed_where(self, values: Values | None = None) -> Where:

@@ -1,4 +1,4 @@
-"""Changes fields in JSON: the bytes of a field's value are replaced, order and spacing elsewhere stay."""
+"""Changes fields in JSON by replacing the bytes of their values; order and spacing stay."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from diamant.cleaner.values.nodes import Object
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _QUICK = json.JSONDecoder(strict=False, parse_int=str, parse_float=str, parse_constant=str)
-"""Finds the end of a value."""
+"""Used to find the end of a value."""
 
 
 def edit_json(data: bytes, path: tuple[str, ...], new: NewValue) -> tuple[bytes, list[Edit]]:
-    """Return JSON with the values at a path replaced, and the edits in its text. ValueError, RecursionError, Unchangeable."""
+    """Return JSON with the values at a path replaced, and the edits. Raises ValueError, RecursionError, Unchangeable."""
     text = data.decode("utf-8-sig")
-    # Without an escape, no text has the quotes of JSON with names.
+    # Without an escape, no text can contain the quotes of nested JSON with names.
     if "\\" in text and leads_into_text(DECODER.decode(text), path):
         raise Unchangeable("the path leads through a text that is JSON itself")
     _QUICK.decode(text)
@@ -41,10 +41,10 @@ class _Fields:
         self._path = path
         self._new = new
         self.edits: list[Edit] = []
-        """Ascending; positions are those of characters, and the old values are there as they were written, too."""
+        """Edits, ascending. Positions count characters. `old` has each old value decoded, and as it was written."""
 
     def visit(self, at: int, depth: int) -> int:
-        """Find the values at the rest of the path in the value that begins at or behind `at`; return its end."""
+        """Find the values at the rest of the path in the value that begins at or after `at`; return the end of that value."""
         text, is_there = self._text, depth == len(self._path)
         at = self._space(at)
         if text[at] == "[" and (not is_there or self._new.kind == TEXT):
@@ -89,7 +89,7 @@ class _Fields:
 
 
 def _written(old: Any, new: NewValue) -> str:
-    """Return what takes the place of a value, as JSON."""
+    """Return the replacement of a value, as JSON."""
     kind = new.kind
     if kind == DEFAULT:
         raise Unchangeable("JSON has no default")

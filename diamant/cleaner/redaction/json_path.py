@@ -1,19 +1,20 @@
 r"""Paths into keys and values for a redaction: what counts as JSON, what a path finds, and what other bytes may contain.
 
 A value in the frame of a serializer (`values/framing.py`) is decoded by its schema, and the path leads through the result. If the
-schema cannot be had, or the bytes do not fit it, the value is UNDECIDED unless no schema could make it match: a text is in the
-bytes as UTF-8, unless it may be the symbol of an enum, a UUID, a date or a time. A payload that is JSON needs no schema.
+schema is unavailable, or the bytes do not fit it, the value is UNDECIDED unless no schema could make it match. None could if the
+literal is a text that is not in the bytes as UTF-8, and cannot be the symbol of an enum, a UUID, a date or a time. A payload that
+is JSON needs no schema.
 
-JSON is UTF-8 (RFC 8259), with or without a byte order mark. `NaN`, `Infinity` and control characters in texts are accepted; the
-former equal nothing.
+JSON is UTF-8 (RFC 8259), with or without a byte order mark. Control characters in texts are accepted, as are `NaN` and
+`Infinity`, which equal nothing.
 
     YES          the value is JSON, and the path leads to the literal; if a name occurs twice, every value counts
     UNDECIDED    the value is not JSON (cut off, two documents, another encoding, nested too deep), but contains all texts of
-                 the path and the literal; or the path leads through a text that is JSON itself to the literal
-    NO           neither
+                 the path and the literal; or the path leads to the literal through a text that is JSON itself
+    NO           otherwise
 
-Bytes that are not JSON are searched for the texts in UTF-8, UTF-16 and Windows-1252, as they are and with escapes resolved, as
-often as there are backslash escapes: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also as a byte of UTF-8
+Bytes that are not JSON are searched for the texts in UTF-8, UTF-16 and Windows-1252, as they are and with backslash escapes
+resolved until none is left: `\u00fc`, `\u{fc}`, `\U000000fc`, `\xfc`, octal `\374`, each of them also as a byte of UTF-8
 (`\xc3\xbc`, `\303\274`); `\b`, `\f`, `\n`, `\r`, `\t`; any other escaped character stands for itself. If escapes are left after
 `MAX_ROUNDS` rounds, the result is UNDECIDED. Escapes without a backslash (`&#252;`, `%C3%BC`, `=C3=BC`, base64) are not
 resolved. For a number, `true`, `false` or `null` only the names of the path are searched for, since there are many ways to
@@ -49,22 +50,22 @@ class _Exists:
 EXISTS: Final = _Exists()
 
 SHORT_FRAME_BYTES = 5
-"""Of the schema id 0, which no registry gives, but which stands before JSON."""
+"""Size of a frame with the schema id 0, which no registry assigns but which may precede JSON."""
 _OPENING = frozenset('{["')
 """First characters of a text that may be JSON with nested values."""
 MAX_ROUNDS = 32
-"""Rounds of resolving escapes. In texts written by programs each round halves the backslashes; others might never end."""
+"""Limit of rounds of resolving escapes. In texts written by programs each round halves the backslashes; others may not end."""
 _MAY_BE_CODED = re.compile(
     SYMBOL.pattern + r"||[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}|\d{4}-\d\d-\d\d(T.*)?|\d\d:\d\d:\d\d.*"
 )
-"""Texts that need not stand in the bytes of Avro or Protobuf: the empty one, symbols of enums, UUIDs, dates and times."""
+"""Texts that the bytes of Avro or Protobuf need not contain: the empty text, symbols of enums, UUIDs, dates and times."""
 _READINGS = (("utf-8", 0), ("cp1252", 0), ("utf-16-le", 0), ("utf-16-le", 1), ("utf-16-be", 0), ("utf-16-be", 1))
-"""Encodings and start positions: an odd number of bytes may precede a text."""
+"""Encodings and start positions, since an odd number of bytes may precede a text."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path of names and a literal to find at its end. Any thread."""
+    """A path of names and a literal to find at its end. Usable from any thread."""
 
     path: tuple[str, ...]
     """At least one name; lists on the way are searched."""
@@ -74,9 +75,9 @@ class JsonPath:
     """For each text that must occur, its encoded forms without escapes."""
     _escape: re.Pattern[bytes] = field(init=False, repr=False, compare=False)
     _signs: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
-    """Without any of them and without an escape the literal is in no bytes. The first is UTF-8; empty: there are other forms."""
+    """Bytes with none of these and no escape cannot hold the literal. The first is UTF-8. Empty if there may be other forms."""
     _flags: bytes = field(init=False, repr=False, compare=False)
-    """A one for each byte that makes an escape of a backslash."""
+    """A 1 for each byte that, after a backslash, makes an escape."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_forms", tuple(_written(text) for text in self._texts))
@@ -100,7 +101,7 @@ class JsonPath:
         return self._may_be_coded(data) or all(any(form in data for form in forms) for forms in self._forms)
 
     def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
-        """Return YES, NO or UNDECIDED for a value. `frame`: its frame, which `decode` decodes, or raises Undecodable."""
+        """Return YES, NO or UNDECIDED for a value. `decode` decodes its `frame`, or raises Undecodable."""
         may_be_coded = frame is not None and self._may_be_coded(data)
         if not may_be_coded and not self._may_be_json(data):
             return NO
@@ -116,13 +117,13 @@ class JsonPath:
         return all(any(form in data for form in forms) for forms in self._forms) or self._is_escaped(data)
 
     def _may_be_coded(self, data: bytes) -> bool:
-        """Tell whether these bytes, by some schema, may hold the literal. The names of fields are in the schema."""
+        """Tell whether these bytes may hold the literal under some schema, which would hold the names of fields."""
         if not self._signs:
             return True
         return self._signs[0] in data or self._is_escaped(data) or may_be_compressed(data)
 
     def _is_escaped(self, data: bytes) -> bool:
-        """Tell whether a text may be hidden by escapes. Most batches have a byte like a backslash among their lengths."""
+        """Tell whether escapes may hide a text. A backslash alone proves little: most batches have one among their lengths."""
         return self._escape.search(data) is not None
 
     def found_in(self, root: Any) -> int:
@@ -150,7 +151,7 @@ class JsonPath:
 def found_at(
     path: Sequence[str], root: Any, is_literal: Callable[[Any], bool], may_be_unknown: Callable[[Any], bool]
 ) -> int:
-    """Follow a path, also in JSON within texts: YES if it leads to a literal, UNDECIDED, or NO."""
+    """Follow a path, also in JSON within texts; return YES if it leads to a literal, else UNDECIDED or NO."""
     found = NO
     left = [(root, 0, YES)]
     while left:
@@ -175,7 +176,7 @@ def found_at(
 
 
 class JsonPaths:
-    """One path and many literals, of which each suffices: the path is followed once. Any thread."""
+    """One path and many literals, any of which may match; the path is followed once. Usable from any thread."""
 
     def __init__(self, paths: Sequence[JsonPath]) -> None:
         """`paths`: at least one, all the same, none with EXISTS."""
@@ -183,7 +184,7 @@ class JsonPaths:
         self._literals = {(type(one.literal), one.literal) for one in paths}
 
     def judge(self, data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> int:
-        """Return what the highest verdict of the single ones is."""
+        """Return the highest verdict of the single paths."""
         try:
             root = decoded_value(data, frame, decode)
         except (Undecodable, ValueError, RecursionError):
@@ -198,7 +199,7 @@ class JsonPaths:
 
 
 def leads_into_text(root: Any, path: Sequence[str]) -> bool:
-    """Tell whether a path leads through a text of a value that is JSON itself, and may hold what is at its end."""
+    """Tell whether a path leads through a text that is JSON itself, and that may hold the end of the path."""
     left = [(root, 0)]
     while left:
         node, depth = left.pop()
@@ -214,7 +215,7 @@ def leads_into_text(root: Any, path: Sequence[str]) -> bool:
 
 
 def plain_number(number: Decimal) -> tuple[bool, str, int]:
-    """Return sign, digits and exponent, the same for 42 and 42.0."""
+    """Return sign, digits and exponent, which are the same for 42 and 42.0."""
     sign, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -246,13 +247,13 @@ DECODER = json.JSONDecoder(
 
 
 def _escape_in(texts: Sequence[str]) -> re.Pattern[bytes]:
-    """Return what every escape has that can hide a character of some texts, or a backslash of a further round.
+    """Return a pattern that is in every escape that can hide a character of some texts, or a backslash for a further round.
 
-    By its number, as itself, or as a pair of backslashes; in UTF-16 a zero follows each byte.
+    An escape has the number of a character, the character itself, or another backslash; in UTF-16 a zero follows each byte.
     """
     said = "".join(texts)
     if not said.isascii() or any(one < " " for one in said):
-        return re.compile(rb"\\")  # also `\n` and its like, short octal numbers, other bytes of UTF-16
+        return re.compile(rb"\\")  # also `\n` and similar, short octal numbers, other bytes of UTF-16
     own = b"".join(re.escape(one.encode()) for one in sorted({*said}))
     return re.compile(rb"\\\x00?(?:[uUxX\\" + own + rb"]|[0-7]\x00?[0-7])")
 
@@ -262,7 +263,7 @@ def _text(node: str | bytes) -> str:
 
 
 def decoded_value(data: bytes, frame: Frame | None, decode: Callable[[Frame], Any]) -> Any:
-    """Return the JSON in `data`, or what `decode` makes of its frame (`nodes`). Undecodable, ValueError, RecursionError."""
+    """Return the JSON in `data`, or its decoded frame (`nodes`). Raises Undecodable, ValueError, RecursionError."""
     return _parse(data) if frame is None else _decoded(frame, decode)
 
 
@@ -309,7 +310,7 @@ def _written(text: str) -> tuple[bytes, ...]:
     forms = [text.encode()]
     for encoding in ("cp1252", "utf-16-le", "utf-16-be"):
         try:
-            # Without the zeros around it, UTF-16 is the same in both byte orders, as far as it is ASCII.
+            # Without the zeros at its ends, UTF-16 of ASCII is the same in both byte orders.
             forms.append(text.encode(encoding).strip(b"\0"))
         except UnicodeEncodeError:
             continue
@@ -317,7 +318,7 @@ def _written(text: str) -> tuple[bytes, ...]:
 
 
 def _readings(data: bytes) -> Iterator[str | None]:
-    """Yield the readings of bytes: in each encoding as they are, and with escapes resolved once, twice, and so on.
+    """Yield the readings of bytes in each encoding: as they are, and with escapes resolved once, twice, and so on.
 
     Yields None and stops if there are still escapes after `MAX_ROUNDS`.
     """

@@ -1,17 +1,17 @@
 """Finds the records of a partition that a redaction is to remove, or to change.
 
-    matched       users' records below the end of the redaction that match `where`; committed, aborted, all
-    unchanged     of these, the ones whose fields are already what they shall become
+    matched       users' records below the end of the redaction that match `where`, committed or aborted
+    unchanged     matching records whose fields already are as required
     superseded    compacted topics only: older values of a key whose newest matched record is committed. Otherwise one of them
                   would become the key's value again. Newer values that do not match stay
 
 The search takes one pass over the decompressed bytes of all batches; records are read only if the bytes may hold a match. For
-`superseded` a second pass goes up to the newest matched record. Checksums and the order of offsets are verified in every batch:
-an unreadable batch is a problem, never nothing. Nothing is removed from a segment with a problem. On a compacted topic nothing
-is removed from its whole partition, since an older value in that segment could become the key's value again. A segment that
-retention removes during the search is skipped.
+`superseded` a second pass goes up to the newest matched record. Checksums and the order of offsets are verified in every batch,
+so an unreadable batch is always reported as a problem. Nothing is removed from a segment with a problem. On a compacted topic
+nothing is removed from its whole partition, since an older value in that segment could become the key's value again. A segment
+that retention removes during the search is skipped.
 
-Any thread. Memory: `READ_BYTES` or one larger batch, its records decompressed (up to `compression.MAX_BATCH_BYTES`), the offsets
+Callable from any thread. Memory: `READ_BYTES` or a larger batch, its records (up to `compression.MAX_BATCH_BYTES`), the offsets
 (`offset_set`: `offset_bytes`, checked after every `READ_BYTES`), `MAX_KEYS` keys on compacted topics, and digests of
 `MAX_NEEDLES` values.
 """
@@ -40,17 +40,17 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_OFFSET_BYTES = 256 * 1024 * 1024
-"""Limit over all partitions of a redaction."""
+"""Limit of the memory for offsets, over all partitions of a redaction."""
 MAX_KEYS = 500_000
 MAX_LISTED = 100
-"""Undecided records listed by offset; further ones are counted."""
+"""Limit of the undecided records listed by offset; further records are only counted."""
 MAX_KEYS_SEARCHED = 16
 """Limit of keys for which a batch is searched before its records are read."""
 _LENGTH_BYTES = 12
-"""By which the lengths in a record that grows may grow themselves."""
+"""Limit of the growth of the length fields in a record that grows."""
 
 Advance = Callable[[int], object]
-"""Takes the number of bytes read since the last call. Runs in the thread that locates."""
+"""Takes the number of bytes read since the last call. Called in the locating thread."""
 
 
 class TooManyMatches(StorageError):
@@ -58,11 +58,11 @@ class TooManyMatches(StorageError):
 
 
 class BatchTooLarge(StorageError):
-    """A batch might no longer fit `max.message.bytes` once its records are changed; nothing was changed."""
+    """A batch might exceed `max.message.bytes` once its records are changed; nothing was changed."""
 
 
 class SearchedSegment(NamedTuple):
-    """One segment while cleaning is paused; an active one up to its present size."""
+    """One segment while cleaning is paused; an active segment up to its present size."""
 
     base_offset: int
     path: str
@@ -75,9 +75,9 @@ class RecordCondition(Protocol):
     """The interface of `redaction.where.Where`."""
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return YES, NO, UNDECIDED or DONE, and what becomes of the record if it is located; None: it goes.
+        """Return YES, NO, UNDECIDED or DONE, and the change of the record if it is located; None: the record is removed.
 
-        UNDECIDED comes with the reason if the record matches, but cannot be changed.
+        With UNDECIDED, the change has the reason why a matching record cannot be changed.
         """
         ...
 
@@ -88,30 +88,30 @@ class RecordCondition(Protocol):
 
 @dataclass(slots=True)
 class LocatedRecords:
-    """The records to remove from one partition, or to change there, and the counts to report."""
+    """The records to remove or change in one partition, and the counts to report."""
 
     offsets: dict[int, Offsets] = field(default_factory=dict)
-    """By base offset of the segment; only segments with records to remove."""
+    """Offsets to remove or change, by the base offset of their segment; only segments with such offsets."""
     records: int = 0
     """Users' records below the end, in readable segments, including those of skipped batches."""
     kept: int = 0
-    """Those of them that stay: not matching, undecided, or not superseded. Records to remove do not count as kept, even if an
-    unreadable segment of a compacted topic prevents their removal."""
+    """Records that stay because they do not match, are undecided or are not superseded. Records to remove do not count as kept,
+    even if an unreadable segment of a compacted topic prevents their removal."""
     matched: int = 0
     unchanged: int = 0
-    """Records that match, and need no change."""
+    """Records that match but need no change."""
     fields: set[str] = field(default_factory=set)
-    """The fields to change that any matching record has."""
+    """The fields to change that at least one matching record has."""
     superseded: int = 0
     undecided: int = 0
     undecided_offsets: list[int] = field(default_factory=list)
-    """The first `MAX_LISTED` of them."""
+    """Offsets of the first `MAX_LISTED` undecided records."""
     unchangeable: int = 0
-    """Those of the undecided that match, but cannot be changed."""
+    """Undecided records that match but cannot be changed."""
     unchangeable_offsets: list[int] = field(default_factory=list)
-    """The first `MAX_LISTED` of them."""
+    """Offsets of the first `MAX_LISTED` unchangeable records."""
     unchangeable_reason: str = ""
-    """Why the first of them cannot be changed."""
+    """Why the first unchangeable record cannot be changed."""
     problems: list[CorruptLog] = field(default_factory=list)
     """Unreadable places, at most one per segment."""
 
@@ -132,7 +132,7 @@ class LocatedRecords:
         return self.matched + self.superseded
 
     def has(self, offset: int) -> bool:
-        """Tell whether the record at an offset is to be removed."""
+        """Tell whether the record at an offset is to be removed or changed."""
         index = bisect_right(bases := list(self.offsets), offset) - 1
         return index >= 0 and self.offsets[bases[index]].has(offset)
 
@@ -157,11 +157,11 @@ def locate_records(
     check: Callable[[], object] = bool,
     hits: Hits | None = None,
 ) -> LocatedRecords:
-    """Return the records to remove from the segments, ascending, below an offset that no transaction has open. Blocks.
+    """Return the records to remove or change in ascending segments, below an offset with no open transaction. Blocking.
 
     `offset_bytes`: memory limit of the offsets; beyond it, or beyond `max_keys`, TooManyMatches is raised.
-    `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond. `on_lost` takes each distinctive text that a record
-    loses, with the record. `check` is called now and then, and raises to stop. `hits`: of an earlier search.
+    `max_batch_bytes`: BatchTooLarge is raised if a batch might grow beyond this size. `on_lost` takes each distinctive text that
+    a record loses, with the record. `check` is called now and then, and raises to stop. `hits`: those of an earlier search.
     Raises OSError.
     """
     search = _Search(
@@ -195,12 +195,12 @@ class _Search:
     hits: Hits | None
     outcomes: TransactionOutcomes = field(init=False)
     ends: dict[int, int] = field(init=False)
-    """From the base offset of a segment to that of the next."""
+    """Maps the base offset of a segment to that of the next segment."""
     kept_bytes: int = 0
     """Memory of the offsets of finished segments."""
     found: LocatedRecords = field(default_factory=LocatedRecords)
     newest: dict[bytes, int] = field(default_factory=dict)
-    """From keys to the newest committed record that matches."""
+    """Maps each key to the offset of its newest committed record that matches."""
 
     def __post_init__(self) -> None:
         self.outcomes = TransactionOutcomes(one for segment in self.segments for one in segment.aborted)
@@ -217,7 +217,7 @@ class _Search:
             try:
                 count = self._find_matched(segment, offsets, is_compacted=is_compacted)
             except CorruptLog as error:
-                # Its number of records is unknown, and none of them is removed.
+                # The number of records in the segment is unknown, and none of them is removed.
                 self.found.problems.append(error)
                 continue
             self.found.records += count
@@ -226,7 +226,7 @@ class _Search:
             self._keep(offsets)
 
     def _known_without_match(self, segment: SearchedSegment) -> int | None:
-        """Return the records of a segment in which an earlier search found none that may match; None if it has to be read."""
+        """Return the number of records in a segment without `hits` of an earlier search; None if it has to be read."""
         end = self.ends.get(segment.base_offset)
         if self.hits is None or end is None or end > self.below or self.hits.may_be_in(segment.base_offset, end - 1):
             return None
@@ -264,7 +264,7 @@ class _Search:
         return count
 
     def find_superseded(self) -> None:
-        """Add the values below the newest matched ones of their keys. Tombstones stay for consumers that still hold values."""
+        """Add values older than the newest matched record of their key. Tombstones stay for consumers that still have values."""
         if self.found.problems:
             return
         newest = self.newest
@@ -306,7 +306,7 @@ class _Search:
             )
 
     def _note_lost(self, record: Record, changed: ChangedRecord | None) -> int:
-        """Report what a record loses; return the number of bytes by which it grows, at most."""
+        """Report the texts that a record loses; return an upper bound of the number of bytes by which the record grows."""
         self.found.fields.update(() if changed is None else changed.seen)
         for text in (record.value,) if changed is None else changed.lost:
             if text is not None and is_telling(text):
@@ -315,12 +315,12 @@ class _Search:
         return growth + _LENGTH_BYTES if growth > 0 else growth
 
     def _check_size(self, header: BatchHeader, growth: int) -> None:
-        """Raise BatchTooLarge if a batch that grows might exceed the limit."""
+        """Raise BatchTooLarge if a growing batch might exceed the limit."""
         limit = self.max_batch_bytes
         if limit is not None and growth > 0 and header.size + growth > limit:
             raise BatchTooLarge(
                 f"the batch at offset {header.base_offset} has {header.size:,} bytes and would grow by up to {growth:,}, but "
-                f"max.message.bytes is {limit:,}: raise it, or let the fields become something shorter"
+                f"max.message.bytes is {limit:,}: raise it, or use a shorter replacement"
             )
 
     def _note_key(self, key: bytes, offset: int) -> None:
@@ -337,7 +337,7 @@ class _Search:
         may_be_in: Callable[[bytes], bool],
         hits: Hits | None = None,
     ) -> Iterator[tuple[BatchHeader, Iterator[Record] | None]]:
-        """Yield users' batches below an offset with their records; None if `may_be_in` or `hits` excludes a batch."""
+        """Yield users' batches below an offset with their records, or None if `may_be_in` or `hits` excludes the batch."""
         try:
             file = self.env.open(segment.path, read_only=True)
         except FileNotFoundError:
@@ -350,7 +350,7 @@ class _Search:
                     reason = order.problem(batch.position, header.base_offset, header.last_offset)
                     if reason:
                         raise batch.corrupt(reason)
-                    # Reading continues above: it shows whether lower batches are in the order of their offsets.
+                    # Reading continues above `below_offset` to verify the order of offsets.
                     if header.base_offset >= below_offset or header.is_control or not header.record_count:
                         continue
                     if hits is not None and not hits.may_be_in(header.base_offset, header.last_offset):
@@ -367,12 +367,12 @@ class _Search:
 
 
 def _size(record: Record) -> int:
-    """Return the bytes of a record that a change affects."""
+    """Return the size of the parts of a record that a change affects."""
     return len(record.value or b"") + sum(len(value or b"") for _, value in record.headers)
 
 
 def _records(batch: ChunkBatch) -> Iterator[Record]:
-    """Yield the records. Raises CorruptLog."""
+    """Yield the records of a batch. Raises CorruptLog."""
     first, last = batch.header.base_offset, batch.header.last_offset
     for record in batch.iter_records():
         if not first <= record.offset <= last:

@@ -1,9 +1,9 @@
-"""The offsets to remove from a segment: added one by one, then looked up batch by batch.
+"""The offsets to remove from a segment, which are added one by one, then looked up batch by batch.
 
-They are kept in blocks of `BLOCK` offsets. A block with few offsets holds numbers, one with many a bitmap.
+They are kept in blocks of `BLOCK` offsets. A block with few offsets holds numbers, a block with many offsets holds a bitmap.
 
-Memory: 4 bytes for each of the last `MAX_ADDED` that were added; else 2 bytes per offset or 8 KiB per block, whichever
-is less, and `BLOCK_OVERHEAD_BYTES` per block. `nbytes` counts it all.
+Memory: 4 bytes for each of the last `MAX_ADDED` added offsets; for others 2 bytes per offset or 8 KiB per block, whichever
+is less, and `BLOCK_OVERHEAD_BYTES` per block. `nbytes` counts all of this.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BLOCK_BITS = 16
 BLOCK = 1 << BLOCK_BITS
 BITMAP_BYTES = BLOCK // 8
 BLOCK_OVERHEAD_BYTES = 256
-"""Memory that Python needs for an entry of the table and an array."""
+"""Memory of a block's array object and its entry in the dict."""
 MAX_ADDED = 1 << 18
 
 _Block: TypeAlias = "array[int] | bytes"
@@ -26,10 +26,10 @@ _Block: TypeAlias = "array[int] | bytes"
 
 
 class Offsets:
-    """The offsets to remove from one segment. Not for several threads at once."""
+    """The offsets to remove from one segment. For one thread at a time."""
 
     def __init__(self, base_offset: int, *, max_added: int = MAX_ADDED) -> None:
-        """`base_offset` is the segment's: offsets are within 2^32 of it, as in its indexes."""
+        """`base_offset` is that of the segment. Offsets are within 2^32 of it, as in the segment's indexes."""
         self.base_offset = base_offset
         self._max_added = max_added
         self._added = array("I")
@@ -101,9 +101,9 @@ class Offsets:
         return bool(self._places(place >> BLOCK_BITS, place & (BLOCK - 1), place & (BLOCK - 1)))
 
     def ranges(self, limit: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the first `limit` runs, as pairs of first and last offset, and the number of runs; at the last `seal`.
+        """Return the first `limit` runs, as pairs of first and last offset, and the number of runs, at the last `seal`.
 
-        Memory: that of `limit` pairs, and of one block.
+        Memory: `limit` pairs, and one block.
         """
         found: list[tuple[int, int]] = []
         count = 0

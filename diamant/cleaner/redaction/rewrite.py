@@ -1,10 +1,10 @@
 """A redaction of one partition as a plan, and the runner of that plan.
 
-It writes `.cleaned` files, which are swapped in like those of a round. Segments with nothing to remove are not in the plan, and
-stay bit for bit. In the others, a batch in which nothing changes is copied as it is, one that loses some records, or has others
-in their place, is rebuilt as compaction would, and one that loses all becomes a header. So base and last offsets, leader epochs,
-producers' sequences, markers of transactions and the index of aborted ones are unchanged; offset and time indexes are made for
-the remaining records.
+It writes `.cleaned` files, which are swapped in like those of a round. Segments with nothing to change are not in the plan, and
+stay bit for bit. In the others, a batch in which nothing changes is copied as it is; a batch of which some records are removed or
+changed is rebuilt as compaction would rebuild it; and a batch that loses all records becomes a header. So base and last offsets,
+leader epochs, producers' sequences, transaction markers and the index of aborted transactions are unchanged. Offset and time
+indexes are made for the remaining records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SegmentRedaction:
     base_offset: int
     size: int
     aborted: tuple[AbortedTxn, ...]
-    """Its index of aborted transactions."""
+    """The segment's index of aborted transactions."""
     offsets: Offsets
 
 
@@ -42,13 +42,13 @@ class RedactionPlan:
     index_interval_bytes: int
     segment_index_bytes: int
     examine: Callable[[Record], tuple[int, ChangedRecord | None]] = lambda _record: (YES, None)
-    """A verdict, and what becomes of a record at one of the offsets; None: it goes."""
+    """Returns the verdict on a record at one of the offsets, and its change; None: the record is removed."""
 
 
 def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> OutputSegment | None:
-    """Write the `.cleaned` files of one of the plan's segments, durably; None if nothing changes. Blocks; any thread.
+    """Write the `.cleaned` files of a segment of the plan durably; return None if nothing changes. Blocking, any thread.
 
-    Equal plans give equal bytes, since nothing else is consulted. CorruptLog, OSError; then there are no files.
+    Equal plans give equal bytes, since nothing else is consulted. Raises CorruptLog, OSError, and then leaves no files.
     """
     cut = _Cut(segment.offsets, plan.examine)
     return write_changed(
@@ -65,7 +65,7 @@ def write_redacted(env: Env, plan: RedactionPlan, segment: SegmentRedaction) -> 
 
 
 class _Cut:
-    """Decides what becomes of a record, batch by batch."""
+    """Decides batch by batch which records are removed or changed."""
 
     __slots__ = ("_examine", "_here", "_offsets")
 

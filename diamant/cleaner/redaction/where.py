@@ -8,13 +8,13 @@ r"""The language `where`, which selects the records of a redaction.
     literal     "text" (as in JSON) or 'text' (as it stands), hex:"00ff", base64:"AP8="
                 after a path: a text, a number, true, false, null; after a header, a key or a value also null
 
-`key == "42"` is the key of these two bytes; numbers are compared as numbers, so 42 equals 42.0. Texts are compared character by
-character. If an object has a name twice, every value counts. `exists` is true for `null` and for empty lists; a path has no
-positions in lists.
+`key == "42"` matches the key of these two bytes. Numbers are compared as numbers, so 42 equals 42.0. Texts are compared character
+by character. If an object has a name twice, every value counts. `exists` is true for `null` and for empty lists. A path cannot
+have positions in lists.
 
-`redaction/json_path.py` defines JSON, values with a schema, and the search in other bytes. Records with such bytes, or without
-their schema, are `UNDECIDED`: they are reported, and neither removed nor certified as gone, unless the request decides (`REMOVE`,
-`KEEP`).
+`redaction/json_path.py` defines JSON, values with a schema, and the search in other bytes. Records with other bytes, or with a
+missing schema, may be `UNDECIDED`: they are reported, and neither removed nor certified as gone, unless the request decides about
+them (`REMOVE`, `KEEP`).
 
 Most batches are skipped without reading their records: the bytes must contain the text of a comparison.
 
@@ -42,23 +42,23 @@ from diamant.protocol.batches.header import Record
 HEADER = "header"
 
 DONE: Final = -1
-"""A verdict: the record matches, and its fields are already what they shall become."""
+"""A verdict: the record matches, and its fields already are as required."""
 
 HOLD, REMOVE, KEEP = "hold", "remove", "keep"
-"""Fates of undecided records: keep them and certify nothing; remove them; keep them, and say so in the certificate."""
+"""Fates of undecided records: keep them and certify nothing; remove them; keep them and say so in the certificate."""
 
 MAX_BYTES = 64 * 1024
 MAX_COMPARISONS = 100
 MAX_DEPTH = 32
 """Limit of nested parentheses, and of steps in a path."""
 MANY = 5
-"""Comparisons of one path that are made at once. Fewer are quicker one by one, since most records lack their texts."""
+"""Least number of comparisons of one path to make at once. Fewer are quicker one by one, as most records lack their texts."""
 MAX_PLAIN_DIGITS = 40
 """Limit of digits in numbers written without an exponent."""
 
 
 class WhereError(ValueError):
-    """The text is not a valid `where`. The message gives place and expectation, and contains nothing of the texts."""
+    """The text is not a valid `where`. The message gives the position and what was expected, without any part of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Comparison:
     field: str
     """`KEY`, `VALUE` or `HEADER`."""
     path: tuple[str, ...]
-    """Steps into the value, none for the whole bytes; for a header, its name and then such steps."""
+    """Steps into the value, none for the whole bytes; for a header, its name and then steps into its value."""
     literal: object
-    """bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
+    """The literal: bytes or None for whole bytes; str, Decimal, bool or None for a path; EXISTS for either."""
     _json: JsonPath | JsonPaths | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def is_path(self) -> bool:
-        """True if a path leads to a value that is compared."""
+        """True if the value at the end of a path is compared with a literal."""
         return self._json is not None and self.literal is not EXISTS
 
     @property
@@ -153,7 +153,7 @@ class Joined:
     """`and` or `or`."""
     parts: tuple[Node, ...]
     _judged: tuple[Node, ...] = dataclasses.field(init=False, repr=False, compare=False)
-    """The same, with many comparisons of one field as one."""
+    """The parts, with many comparisons of one field combined into one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_judged", _together(self.parts) if self.word == "or" else self.parts)
@@ -187,7 +187,7 @@ class Joined:
 
 
 def _together(parts: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Return parts of which each suffices, those that compare one path as one if they are many."""
+    """Return the parts of an `or`, in which many comparisons of one path are combined into one."""
     found: dict[object, list[Node]] = {}
     for part in parts:
         is_path = isinstance(part, Comparison) and part.is_path
@@ -200,7 +200,7 @@ def _together(parts: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _one_of(parts: Sequence[Comparison]) -> Comparison:
-    """Return a comparison, to be judged by, that is met if one of these is."""
+    """Return a comparison that is met if one of these is; it can only judge."""
     found = dataclasses.replace(parts[0])
     object.__setattr__(found, "_json", JsonPaths([one._json for one in parts if isinstance(one._json, JsonPath)]))
     return found
@@ -210,14 +210,14 @@ Node: TypeAlias = Comparison | Joined
 
 
 class ChangedRecord(NamedTuple):
-    """What becomes of a record that matches."""
+    """The change of a matching record."""
 
     record: Record
-    """The record itself if its fields are already as they shall be."""
+    """The changed record; the same record if its fields already are as required."""
     lost: Sequence[bytes]
-    """Texts and bytes that it had in these fields."""
+    """Texts and bytes that the record had in the changed fields."""
     seen: Sequence[str] = ()
-    """The fields that it has, or that its schema has."""
+    """The named fields that the record or its schema has."""
     problem: str = ""
     """Why the record cannot be changed."""
 
@@ -227,7 +227,7 @@ class RecordChange(Protocol):
 
     @property
     def said(self) -> Sequence[bytes]:
-        """The texts that fields are given."""
+        """The texts in given values."""
         ...
 
     def change(self, record: Record, values: Values) -> ChangedRecord:
@@ -235,13 +235,13 @@ class RecordChange(Protocol):
         ...
 
     def to_fields(self, secret: bytes) -> list[dict[str, str]]:
-        """Return the rows of a certificate."""
+        """Return the rows for a certificate."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A whole `where`. Any thread."""
+    """A whole `where`. Usable from any thread."""
 
     text: str
     node: Node
@@ -250,7 +250,7 @@ class Where:
     values: Values = dataclasses.field(default_factory=Values, repr=False, compare=False)
     """Decodes values with a schema."""
     blanking: RecordChange | None = None
-    """The fields to change in matching records, which then stay; None: the records go."""
+    """The fields to change in matching records, which then stay; None: matching records are removed."""
 
     @property
     def shape(self) -> str:
@@ -259,7 +259,7 @@ class Where:
 
     @property
     def canonical(self) -> bytes:
-        """The bytes whose digest shows whether two of them mean the same."""
+        """A form with the same bytes, and so the same digest, for conditions that mean the same."""
         return json.dumps(self.node.to_fields(), separators=(",", ":")).encode()
 
     @property
@@ -269,22 +269,22 @@ class Where:
 
     @property
     def said(self) -> list[bytes]:
-        """All literals, numbers as they are usually written; except true, false and null."""
+        """All literals except true, false and null, with numbers as they are usually written, and the texts in given values."""
         numbers = (one.literal for one in comparisons(self.node) if isinstance(one.literal, Decimal))
         given = self.blanking.said if self.blanking else ()
         return [*self.needles, *(_plain_text(number).encode() for number in numbers), *given]
 
     def judge(self, record: Record) -> int:
-        """Return YES if the record matches, NO, UNDECIDED or DONE. Users' records only: markers have other keys.
+        """Return YES if the record matches, else NO, UNDECIDED or DONE. For users' records only: markers have other keys.
 
-        With `blanking`, YES is a record that is still to be changed. One that cannot be changed is UNDECIDED.
+        With `blanking`, YES means that the record is still to be changed. A record that cannot be changed is UNDECIDED.
         """
         return self.examine(record)[0]
 
     def examine(self, record: Record) -> tuple[int, ChangedRecord | None]:
-        """Return the verdict, and what becomes of the record if a redaction is about it; None: it goes.
+        """Return the verdict, and the change of a record that a redaction covers; None: the record is removed.
 
-        With UNDECIDED it is there for a record that matches, but cannot be changed. With `blanking` no record goes.
+        UNDECIDED comes with a change if the record matches but cannot be changed. With `blanking` no record is removed.
         """
         verdict, changed = self.node.judge(record, self.values), None
         if verdict == YES and self.blanking is not None:
@@ -302,12 +302,12 @@ class Where:
 
 
 def _plain_text(number: Decimal) -> str:
-    # Written out, a number with a great exponent would be as long as that exponent.
+    # Written out, a number with a large exponent would have that many digits.
     return f"{number.normalize():f}" if abs(number.adjusted()) < MAX_PLAIN_DIGITS else str(number)
 
 
 def any_of(wheres: Sequence[Where]) -> Where:
-    """Return what is judged NO if all of these are, and costs hardly more than one. It has no text of its own."""
+    """Return a `where`, without a text, that judges NO if all of these do, and that costs hardly more than one of them."""
     nodes = (one.node for one in wheres)
     parts = tuple(part for node in nodes for part in _alternatives(node))
     return wheres[0] if len(wheres) == 1 else Where("", Joined("or", parts), values=wheres[0].values)
@@ -338,12 +338,12 @@ def may_hold(node: Node, is_there: Callable[[bytes], bool]) -> bool:
 
 
 def steps_of(field: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the steps of a path into a value: those behind the name of a header."""
+    """Return the steps of a path into a value, without the name of a header."""
     return path[1:] if field == HEADER else path
 
 
 def field_text(field: str, path: Sequence[str]) -> str:
-    """Return a field as the language writes it: `value.customer.email`."""
+    """Return a field as written in the language: `value.customer.email`."""
     if not all(_PLAIN_STEP.fullmatch(step) for step in path):
         return field + "".join(f"[{json.dumps(step, ensure_ascii=False)}]" for step in path)
     return ".".join((field, *path))
@@ -371,7 +371,7 @@ _EXPECTED_LITERAL = '"text", hex:"00ff" or base64:"AP8="'
 def parse_where(
     text: str, undecided: str = HOLD, values: Values | None = None, blanking: RecordChange | None = None
 ) -> Where:
-    """Parse a text. Raises WhereError if it is not a valid `where`, or too large. `values` None: no schema is known."""
+    """Parse a text. Raises WhereError if it is not a valid `where` or is too large. `values` None: no schema is known."""
     if undecided not in (HOLD, REMOVE, KEEP):
         raise WhereError(f"undecided: expected {HOLD}, {REMOVE} or {KEEP}")
     try:
@@ -384,7 +384,7 @@ def parse_where(
 
 
 def parse_field(text: str, what: str) -> tuple[str, tuple[str, ...], str]:
-    """Return `key`, `value` or `header`, the path, and the rest of a text. `what`: its name in errors. Raises WhereError."""
+    """Return `key`, `value` or `header`, the path, and the rest of a text; `what` names it in errors. Raises WhereError."""
     return _Parser(text, what).field()
 
 
@@ -518,7 +518,7 @@ class _Parser:
         return found.group(kind)
 
     def _hint(self) -> str:
-        """Return a hint about a sign that the language does not have."""
+        """Return a hint about an operator that the language does not have."""
         found = _OTHER_SIGN.match(self._text, self._at)
         if found is None:
             return ""

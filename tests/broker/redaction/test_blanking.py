@@ -215,8 +215,8 @@ async def test_sabotage_is_caught(broker: Broker, monkeypatch: pytest.MonkeyPatc
     [
         ({"blank": ["key.id"]}, "keys cannot change"),
         ({"blank": ["value"]}, "expected a field of the value"),
-        ({"blank": ["value.a", "value.a.b"]}, "named twice, or is a part"),
-        ({"blank": ["value.a b"]}, "nothing behind it"),
+        ({"blank": ["value.a", "value.a.b"]}, "named twice, or is part"),
+        ({"blank": ["value.a b"]}, "nothing after it"),
         ({"blank": ["body.a"]}, "blank: at character 1: expected value or header"),
         ({"blank": ["value.a"], "blank_with": "zero"}, "expected null, default, empty or a fixed text"),
         ({"blank_with": "empty"}, "there is no field to blank"),
