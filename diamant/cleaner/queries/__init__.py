@@ -1,1 +1,1 @@
-"""The contents of a log at one moment: counts of records and keys, also per segment; the latest record of each key."""
+"""The contents of a log at one moment: counts of records and keys, in all and per segment, and the latest record of each key."""

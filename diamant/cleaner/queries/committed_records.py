@@ -24,7 +24,7 @@ def committed_records(
     *,
     check_done: Callable[[], None] = lambda: None,
 ) -> Generator[Record]:
-    """Yield the records, ascending; `check_done` raises to stop. Any thread. Raises CorruptLog for unreadable batches."""
+    """Yield the records in offset order; `check_done` raises to stop. Any thread. Raises CorruptLog for unreadable batches."""
     reader = PieceReader(is_compiled=False)
     for segment in segments():
         for batch, outcome in segment.decided(reader, outcomes, fail):

@@ -1,4 +1,4 @@
-"""The dirty ratio of a partition of which only the files are known."""
+"""The dirty ratio of a partition from its files alone."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Counts keys: how many there are, how many records are the latest of their key, which keys are live in several sources.
+"""Counts keys: the number of keys, of records that are the latest of their key, and of keys that are live in several sources.
 
-A source is a partition of one topic. Records are added source by source and in offset order, so of two equal entries the
+A source is a partition of one topic. Records are added source by source and in offset order, so of two entries of a key the
 later one is newer. A key is identified by 128 bits of a hash under a random key: a collision is as likely as guessing a
 128-bit random number, and producers cannot construct one.
 
 Memory: `max_bytes`, whatever the number of keys. A full table (`key_tables`) is written to 16 temporary files, by 4 bits of the
 hash. The files are counted one by one; a file that is too large is split by the next 4 bits. After the first spill a table holds
-entries of one source only. Disk: 24 bytes per key and source, and 24 per record whose key had been written out before.
+entries of one source only. Disk: 24 bytes per key and source, and 24 bytes per record whose key had been written before.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from diamant.kernels.constants.counts import SOURCE_SHIFT
 
 DEFAULT_MAX_BYTES = 256 * 1024 * 1024
 LEAST_KEYS = 1024
-"""Number of keys that memory must suffice for."""
+"""Least number of keys that a table has room for."""
 _READ_ENTRIES = 64 * 1024
 _FIRST_SHIFT = 28
-"""Below the upper 32 bits, which choose the slot in a table."""
+"""Shift of the first 4 bits: just below the upper 32 bits, which choose the slot in a table."""
 
 
 class KeyCounts(NamedTuple):
-    """The counts."""
+    """The result of a count of keys."""
 
     kinds: tuple[Kinds, ...]
-    """By source: keys whose latest record is live, or a tombstone, and superseded records. The other kinds are 0."""
+    """For each source: live records, tombstones and superseded records. The other kinds are 0."""
     keys: int
     """Different keys over all sources."""
     shared_keys: int
@@ -54,7 +54,7 @@ class KeyCounts(NamedTuple):
 
 
 class KeyCensus:
-    """The keys of the sources 0 to `sources` - 1. Use as a context manager: it may have temporary files."""
+    """The keys of the sources 0 to `sources` - 1. Use it as a context manager, because it may have temporary files."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class KeyCensus:
         is_one_log: bool = False,
         is_compiled: bool = ARE_COMPILED,
     ) -> None:
-        """`is_one_log`: the sources are segments of one partition, so a record supersedes those of its key in all of them."""
+        """`is_one_log`: the sources are segments of one partition, so a record supersedes earlier ones of its key in all."""
         self.is_compiled = is_compiled
         """True if `put` expects hashes made by kernels."""
         self.hash = RandomHash(is_compiled=is_compiled)
@@ -124,7 +124,7 @@ class _Keys:
     """The keys of one table, or of the files that it was spilled to."""
 
     def __init__(self, new_table: Callable[[], KeyTable], make_directory: Callable[[], str], shift: int) -> None:
-        """The hashes differ from the 4 bits at `shift` of their second half downwards."""
+        """`shift`: place of the first 4 bits, in the second half of the hashes, in which the hashes may differ."""
         self._new_table = new_table
         self._make_directory = make_directory
         self._shift = shift
@@ -157,7 +157,7 @@ class _Keys:
         return keys, shared_keys
 
     def restart(self) -> None:
-        """Forget everything. Files are the caller's to remove."""
+        """Forget everything. The caller must remove the files."""
         self._table.clear()
         self._source = ANY_SOURCE
         self._directory = ""

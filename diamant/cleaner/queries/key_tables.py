@@ -1,9 +1,10 @@
-"""Tables of keys, by their hashes: the compiled one, and its plain twin for machines without kernels.
+"""Tables of keys, by their hashes: a compiled table, and its plain twin for machines without kernels.
 
     entry, 24 bytes:   16 hash | 8 state of the key (`kernels.constants.counts`)
 
 A later record of a key supersedes the earlier one in the same source. In a later source the key starts again; of the earlier
-sources only their number with a live record is kept. If the sources are parts of one log, a record supersedes any earlier one.
+sources, only the number in which the key is live is kept. If the sources are parts of one log, a record supersedes any earlier
+record of its key.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _ZEROS = memoryview(bytes(64 * 1024))
 
 
 def entries_in(data: bytes | bytearray) -> Numbers:
-    """Return these bytes as entries, at least one: uint64[n, 3]."""
+    """Return these bytes, at least one entry, as uint64[n, 3]."""
     return memoryview(data).cast("B").cast("Q", (len(data) // ENTRY.size, 3))
 
 
 def entries_of(source: int, hashes: Sequence[bytes], tombstones: bytearray) -> Numbers:
-    """Return the entries of at least one record: the hashes of keys, and a 1 for each tombstone, a 0 for each other record."""
+    """Return the entries of records, at least one: hashes of keys, with a 1 for each tombstone, a 0 for each other record."""
     words = [source << SOURCE_SHIFT | is_tombstone for is_tombstone in (0, TOMBSTONE)]
     return entries_in(
         b"".join(ENTRY.pack(hashed, words[gone]) for hashed, gone in zip(hashes, tombstones, strict=True))
@@ -56,7 +57,7 @@ class KeyTable(Protocol):
     """A table of keys, owned by one thread."""
 
     def put(self, entries: Numbers, start: int, end: int, only_source: int) -> int:
-        """Put entries `start` to `end`; stop when the table is full or the source differs. Return the first one left out."""
+        """Put entries `start` to `end`; stop when the table is full or the source differs. Return the first entry left out."""
         ...
 
     def take(self, shift: int) -> Iterator[tuple[int, bytes]]:
@@ -72,7 +73,7 @@ class KeyTable(Protocol):
         ...
 
     def clear(self) -> None:
-        """Empty the table, to be filled again with about as many keys."""
+        """Empty the table, which will be filled again with about as many keys."""
         ...
 
 
@@ -85,7 +86,7 @@ class CompiledKeyTable:
         self._max_slots = max(least_keys * 4 // 3 + 1, max_bytes * 2 // 3 // ENTRY.size)
         self._slots = 0
         self.table: Numbers
-        """For kernels: uint64[slots, 3]."""
+        """The table, for kernels: uint64[slots, 3]."""
         self.size = 0
         """Number of keys in the table."""
         self._begin()
@@ -130,7 +131,7 @@ class CompiledKeyTable:
         return self.size, sum_entries(self.table, self._counts)
 
     def grow(self) -> None:
-        """Double the room, up to the limit."""
+        """Double the number of slots, up to the limit."""
         from diamant.kernels.offset_map import move_slots
 
         slots = min(2 * self._slots, self._max_slots)
@@ -139,7 +140,7 @@ class CompiledKeyTable:
         self.table, self._slots = table, slots
 
     def clear(self) -> None:
-        """See `KeyTable`. It keeps its room if it used it: pages that are used again cost less than new ones."""
+        """See `KeyTable`. The slots are kept if many were used, because used pages cost less than new pages."""
         if 8 * self.size < self._slots:
             self._begin()
             return
@@ -155,7 +156,7 @@ class CompiledKeyTable:
 
 
 class PlainKeyTable:
-    """A dict. Memory: about `max_bytes`."""
+    """A table in a dict. Memory: about `max_bytes`."""
 
     def __init__(self, counts: Numbers, least_keys: int, max_bytes: int, *, is_one_log: bool) -> None:
         self._counts = counts

@@ -1,8 +1,8 @@
 """The latest committed record of each key in a log's files at one moment: the table that a reader of the whole log has.
 
 It takes two passes, like a round of the cleaner: the first puts the offset of each key's last record into the cleaner's map, the
-second yields the records at these offsets, ascending. Skipped are aborted records, those from the last stable offset on, those
-without a key and those below the log start. A tombstone supersedes, and is yielded only with `tombstones`. The data
+second yields the records at these offsets, ascending. It skips aborted records, records from the last stable offset on, records
+without a key and records below the log start. A tombstone supersedes, but is only yielded with `tombstones`. The data
 source `kafka-log` gives the same result with `latest_per_key`.
 
 Memory: one batch, and the map, whose overflow goes to an unnamed temporary file (`offset_map`).
@@ -46,7 +46,7 @@ def latest_records(
     check_done: Callable[[], None] = lambda: None,
     map_bytes: int = MAP_BYTES,
 ) -> Generator[Record, None, None]:
-    """Yield the records; see the module. `segments` is called twice, `check_done` raises to stop. Any thread.
+    """Yield the records; see the module. `segments` is called twice; `check_done` raises to stop. Callable from any thread.
 
     Raises CorruptLog for unreadable batches, since the latest record would be unknown.
     """

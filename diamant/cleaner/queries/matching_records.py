@@ -1,4 +1,4 @@
-"""The records that a search wants: by key, by text, or by any test of a record.
+"""Tests for the records that a search is for: by key, by text, or by any other test.
 
 Records of open and aborted transactions are included, control records are not. A batch is not parsed if nothing in its
 decompressed bytes can match.

@@ -1,7 +1,7 @@
-"""Record counts of a partition by kind: bounds at once, from headers, or exact counts, from its keys.
+"""Record counts of a partition by kind: quick bounds from headers, or exact counts from keys.
 
-Records below the log start do not count. The bounds follow from what rounds leave: below the checkpoint each key has one record,
-and each record above it can add a key, supersede one, or neither.
+Records below the log start do not count. The bounds follow from the result of rounds: below the checkpoint each key has one
+record, and each record above it can add a key, supersede another record, or neither.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from diamant.cleaner.segments.transaction_outcomes import TransactionOutcomes
 from diamant.kernels import ARE_COMPILED
 
 MAX_KEY_BYTES = 64 * 1024 * 1024
-"""Memory for the keys of a partition; more of them spill to temporary files (`key_counts`)."""
+"""Memory for the keys of a partition; further keys spill to temporary files (`key_counts`)."""
 MAX_PROBLEMS = 100
 
 
 def count_by_headers(clean: SegmentCounts, dirty: SegmentCounts, uncounted_offsets: int = 0) -> KindBounds:
-    """Return bounds from the counts of the clean part and of the rest.
+    """Return bounds from the counts of the clean and the dirty part.
 
     `uncounted_offsets`: number of deleted offsets at the beginning of the log that the counts may still include.
     """
@@ -61,7 +61,7 @@ def count_by_keys(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> tuple[Kinds, tuple[Problem, ...]]:
-    """Read everything and count exactly; unreadable batches become problems and do not count. Any thread.
+    """Read everything and count exactly; unreadable batches become problems and do not count. Callable from any thread.
 
     `check_done` raises to stop.
     """

@@ -1,6 +1,6 @@
 """Counts the records of a partition, in batches of any kind, and gathers its keys for a census.
 
-A kernel counts rows. Its plain twin here counts single batches and rows that the kernel refuses, and reports what is wrong.
+A kernel counts rows. Its plain twin here counts single batches and rows that the kernel refuses, and reports faults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Census(Protocol):
 
 
 class RecordCounter:
-    """The sums over one partition. Memory: 200 kB, or 24 bytes for each record of one larger batch."""
+    """The sums over one partition. Memory: 200 kB, or 24 bytes for each record of a larger batch."""
 
     def __init__(
         self, census: Census, source: int, log_start_offset: int, report: Report, top: TopKeys | None = None
@@ -56,7 +56,7 @@ class RecordCounter:
         self._tombstones = bytearray()
 
     def add(self, path: str, piece: Piece, outcome: Outcome) -> None:
-        """Count the records of rows, with outcomes in STEP, or of one batch. A damaged one is reported and not counted."""
+        """Count the records of rows, with outcomes in STEP, or of one batch. A damaged batch is reported and not counted."""
         if isinstance(piece, SoundRows):
             self._add_rows(path, piece)
         else:
@@ -69,7 +69,7 @@ class RecordCounter:
             self._sizes.flush()
 
     def kinds(self, *, with_deleted: bool = False) -> Kinds:
-        """Return the counts without those of the census. `with_deleted`: also of the records below the log start."""
+        """Return the counts, except those of the census. `with_deleted`: including records below the log start."""
         sums = self.sums
         below = 0 if with_deleted else sums[counts.BELOW_LOG_START]
         return Kinds(

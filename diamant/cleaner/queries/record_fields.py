@@ -1,4 +1,4 @@
-"""Records as fields of JSON objects."""
+"""Converts records to fields of JSON objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from diamant.protocol.batches.header import Record
 
 
 def record_fields(partition: int, record: Record) -> Mapping[str, object]:
-    """Return a record for JSON."""
+    """Return a record as fields for JSON."""
     return {
         "partition": partition,
         "offset": record.offset,
@@ -21,7 +21,7 @@ def record_fields(partition: int, record: Record) -> Mapping[str, object]:
 
 
 def data_fields(data: bytes | None) -> Mapping[str, str] | None:
-    """Return a key or a value for JSON, whose text may have any characters."""
+    """Return a key or a value as fields for JSON: a text, which may have any characters, or base64."""
     if data is None:
         return None
     try:

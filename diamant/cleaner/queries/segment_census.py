@@ -1,6 +1,6 @@
-"""Exact counts of a partition's records by kind and segment: the counts of `count_by_keys`, divided by place.
+"""Exact counts of a partition's records by kind and segment: the counts of `count_by_keys`, divided by segment.
 
-A record counts in its own segment, and is superseded by a later one of its key in any segment of the partition.
+A record counts in its own segment, and is superseded by a later record of its key in any segment of the partition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SegmentRecords(NamedTuple):
     """Size of the file at the time of the count, in bytes."""
     kinds: Kinds = Kinds()
     first_horizon_ms: int | None = None
-    """The earliest delete horizon of its tombstones, superseded ones included; None if none has one."""
+    """The earliest delete horizon of its tombstones, superseded ones included; None if none of them has a horizon."""
     last_horizon_ms: int | None = None
 
 
@@ -53,7 +53,7 @@ def count_by_segment(
     max_bytes: int = MAX_KEY_BYTES,
     is_compiled: bool = ARE_COMPILED,
 ) -> SegmentCensus:
-    """Read the given segments, ascending, at most `most_segments`. Any thread; `check_done` raises to stop."""
+    """Count the given segments, ascending, at most `most_segments`. Callable from any thread; `check_done` raises to stop."""
     problems: list[Problem] = []
 
     def report(problem: Problem) -> None:
@@ -85,5 +85,5 @@ def _with_horizons(
     try:
         counted = counter.count(env, path, one.size, log_start_offset)
     except (StorageError, OSError):
-        return one  # its fault is among the problems, or the file is gone
+        return one  # the fault is already among the problems, or the file is gone
     return one._replace(first_horizon_ms=counted.first_horizon_ms, last_horizon_ms=counted.last_horizon_ms)

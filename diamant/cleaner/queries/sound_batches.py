@@ -1,6 +1,6 @@
-"""Parts of a segment, and their batches, read past damage: a damaged batch is one item between the sound ones.
+"""Reads the batches in parts of a segment past damage, which is reported between the sound batches.
 
-A batch is damaged if its frame, its checksum or its records are wrong. Behind a wrong frame, the next batch is found by the first
+A batch is damaged if its frame, its checksum or its records are wrong. After a wrong frame, the next batch is found by the first
 bytes of its base offset and its checksum, since its position is unknown.
 
 Memory: a window of `READ_BYTES`, or one batch if that is larger, and `SEARCH_BYTES` while searching for the next batch.
@@ -31,7 +31,7 @@ from diamant.storage.segments.segment import scan_at_entry
 READ_BYTES = 1024 * 1024
 SEARCH_BYTES = 1024 * 1024
 MAX_ENTRIES = 32
-"""The most entries of an index that are tried before a segment is read from its start."""
+"""Limit of the index entries that are tried before a segment is read from its start."""
 
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
@@ -44,10 +44,10 @@ class Damage(NamedTuple):
 
     path: str
     position: int
-    """Of the first damaged byte."""
+    """Position of the first damaged byte."""
     first_offset: int
     next_offset: int
-    """The first sound offset behind it, or the end of what was to be read."""
+    """The first sound offset after the damage, or the end of the part."""
     reason: str
 
     @property
@@ -59,17 +59,17 @@ class Damage(NamedTuple):
 
 
 class SegmentPart(NamedTuple):
-    """A part of a segment: batches that begin from byte `start` on and before byte `stop`."""
+    """A part of a segment: the batches that begin at byte `start` or later, and before byte `stop`."""
 
     file: File
     segment: SegmentFile
     start: int
-    """The start of a batch."""
+    """Position at which a batch begins."""
     stop: int
     first_offset: int
-    """No earlier offset is in it."""
+    """Lower bound of the offsets in the part."""
     end_offset: int
-    """Exclusive."""
+    """End of the part (exclusive)."""
 
 
 class SegmentPlace(NamedTuple):
@@ -89,7 +89,7 @@ class SegmentPlace(NamedTuple):
         return cls(segment.file, segment.offset_index, found, end_offset)
 
     def from_offset(self, offset: int) -> SegmentPart:
-        """Return the part from a batch at or below an offset to the end."""
+        """Return the part from a batch at or below an offset to the end of the segment."""
         return self._part(*self.offsets.lookup(offset), self.segment.size)
 
     def before(self, stop: int, count: int, end_offset: int) -> SegmentPart:
@@ -107,12 +107,12 @@ class SegmentPlace(NamedTuple):
                 )
             if position <= 0:
                 break
-            offset, position = self.offsets.lookup(offset - 1)  # a wrong entry, or one of a damaged batch
+            offset, position = self.offsets.lookup(offset - 1)  # the entry is wrong, or its batch is damaged
         return SegmentPart(self.file, self.segment, 0, stop, first, self.end_offset)
 
 
 def sound_batches(part: SegmentPart, decode: Callable[[Batch], T]) -> Iterator[tuple[Batch, T] | Damage]:
-    """Yield each sound batch with what `decode` makes of it, and the damage between them. Blocks.
+    """Yield each sound batch with the result of `decode`, and the damage between them. Blocking.
 
     `decode` raises CorruptBatch for records that cannot be read.
     """
@@ -139,7 +139,7 @@ def sound_batches(part: SegmentPart, decode: Callable[[Batch], T]) -> Iterator[t
                 yield _damage(damaged, expected, batch.header.base_offset)
             expected, damaged = batch.header.next_offset, None
             yield batch, decoded
-        if problems:  # the length of what is damaged may be wrong, too
+        if problems:  # the length of the damaged batch may be wrong, too
             damaged = damaged or problems[0]
             walk.position = _next_sound(part, (problems[-1].position or 0) + 1, expected)
             problems.clear()
@@ -152,7 +152,7 @@ def _damage(problem: Problem, first_offset: int, next_offset: int) -> Damage:
 
 
 def _next_sound(part: SegmentPart, position: int, least_offset: int) -> int:
-    """Return the position of the next batch with a right checksum and a fitting offset; the segment's size without one."""
+    """Return the position of the next batch with a valid checksum and a fitting offset; the segment's size if there is none."""
     size = part.segment.size
     least, most = _OFFSET.pack(least_offset), _OFFSET.pack(max(least_offset, part.end_offset - 1))
     prefix = least[: next((at for at in range(8) if least[at] != most[at]), 8)]

@@ -1,9 +1,9 @@
 """The largest keys by the bytes of their records, found in one pass and in bounded memory.
 
-Exact up to `MAX_KEYS` different keys. With more, small keys are forgotten from time to time and count from 0 when they
-come again; `missed_bytes` bounds the undercount of any key.
+Counts are exact up to `MAX_KEYS` different keys. With more keys, small keys are forgotten from time to time and count from 0
+when they occur again; `missed_bytes` bounds the undercount of any key.
 
-Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB; longer keys are counted by their hash and
+Memory: `MAX_KEYS` keys of at most `MAX_KEY_BYTES` and two numbers each, about 40 MB. Longer keys are counted by their hash and
 shown by their beginning.
 """
 
@@ -22,7 +22,7 @@ from diamant.kernels.constants.sizes import BYTES, KEY_END, KEY_START, RECORDS, 
 MAX_KEYS = 100_000
 MAX_KEY_BYTES = 128
 GROUPS = 64 * 1024
-"""Keys summed at a time."""
+"""Limit of the keys summed at a time."""
 _KEY_BYTES = 4 * 1024 * 1024
 _ENTRY_BYTES = 24
 
@@ -44,7 +44,7 @@ class KeySizes:
         self._make_room(GROUPS, _KEY_BYTES)
 
     def add_rows(self, rows: SoundRows, row: int, end: int) -> None:
-        """Count the records of rows `row` to `end`, which are sound; skips those below the log start."""
+        """Count the records of rows `row` to `end`, which are sound, except those below the log start."""
         from diamant.kernels.sizing import sum_sizes
 
         chunk = rows.chunk
@@ -105,11 +105,11 @@ class TopKeys:
         self._count = count
         self._max_keys = max_keys
         self._found: dict[tuple[bytes, bytes], list[int]] = {}
-        """From the key's beginning and the hash of a longer key to records and bytes."""
+        """Maps the beginning of a key, and the hash of a longer key, to its records and bytes."""
         self.missed_bytes = 0
 
     def add(self, sizes: Iterable[tuple[bytes, bytes, int, int]]) -> None:
-        """Add sizes: keys, the keys' hashes, their numbers of records and of bytes."""
+        """Add sizes: for each key its bytes, its hash, and the number of its records and of their bytes."""
         found = self._found
         for key, key_hash, records, size in sizes:
             name = (key, b"") if len(key) <= MAX_KEY_BYTES else (key[:MAX_KEY_BYTES], key_hash)
@@ -139,7 +139,7 @@ class TopKeys:
 
 
 def _whole_letters(data: bytes) -> bytes:
-    """Return a UTF-8 text without an incomplete letter at its end; other bytes unchanged."""
+    """Return UTF-8 without an incomplete character at its end; other bytes unchanged."""
     for end in range(len(data), len(data) - 4, -1):
         with suppress(UnicodeDecodeError):
             data[:end].decode()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def best_engine() -> Engine:
-    """Return the engine for plans of any size; imports it. `parallel_engine.processes_for` decides how many processes it uses."""
+    """Import and return the engine for plans of any size. `parallel_engine.processes_for` decides how many processes it uses."""
     if ARE_COMPILED:
         from diamant.cleaner.parallel import parallel_engine
 

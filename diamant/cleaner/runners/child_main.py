@@ -10,10 +10,10 @@ from collections.abc import Callable
 from diamant.json_types import JsonObject
 
 PROGRESS_INTERVAL_S = 0.5
-"""Shortest time between two progress messages."""
+"""Least time between two progress messages."""
 
 Send = Callable[[JsonObject], None]
-"""Sends a message to the broker. Any thread."""
+"""Sends a message to the broker. Callable from any thread."""
 
 
 def run_child(run: Callable[[Send], None]) -> int:

@@ -1,6 +1,6 @@
-"""The first steps of a child process: it ties its life to the broker's, and lowers its priority.
+"""The first steps of a child process, which ties its life to the broker's and lowers its priority.
 
-They precede the child's other imports, which take 0.1 s of CPU. So this module imports little.
+These steps precede the child's other imports, which take 0.1 s of CPU, so this module imports little.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def step_back(niceness: int) -> None:
     """Lower the priority of this process for CPU, disk and memory. Best effort: not every system allows it.
 
     Linux shares CPUs among sessions first; a nice value counts only within a session (autogroup, sched(7)). A child leads
-    a session of its own. Without a nice value for that session it gets as much CPU as the broker.
+    a session of its own, and without a nice value for that session it would get as much CPU as the broker.
     """
     with suppress(OSError):
         os.nice(niceness)
@@ -34,7 +34,7 @@ def step_back(niceness: int) -> None:
         with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
             file.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
     with suppress(OSError, ValueError):
-        # If memory runs out, the system kills this process instead of the broker. All children have the same score.
+        # If memory runs out, the system kills this process rather than the broker. All children have the same score.
         score = Path("/proc/self/oom_score_adj")
         score.write_text(str(max(int(score.read_text()), OOM_SCORE)))
     number = _IOPRIO_SET.get(platform.machine())
@@ -44,7 +44,7 @@ def step_back(niceness: int) -> None:
 
 
 def die_with(parent_pid: int) -> None:
-    """Make the system kill this process when its parent ends. Linux only; elsewhere the end of input ends it."""
+    """Make the system kill this process when its parent ends. Linux only; elsewhere the process ends at the end of its input."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:

@@ -1,4 +1,4 @@
-"""Child processes of the broker (`child_main` is their side): start, messages, and the reason of their end.
+"""Child processes of the broker (`child_main` is their side): their start, their messages, and why they ended.
 
     worker of the cleaner     `process` and `worker`
     driver of Spark           `spark.runner.runner` and `spark.runner.driver`
@@ -41,7 +41,7 @@ class MessagePipe:
     """Reads the lines that another process writes into a pipe. Owns the descriptor. Loop thread only.
 
     An asyncio stream takes three more turns of the loop per message, which would delay the answers to clients.
-    Memory: a line of `max_line_bytes`, and `READ_BYTES` beyond it. Reading pauses while the buffer is full.
+    Memory: a line of `max_line_bytes`, and `READ_BYTES` more. Reading pauses while the buffer is full.
     """
 
     def __init__(self, descriptor: int, max_line_bytes: int) -> None:
@@ -51,7 +51,7 @@ class MessagePipe:
         self._max_line_bytes = max_line_bytes
         self._unread = bytearray()
         self._searched = 0
-        """Length of the prefix of `_unread` known to hold no line end, in bytes."""
+        """Number of bytes at the start of `_unread` that are known to hold no line end."""
         self._is_paused = False
         self._arrival: asyncio.Future[None] | None = None
         """Future of the waiting caller."""
@@ -117,7 +117,7 @@ def bootstrap(module: str) -> str:
 
 
 async def swap_to_the_end(on_output: SwapOutput, output: OutputSegment) -> None:
-    """Await `on_output` to its end, even if the round is cancelled."""
+    """Await `on_output` until it is done, even if the round is cancelled."""
 
     async def swap() -> None:
         await on_output(output)
@@ -179,7 +179,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id, and session id, of the child."""
+        """Process id of the child, which is also its session id."""
         return self._process.pid
 
     @property
@@ -193,12 +193,12 @@ class ChildProcess:
         return self._messages.is_at_end
 
     def send(self, message: JsonObject) -> None:
-        """Queue a message. If the child has ended the message is lost, and `receive` returns None."""
+        """Queue a message. If the child has ended, the message is lost, and `receive` returns None."""
         if not self._stdin.is_closing():
             self._stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
     async def receive(self, timeout_s: float | None = None) -> JsonObject | None:
-        """Return the next message; None if the child closed its output. TimeoutError; ValueError if it is too long or no JSON."""
+        """Return the next message; None if the child closed its output. Raises TimeoutError, and ValueError for bad messages."""
         line = await self._messages.line(timeout_s)
         if line is None:
             return None
@@ -210,7 +210,7 @@ class ChildProcess:
         self._stdin.close()
 
     def kill(self, *, with_children: bool = False) -> None:
-        """Kill the child, if it runs (SIGKILL); `with_children`: kill all that is left of its session."""
+        """Kill the child (SIGKILL) if it is running; `with_children`: kill all that is left of its session."""
         with suppress(ProcessLookupError):
             if with_children:
                 os.killpg(self.pid, signal.SIGKILL)
@@ -222,14 +222,14 @@ class ChildProcess:
         await asyncio.wait_for(self._process.wait(), timeout_s)
 
     async def read_rest(self, timeout_s: float | None = None) -> None:
-        """Read the rest of its standard error after its end; close the pipes. A grandchild may hold them open: set a timeout."""
+        """Read the rest of the ended child's stderr; close the pipes. Set a timeout, as a grandchild may hold them open."""
         await asyncio.wait({self._stderr_reader}, timeout=timeout_s)
         self._stderr_reader.cancel()
         self._messages.close()
         self._stdin.close()
 
     def obituary(self) -> str:
-        """Return the reason of its end and its last lines on standard error. Call after `read_rest`."""
+        """Return why the child ended, with its last lines on standard error. Call it after `read_rest`."""
         code = self._process.returncode
         how = f"exited with status {code}"
         if code is not None and code < 0:

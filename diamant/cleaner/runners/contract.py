@@ -2,7 +2,7 @@
 
 The errors of the log and the disk are in `rules/result.py` and `storage.errors`.
 
-The disk space is checked when this machine runs a large round that was meant for other machines.
+Disk space is checked when this machine runs a large round that was meant for other machines.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SwapOutput: TypeAlias = Callable[[OutputSegment], Coroutine[Any, Any, None]]
 MAX_INLINE_BYTES = 1024 * 1024
 """Plans up to this size run inline: about a second of work in the worst case."""
 REQUESTED_INLINE = 4
-"""If no worker is ready, a requested plan runs inline up to this multiple of that size: starting a worker would take longer."""
+"""If no worker is ready, requested plans up to this multiple of that size run inline, as starting a worker would take longer."""
 
 
 class Runner(Protocol):
     """Executes plans, one at a time for a partition."""
 
     name: str
-    """The name in reports and metrics."""
+    """Name of the runner in reports and metrics."""
 
     @property
     def progress_bytes(self) -> int:
@@ -42,9 +42,9 @@ class Runner(Protocol):
         ...
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
-        """Execute `plan`; see `runners.inline` for the contract. Any thread calls `check_done`, several times a second.
+        """Execute `plan`; see `runners.inline` for the contract. `check_done` is called several times a second, in any thread.
 
-        Cancelling the task ends the round; it returns when the round has ended.
+        Cancelling the task ends the round; the task ends when the round has ended.
         """
         ...
 
@@ -67,7 +67,7 @@ class WorkerRunner(Runner, Protocol):
         ...
 
     async def move(self, moves: Moves) -> None:
-        """Let the worker execute moves, for `on_output` of a round.
+        """Let the worker execute moves for `on_output` of a round.
 
         Raises OSError if a move failed. Otherwise all moves are done on return, even if the caller is cancelled.
         """
@@ -94,7 +94,7 @@ class OffloadRunner(Runner, Protocol):
 
 
 async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, and retrieve and ignore its error.
+    """Wait until `future` is done, and ignore its error.
 
     For work that must end before its caller returns, even if the caller is cancelled.
     """
@@ -119,7 +119,7 @@ def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:
 
 
 class RunnerFailed(StorageError):
-    """A round failed through no fault of the log: the worker died, or has a bug."""
+    """A round failed through no fault of the log, because the worker died or has a bug."""
 
 
 class NoRoom(RunnerFailed):
@@ -135,7 +135,7 @@ SPILL_BYTES_PER_BYTE = 0.5
 
 
 def check_room(env: Env, plan: CleanPlan) -> None:
-    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocks; raises OSError."""
+    """Raise NoRoom if the disk has less free space than a local round over `plan` may need. Blocking. Raises OSError."""
     size = sum(segment.size for segment in plan.segments)
     need = int(size * SPILL_BYTES_PER_BYTE) + plan.segment_bytes
     _, free = env.disk_usage(plan.directory)

@@ -20,7 +20,7 @@ from diamant.storage.log.segment_swap import Replacement
 
 
 class SwapHolds:
-    """Holds on logs whose current segments are being read: until a hold ends, no output replaces a segment.
+    """Holds on logs whose current segments are being read. Until a hold ends, no output replaces a segment of its logs.
 
     Rounds run during a hold, but wait before each swap. A hold must be short: the worker of a waiting round does no other work.
     Belongs to the loop thread. Memory: an entry for each log that is held.
@@ -31,7 +31,7 @@ class SwapHolds:
 
     @contextmanager
     def held(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Hold logs that are not held yet."""
+        """Hold logs, none of which may be held already."""
         assert self._held.keys().isdisjoint(partitions), "one job at a time holds logs"
         over = asyncio.Event()
         self._held |= dict.fromkeys(partitions, over)
@@ -102,7 +102,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
     moves = next(steps, None)
     while moves is not None:
         try:
-            # Until memory is updated, in the turn in which this ends, files are found under both names.
+            # Files are found under both names until memory is updated, which happens in the turn in which this block ends.
             with log.env.renamed_elsewhere(moves.renames):
                 await yield_to_loop()
                 await runner.move(moves)
@@ -110,7 +110,7 @@ async def _by_worker(log: Log, replacement: Replacement, runner: WorkerRunner) -
         except OSError as error:
             moves = steps.throw(error)
         except asyncio.CancelledError:
-            # Moves that the worker has done remain done.
+            # Moves that the worker has already made stay in effect.
             for _ in in_turns(EnvDirectory(log.env, log.path), steps, moves):
                 pass
             raise

@@ -2,7 +2,7 @@
 
 The contract of all runners: a runner passes each finished output to `on_output`, on the loop thread, one at a time and in
 offset order. It continues after `on_output` has swapped the output in (see `segment_swap`). A round that fails, is cancelled
-or stopped by `check_done` leaves no `.cleaned` files; earlier swaps remain. Every runner raises the same errors:
+or is stopped by `check_done` leaves no `.cleaned` files; earlier swaps stay in effect. Every runner raises the same errors:
 CleaningAborted, CorruptLog, OutputOverflow, OSError (FileNotFoundError if retention has removed a source), and the errors of
 `on_output`. A worker process adds MemoryLimit and RunnerFailed.
 """

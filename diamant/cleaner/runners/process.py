@@ -2,8 +2,8 @@
 
 One worker, one plan at a time; further plans wait. If the worker dies, the current round fails (RunnerFailed), its `.cleaned`
 files are removed, and the next round starts a new worker. On its own the worker writes only `.cleaned` files. The broker swaps
-its outputs in, one by one, while the worker continues. The worker executes the necessary renames on command (`move`). If it
-dies before it has answered, the broker executes them.
+its outputs in, one by one, while the worker continues. The worker executes the necessary renames on command (`move`). If the
+worker dies before it has answered, the broker executes the renames.
 
 Everything runs on the loop thread, except the removal of files.
 """
@@ -40,7 +40,7 @@ from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 logger = logging.getLogger(__name__)
 
 MEMORY_OVERHEAD_BYTES = 512 * 1024 * 1024
-"""Memory allowed to a worker beside the map: 65 MB for the interpreter and the engine, and twice (read and written) the
+"""Memory that a worker may use beside the map: 65 MB for the interpreter and the engine, and twice (read and written) the
 largest batch that the broker accepts (128 MiB decompressed)."""
 
 IDLE_S = 60.0
@@ -49,14 +49,14 @@ IDLE_S = 60.0
 NICENESS = 10
 
 CANCEL_TIMEOUT_S = 5.0
-"""Time allowed to a worker to end a cancelled round, before it is killed."""
+"""Time after which a worker that has not ended a cancelled round is killed."""
 STOP_TIMEOUT_S = 5.0
-"""Time allowed to a worker to exit."""
+"""Time after which a worker that has not exited is killed."""
 START_TIMEOUT_S = 60.0
 MANY_SEGMENTS = 100
-"""From this number of segments on, a thread serializes the plan."""
+"""From this number of segments on, the plan is serialized in a thread."""
 MOVE_TIMEOUT_S = 30.0
-"""Time allowed to a worker to rename the files of a few segments, before it is killed."""
+"""Time after which a worker that has not renamed the files of a few segments is killed."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 
@@ -74,8 +74,9 @@ async def no_swap(_output: OutputSegment) -> None:
 
 
 class ProcessRunner:
-    """`memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`: the Python
-    source that the worker runs; `threads`: all of the cleaner's, by which a worker is placed (`_place`). None: anywhere.
+    """Runs plans in a worker process. `memory_overhead_bytes`: see `memory_limit_bytes`; `idle_s`: see `IDLE_S`; `program`:
+    Python source that the worker runs; `threads`: returns the number of the cleaner's threads, for the choice of the worker's
+    processors (`_place`). None: any processors.
     """
 
     name = "process"
@@ -113,7 +114,7 @@ class ProcessRunner:
         return None if self._worker is None else self._worker.pid
 
     async def warm_up(self) -> None:
-        """Start a worker, which loads its engine, if there is none."""
+        """Start a worker and load its engine, unless there is a worker."""
         async with self._turn:
             try:
                 await self._start()
@@ -137,7 +138,7 @@ class ProcessRunner:
     async def move(self, moves: Moves) -> None:
         """Let the worker of the current round execute `moves`. If it is dead, dies or lacks memory, execute them here.
 
-        They are done on return, even if the caller is cancelled. Raises OSError if one of them failed.
+        All moves are done on return, even if the caller is cancelled. Raises OSError if a move failed.
         """
         worker = self._worker
         assert worker is not None, "a round is in progress"
@@ -157,7 +158,7 @@ class ProcessRunner:
             return
         elif isinstance(error := error_from(answer, f"{moves.directory}: renaming files"), OSError):
             raise error
-        # The worker is dead, or lacked the memory.
+        # The worker is dead, or lacks the memory.
         carry_out(EnvDirectory(self._env, moves.directory), moves)
 
     async def file_facts(self, task: FactsTask, check_done: CheckDone = never_done) -> None:
@@ -165,7 +166,7 @@ class ProcessRunner:
         async with self._turn:
             worker = await self._start()
             try:
-                # The hashes, as much again to sort them, and as much for the filter and its written copy.
+                # Memory for the hashes, as much again to sort them, and as much for the filter and its written copy.
                 limit_bytes = self._memory_overhead_bytes + 3 * 8 * MAX_KEYS
                 fields = {"type": "facts", "task": facts_task_fields(task), "memory_limit_bytes": limit_bytes}
                 what = f"{task.directory}/{task.base_offset}"
@@ -225,7 +226,7 @@ class ProcessRunner:
             raise
 
     async def _next(self, worker: _WorkerProcess, check_done: CheckDone) -> JsonObject | None:
-        """Return the worker's next message; None at the worker's end. Polls `check_done` while it waits."""
+        """Return the worker's next message; None if the worker has ended. Polls `check_done` while waiting."""
         while True:
             check_done()
             if self._is_closed:
@@ -234,7 +235,7 @@ class ProcessRunner:
                 return await worker.receive(POLL_S)
 
     async def _end_round(self, worker: _WorkerProcess) -> None:
-        """Cancel the worker's round, and kill the worker if it does not react. Waits for the end even if cancelled."""
+        """Cancel the worker's round, and kill the worker if it does not react. Waits for its end even if cancelled."""
         task = asyncio.get_running_loop().create_task(self._cancel(worker))
         await wait_in_spite_of_cancelling(task)
 
@@ -252,7 +253,7 @@ class ProcessRunner:
     # -- the worker's life ---------------------------------------------------------------------------------------------
 
     async def _start(self) -> _WorkerProcess:
-        """Return the worker, starting one if there is none."""
+        """Return the worker, which is started if necessary."""
         if self._is_closed:
             raise CleaningAborted("the cleaner stops")
         if self._idle_timer is not None:
@@ -273,7 +274,7 @@ class ProcessRunner:
             _place(pid, self._threads())
 
     def _rest(self) -> None:
-        """Schedule the end of the worker for when it has been idle for `idle_s`."""
+        """Schedule the end of the worker after it has been idle for `idle_s`."""
         if self._worker is not None and not self._is_closed:
             self._idle_timer = asyncio.get_running_loop().call_later(self._idle_s, self._retire)
 
@@ -316,7 +317,7 @@ class _WorkerProcess:
         self._child = child
         self._is_at_end = False
         self._held: deque[JsonObject] = deque()
-        """Messages that arrived before an awaited answer; at most one per output of the round."""
+        """Messages that arrived before an awaited answer, at most one per output of the round."""
 
     @property
     def pid(self) -> int:
@@ -327,11 +328,11 @@ class _WorkerProcess:
         return self._is_at_end or self._child.has_ended
 
     def send(self, message: JsonObject) -> None:
-        """Queue a message; the worker reads all the time. If it is dead the message is lost, and `receive` returns None."""
+        """Queue a message, which a live worker reads at once. If it is dead, the message is lost and `receive` returns None."""
         self._child.send(message)
 
     async def receive(self, timeout_s: float | None = None) -> JsonObject | None:
-        """Return the next message; None at the worker's end. Raises TimeoutError if none arrives in time."""
+        """Return the next message; None if the worker has ended. Raises TimeoutError if none arrives in time."""
         if self._held:
             return self._held.popleft()
         message = await self._child.receive(timeout_s)
@@ -340,7 +341,7 @@ class _WorkerProcess:
         return message
 
     async def answer(self, timeout_s: float) -> JsonObject | None:
-        """Return the answer to moves; None at the worker's end. Raises TimeoutError. Keeps earlier messages for `receive`."""
+        """Return the answer to moves; None if the worker has ended. Raises TimeoutError. Keeps other messages for `receive`."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         while True:
             message = await self._child.receive(deadline_s - asyncio.get_running_loop().time())
@@ -349,7 +350,7 @@ class _WorkerProcess:
             self._held.append(message)
 
     async def death(self) -> str:
-        """Wait for the exit of a worker whose messages have ended; return the reason of its end."""
+        """Wait for the exit of a worker whose messages have ended; return why it ended."""
         await self.kill()
         return self._child.obituary()
 
@@ -361,16 +362,16 @@ class _WorkerProcess:
         await self.kill()
 
     def kill_at_once(self) -> None:
-        """Kill the worker, and block until it has stopped: microseconds, or as long as its disk I/O takes."""
+        """Kill the worker, and block until it has stopped, for microseconds or as long as its disk I/O takes."""
         self._is_at_end = True
         self._child.kill()
         with suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
 
     async def kill(self) -> None:
-        """Kill the worker, if it still runs; wait until it has exited and its output is read."""
+        """Kill the worker if it is still running; wait until it has exited and its output is read."""
         self._is_at_end = True
-        # A worker that is already exiting may still report its own exit status.
+        # A worker that is already exiting is not killed, so that it can report its own exit status.
         if not self._child.is_silent:
             self._child.kill()
         try:
@@ -394,7 +395,7 @@ async def _start_worker(program: str, niceness: int, place: Callable[[int], None
     except OSError as error:
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
     worker = _WorkerProcess(child)
-    # Before it imports anything: threads that it starts inherit the choice.
+    # The worker is placed before it imports anything, because threads that it starts inherit the choice.
     place(worker.pid)
     try:
         ready = await worker.receive(START_TIMEOUT_S)
@@ -412,8 +413,8 @@ def _place(pid: int, threads: int) -> None:
     """Keep process `pid` off the first of this process's processors, if the cleaner's `threads` do not need them all.
 
     Priority alone is not enough: where the scheduler moves a worker from processor to processor, a client that sends one
-    message at a time has 1.5 to 2 times the p99 of an idle broker. Best effort: Linux only. It counts for the main thread
-    of the process and for what that starts from now on.
+    message at a time has 1.5 to 2 times the p99 of an idle broker. Best effort, on Linux only. It applies to the main thread
+    of the process, and to threads and processes that it starts from now on.
     """
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))

@@ -1,13 +1,13 @@
 """The worker process of the cleaner, started by `process`.
 
-It runs one plan at a time, at low CPU and disk priority and within a memory limit. So a round neither slows the broker down
+It runs one plan at a time, at low CPU and disk priority and within a memory limit, so a round neither slows the broker down
 nor crashes it. Messages are described in `worker_messages`.
 
 Threads: the main thread works; a second one reads commands, so that a round can be cancelled. Memory limit: RLIMIT_DATA, which
 counts private writable memory: the heap, but neither code nor mapped files.
 
-It ends when its standard input ends, and at once (SIGKILL) when the broker ends: otherwise it might write into a directory
-that belongs to the next broker.
+It ends when its standard input ends, and is killed at once (SIGKILL) when the broker ends, because otherwise it might write into
+a directory that belongs to the next broker.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Worker:
             work = self._file_facts if command["type"] == "facts" else self._clean
             message: JsonObject = {"type": "result", "round": number, "result": work(command, check_done, throttle)}
         except Exception as error:
-            # First lift the limit, so that there is memory to report the lack of memory.
+            # The limit is lifted first, so that there is memory to report the lack of memory.
             set_memory_limit(None)
             message = {"type": "error", "round": number, **error_fields(error, limit_bytes)}
         set_memory_limit(None)
@@ -171,7 +171,7 @@ def set_memory_limit(limit_bytes: int | None) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     except (OSError, ValueError):
-        pass  # The system has no such limit: the round continues without one.
+        pass  # The system has no such limit, so the round continues without a limit.
 
 
 def main() -> int:
@@ -180,9 +180,9 @@ def main() -> int:
 
 
 class HeldDirectory:
-    """The directory of a partition, held by a descriptor: renames apply to it, even if its path has changed.
+    """The directory of a partition, held by a descriptor, so that renames apply to it even if its path has changed.
 
-    Another process may delete the partition at the same time, and create a new one of its name.
+    Another process may delete the partition at the same time, and create a new partition of the same name.
     See `storage.log.moves.MovesDirectory`.
     """
 
@@ -209,13 +209,13 @@ class HeldDirectory:
             pass
 
     def sync(self) -> None:
-        """Make the entries durable."""
+        """Make the directory entries durable."""
         os.fsync(self._fd)
 
 
 @contextmanager
 def held(path: str) -> Iterator[HeldDirectory]:
-    """Hold a directory. Raises OSError."""
+    """Hold a directory by a descriptor. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield HeldDirectory(fd)

@@ -32,16 +32,16 @@ from diamant.json_types import JsonObject
 from diamant.storage.errors import CorruptLog, RecordTooLarge
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Longest message of a worker: an output lists its sources, at 20 bytes each. Plans may be longer."""
+"""Limit of a worker's messages, in which an output lists its sources at 20 bytes each. Plans may be longer."""
 
 
 def facts_task_fields(task: FactsTask) -> JsonObject:
-    """Return the fields of a task, for its message."""
+    """Return the fields of a task for its message."""
     return {**asdict(task), "hash_key": task.hash_key.hex()}
 
 
 def facts_task_from(fields: JsonObject) -> FactsTask:
-    """Return the task of these fields, as made by `facts_task_fields`."""
+    """Return the task with these fields, as made by `facts_task_fields`."""
     return FactsTask(**{**fields, "hash_key": bytes.fromhex(fields["hash_key"])})
 
 
@@ -65,7 +65,7 @@ def error_fields(error: BaseException, memory_limit_bytes: int) -> JsonObject:
 
 
 def error_from(fields: JsonObject, what: str) -> Exception:
-    """Return the error of these fields, as made by `error_fields`; `what` names the partition or segment."""
+    """Return the error with these fields, as made by `error_fields`; `what` names the partition or segment."""
     match fields["kind"]:
         case "aborted":
             return CleaningAborted(fields["reason"])

@@ -1,4 +1,4 @@
-"""Early start of the worker process, once the traffic of compacted topics, or an erasure, will need one for the next plan."""
+"""Starts the worker process early, once the traffic of compacted topics, or an erasure, will need it for the next plan."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WORTH_BYTES = MAX_INLINE_BYTES // 2
 """A log whose active segment has this size will have plans that are too large for a thread of the broker."""
 
 QUIET_S = 60.0
-"""Traffic counts as new after a pause of this length, in which an idle worker has ended."""
+"""Traffic counts as new after a pause of this length, during which an idle worker has ended."""
 
 
 class WorkerWarmth:
-    """Calls `warm_up`, which starts the worker of the next plan."""
+    """Calls `warm_up`, which starts the worker for the next plan."""
 
     def __init__(self, warm_up: Callable[[], Awaitable[None]]) -> None:
         self._warm_up = warm_up
@@ -41,7 +41,7 @@ class WorkerWarmth:
             self._begin()
 
     def expect_request(self, log: Log) -> None:
-        """Have the worker ready for a round of `log` that will be requested, if one of its size needs it. Returns at once."""
+        """Start the worker for a round of `log` that will be requested, if a log of this size needs it. Returns at once."""
         if log.size > REQUESTED_INLINE * MAX_INLINE_BYTES:
             self._begin()
 
@@ -53,12 +53,12 @@ class WorkerWarmth:
         try:
             await self._warm_up()
         except CleaningAborted:
-            pass  # The cleaner stops.
+            pass  # The cleaner is stopping.
         except (StorageError, OSError) as error:
             logger.warning("the cleaner's worker cannot be started early: %s", error)
 
     async def close(self) -> None:
-        """Cancel the start in progress, if any; begin no other."""
+        """Cancel the start in progress, if any, and begin no other."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
