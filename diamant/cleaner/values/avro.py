@@ -1,14 +1,14 @@
-"""Avro: compiles a schema into types that read values, as their writer encoded them (no resolution, no defaults).
+"""Avro: compiles a schema into types that read values as their writer encoded them (no resolution, no defaults).
 
-Own code, since values come from anybody: a library in C has crashed the process on a list of two million nested records, and an
-array of 2^62 nulls in ten bytes would fill any memory. A value that a schema does not consume to its end, an invalid text, a
-boolean of 2 are Undecodable: the schema is another one.
+The code is Diamant's own, since values come from anybody: a C library has crashed the process on a list of two million nested
+records, and an array of 2^62 nulls in ten bytes would fill any memory. A value that a schema does not consume to its end, an
+invalid text or a boolean of 2 is Undecodable, because it must have another schema.
 
-Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`), `MAX_SCHEMA_DEPTH`; of a value, unions, records, arrays, maps and their
-items count as parts (`cursor.py`), and fields that take no bytes.
+Bounds: schemas of `MAX_SCHEMA_BYTES` (`schemas.py`) and `MAX_SCHEMA_DEPTH`. The parts of a value are bounded (`cursor.py`):
+unions, records, arrays, maps and their items are parts, and so are fields that take no bytes.
 
-Logical types: decimal, uuid, date, time-*, timestamp-*, local-timestamp-*. An unknown or ill-fitting one is ignored, as the
-specification demands.
+Logical types: decimal, uuid, date, time-*, timestamp-*, local-timestamp-*. A logical type that is unknown or does not fit is
+ignored, as the specification demands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Read: TypeAlias = Callable[[Cursor, int], Any]
 
 
 class _NoDefault:
-    """The default of a field that has none."""
+    """Stands for the default of a field without a default."""
 
 
 NO_DEFAULT: Final = _NoDefault()
@@ -49,7 +49,7 @@ class AvroField(NamedTuple):
     name: str
     type: AvroType
     default: Any
-    """As the schema writes it in JSON, or NO_DEFAULT."""
+    """The default as JSON in the schema, or NO_DEFAULT."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,13 +60,13 @@ class AvroType:
     """`record`, `union`, `array`, `map`, `enum`, `fixed`, or a primitive type."""
     read: Read
     parts: Sequence[AvroType] = ()
-    """The branches of a union; the one type of the items of an array, or of the values of a map."""
+    """The branches of a union, or the single type of an array's items or a map's values."""
     fields: list[AvroField] = field(default_factory=list)
     symbols: Sequence[str] = ()
     size: int = 0
-    """Of a fixed, in bytes."""
+    """Size of a fixed, in bytes."""
     logical: str = ""
-    """The logical type, if it fits."""
+    """The logical type, if it fits the type."""
     scale: int = 0
 
     def branch(self, index: int) -> AvroType:
@@ -77,10 +77,10 @@ class AvroType:
 
 
 class AvroReader:
-    """Reads values of one schema. Any thread."""
+    """Reads values of one schema. Usable from any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None) -> None:
-        """`references`: schemas by name, each after those that it refers to. Raises Undecodable for a bad schema."""
+        """`references`: schemas by name, each after the schemas it refers to. Raises Undecodable for a bad schema."""
         names: dict[str, AvroType] = {}
         for other in (references or {}).values():
             _compiled(other, names)
@@ -91,7 +91,7 @@ class AvroReader:
         cursor = Cursor(payload)
         found = self.type.read(cursor, 0)
         if not cursor.is_at_end:
-            raise Undecodable("bytes are left behind the value: it has another schema")
+            raise Undecodable("bytes are left after the value: it has another schema")
         return found
 
 
@@ -130,7 +130,7 @@ class _Compiler:
         if kind == "enum":
             symbols = [str(one) for one in schema["symbols"]]
             if not all(map(SYMBOL.fullmatch, symbols)):
-                raise Undecodable("the Avro schema has a symbol of another form than a name")
+                raise Undecodable("the Avro schema has a symbol that is not a valid name")
             return self._define(schema, namespace, AvroType("enum", _enum(symbols), symbols=symbols))
         if kind == "fixed":
             size = int(schema["size"])
@@ -150,7 +150,7 @@ class _Compiler:
             cursor.count_empty(len(fields), start)
             return found
 
-        # Known before its fields: they may be of this type.
+        # The type is defined before its fields, which may be of this type.
         found = self._define(schema, namespace, AvroType("record", read))
         inner = _full_name(schema, namespace).rpartition(".")[0]
         for one in schema["fields"]:
@@ -186,7 +186,7 @@ def _union(branches: list[AvroType]) -> AvroType:
 
 
 def _blocks(cursor: Cursor, depth: int) -> Any:
-    """Yield the number of each item of an array or a map."""
+    """Yield the index of each item of an array or a map within its block."""
     cursor.enter(depth)
     while count := cursor.zigzag():
         if count < 0:
@@ -251,7 +251,7 @@ PER_SECOND = {"millis": 1_000, "micros": 1_000_000, "nanos": 1_000_000_000}
 
 
 def _logical(schema: Any, found: AvroType) -> AvroType:
-    """Return a type as the logical type of its schema; as it is if there is none that fits."""
+    """Return a type with the logical type of its schema, or unchanged if there is none that fits."""
     logical, kind, read = str(schema.get("logicalType")), found.kind, found.read
     if logical == "decimal" and kind in ("bytes", "fixed"):
         scale = schema.get("scale", 0)

@@ -1,8 +1,8 @@
-"""Changes fields in Avro: walks along a path through a value's bytes, and encodes what takes a field's place by its schema.
+"""Changes fields in Avro: walks along a path through a value's bytes, and encodes the replacement of a field by its schema.
 
 All other bytes are copied, as their writer encoded them; only the sizes of blocks around a change are written again. A given
-value is JSON as Avro's defaults write it, but for bytes, which are the UTF-8 of a text, and logical types, which also take their
-texts. In a union it becomes the branch that is there, if that has such a value, else the first one that has.
+value is JSON in the form of Avro's defaults, except that bytes are the UTF-8 of a text, and that logical types also accept
+texts. In a union the value takes the present branch if it fits, else the first branch that it fits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from diamant.cleaner.values.cursor import Cursor
 from diamant.cleaner.values.edits import DEFAULT, EMPTY, NULL, TEXT, Edit, NewValue, Unchangeable, growth, real, whole
 
 MAX_PARTS = 100_000
-"""Limit of the parts of a value that takes the place of another."""
+"""Limit of the parts of a new value."""
 
 _INT_BITS = {"int": 32, "long": 64}
 _EMPTY = {"string": b"\0", "bytes": b"\0", "array": b"\0", "map": b"\0", "int": b"\0", "long": b"\0", "boolean": b"\0"}
@@ -39,7 +39,7 @@ class AvroEdits:
         self.found: list[Edit] = []
 
     def visit(self, kind: AvroType, level: int, step: int, field: AvroField | None = None) -> None:
-        """Read a value, and find the fields at the rest of the path. `field`: that of the value. Undecodable, Unchangeable."""
+        """Read a value of `field`, and find the fields at the rest of the path. Raises Undecodable, Unchangeable."""
         cursor, is_there = self._cursor, step == len(self._path)
         if is_there and not (self._new.kind == TEXT and self._is_list(kind)):
             self._replace(kind, level, field)
@@ -63,7 +63,7 @@ class AvroEdits:
             kind.read(cursor, level)
 
     def _is_list(self, kind: AvroType) -> bool:
-        """Tell whether the value at the cursor is a list, whose items take a text."""
+        """Tell whether the value at the cursor is a list, in which a text replaces each item."""
         if kind.kind == "union":
             at = self._cursor.position
             branch = kind.branch(self._cursor.zigzag())
@@ -105,7 +105,7 @@ class AvroEdits:
         self.found.append(Edit(start, cursor.position, new, None if is_same else old))
 
     def _encoded(self, kind: AvroType, index: int | None, field: AvroField | None) -> bytes:
-        """Return the bytes of the new value. `index`: the branch that is there, of a union."""
+        """Return the bytes of the new value. `index`: the present branch of a union, else None."""
         what, coder = self._new.kind, _Coder()
         if what == NULL:
             return coder.encoded(kind, None)
@@ -125,7 +125,7 @@ class AvroEdits:
 
 
 def zigzag(number: int) -> bytes:
-    """Return a number as Avro writes it."""
+    """Return a number as Avro encodes it."""
     left, out = (number << 1) ^ (number >> 63), bytearray()
     while left >= 0x80:
         out.append(left & 0x7F | 0x80)
@@ -135,7 +135,7 @@ def zigzag(number: int) -> bytes:
 
 
 class _Coder:
-    """Encodes values. Raises Unchangeable if a type has no such value, or if it takes more than `MAX_PARTS` parts."""
+    """Encodes values. Raises Unchangeable if a value does not fit its type, or has more than `MAX_PARTS` parts."""
 
     def __init__(self, text_of_bytes: str = "utf-8") -> None:
         self._text_of_bytes = text_of_bytes
@@ -151,7 +151,7 @@ class _Coder:
         self._enter(depth)
         if (
             kind.logical in ("decimal", "uuid") and kind.kind != "fixed"
-        ):  # without bytes, readers in other languages fail
+        ):  # readers in other languages fail if there are no bytes
             return _sized(b"\0" if kind.logical == "decimal" else str(UUID(int=0)).encode())
         if kind.kind in _EMPTY:
             return _EMPTY[kind.kind]
@@ -165,7 +165,7 @@ class _Coder:
         return zigzag(nothing) + self.empty(kind.branch(nothing), depth + 1)
 
     def encoded(self, kind: AvroType, value: Any, depth: int = 0) -> bytes:
-        """Return a value of JSON in the bytes of a type."""
+        """Return a JSON value as encoded by a type."""
         self._enter(depth)
         name, inner = kind.kind, depth + 1
         if name == "union":
@@ -218,7 +218,7 @@ def _scalar(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
             return zigzag(number)
     if name in ("float", "double") and is_number:
         return real(value, "<f" if name == "float" else "<d")
-    is_uuid = kind.logical == "uuid" and text_of_bytes != _LATIN  # a default may be another text
+    is_uuid = kind.logical == "uuid" and text_of_bytes != _LATIN  # a default need not be a UUID
     if name == "string" and isinstance(value, str) and (not is_uuid or _UUID.fullmatch(value)):
         return _sized(_text(value))
     if name in ("bytes", "fixed"):
@@ -231,7 +231,7 @@ def _scalar(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    """Return a text as UTF-8. Raises Unchangeable for lone surrogates, which it does not have."""
+    """Return a text as UTF-8. Raises Unchangeable for lone surrogates, which UTF-8 does not have."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -243,7 +243,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _octets(kind: AvroType, value: Any, text_of_bytes: str) -> bytes:
-    """Return the bytes for a text, or for the number of a decimal."""
+    """Return the bytes of a text, or of the number of a decimal."""
     try:
         if kind.logical == "decimal" and text_of_bytes != _LATIN:
             number = whole(Decimal(value if isinstance(value, str) else str(value)), kind.scale)

@@ -1,4 +1,4 @@
-"""A place in the bytes of a value: reads numbers and bytes, and counts what it has read.
+"""A position in the bytes of a value, which reads numbers and bytes, and counts the parts that it has read.
 
 Bounds: `MAX_DEPTH` nested parts of a value, `MAX_NODES` parts.
 """
@@ -16,7 +16,7 @@ _MAX_VARINT_BYTES = 10
 
 
 class Cursor:
-    """A place in the bytes of a value. Raises Undecodable."""
+    """A position in the bytes of a value. Its methods raise Undecodable."""
 
     __slots__ = ("data", "position", "nodes_left")
 
@@ -27,7 +27,7 @@ class Cursor:
 
     @property
     def is_at_end(self) -> bool:
-        """True if nothing is left."""
+        """True if no bytes are left."""
         return self.position >= len(self.data)
 
     def take(self, size: int) -> bytes:
@@ -40,7 +40,7 @@ class Cursor:
         return found
 
     def varint(self) -> int:
-        """Return the next number: a varint of at most 64 bits."""
+        """Return the next number, a varint of at most 64 bits."""
         data, number, shift = self.data, 0, 0
         for position in range(self.position, min(self.position + _MAX_VARINT_BYTES, len(data))):
             byte = data[position]
@@ -54,7 +54,7 @@ class Cursor:
         raise Undecodable("a number is cut off or too long")
 
     def zigzag(self) -> int:
-        """Return the next number: a varint with its sign in the lowest bit."""
+        """Return the next number, a varint with its sign in the lowest bit."""
         number = self.varint()
         return (number >> 1) ^ -(number & 1)
 
@@ -66,7 +66,7 @@ class Cursor:
             raise Undecodable("a text is not UTF-8: the value has another schema") from None
 
     def single(self) -> float:
-        """Return the next four bytes as the number with the fewest digits, as it is written: 0.1."""
+        """Return the next four bytes as the number with the fewest digits that they can stand for, such as 0.1."""
         data = self.take(4)
         (found,) = struct.unpack("<f", data)
         near = (float(f"{found:.{digits}g}") for digits in range(6, 9))
@@ -78,7 +78,7 @@ class Cursor:
         return float(found)
 
     def count_empty(self, parts: int, start: int) -> None:
-        """Count parts as far as they took no bytes since `start`: of these, a few bytes may have any number."""
+        """Count the parts since `start` that took no bytes, because a few bytes may have any number of such parts."""
         self.enter(0, max(0, parts - (self.position - start)))
 
     def enter(self, depth: int, count: int = 1) -> None:

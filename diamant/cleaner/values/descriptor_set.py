@@ -1,7 +1,7 @@
-"""Descriptor sets of Protobuf (`FileDescriptorSet`) as texts: what `protoc --descriptor_set_out` and buf write.
+"""Converts descriptor sets of Protobuf (`FileDescriptorSet`), as written by `protoc --descriptor_set_out` and buf, to texts.
 
-The last file of a set is the schema: protoc and buf write a file after those that it imports. Read are the parts that
-`proto_text.py` needs.
+The last file of a set is the schema, because protoc and buf write a file after those that it imports. Only the parts that
+`proto_text.py` needs are read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _reader() -> ProtobufReader:
 
 
 def parse_descriptor_set(data: bytes) -> tuple[str, dict[str, str]]:
-    """Return the schema in a set as a `.proto` text, and the files that it imports by their names. Raises Undecodable."""
+    """Return the schema in a set as a `.proto` text, and its imports as texts by their names. Raises Undecodable."""
     try:
         files = _reader().read(_FIRST_MESSAGE + data)
         texts = {one["name"]: "\n".join(_file(one)) for one in plain(files)["file"]}
@@ -61,7 +61,7 @@ def parse_descriptor_set(data: bytes) -> tuple[str, dict[str, str]]:
 
 
 def source_of(text: str) -> str:
-    """Return a schema as a `.proto` text: itself, or a file descriptor in base64, as Confluent's Python client registers."""
+    """Return a schema as a `.proto` text. It may be a base64 file descriptor, as registered by Confluent's Python client."""
     if not _BASE64.fullmatch(text):
         return text
     try:
@@ -79,7 +79,7 @@ def _file(found: Fields) -> Iterator[str]:
 
 
 def _types(messages: list[Fields], enums: list[Fields], groups: Mapping[str, Fields] = {}) -> Iterator[str]:
-    """Yield declarations in the order that message indexes count, with the entries of maps. `groups`: fields by their types."""
+    """Yield declarations, with entries of maps, in the order of message indexes. `groups`: fields of groups by their types."""
     for one in messages:
         group = groups.get(one["name"])
         head = "message" if group is None else f"{_label(group)} group"
@@ -111,7 +111,7 @@ def _body(message: Fields) -> Iterator[str]:
 
 
 def _label(field: Fields) -> str:
-    """Return the label: none for a field without one in proto3, which in proto2 is as good as `optional`."""
+    """Return the label; "" for a proto3 field without a label, and for `optional` in proto2, where both mean the same."""
     return _LABELS.get(field["label"], "optional" if field.get("proto3_optional") else "")
 
 

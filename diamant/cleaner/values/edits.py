@@ -1,13 +1,13 @@
-"""Changes of single fields in the bytes of a value, whatever its format: what a field becomes, and where it stands.
+"""Changes of single fields in the bytes of a value, whatever its format: the new value of a field, and its position.
 
     null       null; in Protobuf the field is left out
     default    the schema's default
-    empty      an empty text, list or object, 0, false: of the type that the field has. A null stays
-    text       a fixed text; in a list it takes the place of each item
+    empty      an empty text, list or object, 0 or false, by the type of the field. A null stays
+    text       a fixed text; in a list it replaces each item
     given      a value as JSON
 
-A field that is not there stays away; one that already is what it shall be has an edit that changes nothing. All other bytes stay
-as they are, but for the sizes that some formats write before their parts.
+A missing field is not added. A field that already has its new value gets an edit that changes nothing. All other bytes stay as
+they are, except the sizes that some formats write before their parts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NULL, DEFAULT, EMPTY, TEXT, GIVEN = "null", "default", "empty", "text", "given"
 
 
 class Unchangeable(Exception):
-    """A field cannot become what it shall: its schema has no such value, or it cannot be told where it is. No text of values."""
+    """A field cannot get its new value: its schema does not allow it, or its place is unknown. The message has no values."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewValue:
-    """What a field becomes."""
+    """The new value of a field."""
 
     kind: str
     text: str = ""
@@ -41,12 +41,12 @@ class NewValue:
 
     @property
     def given(self) -> Any:
-        """The value of `TEXT` and `GIVEN`: numbers with a point are Decimal."""
+        """The value of `TEXT` and `GIVEN`, in which numbers with a point are Decimal."""
         return self.text if self.kind == TEXT else json.loads(self.text, parse_float=Decimal)
 
 
 class Edit(NamedTuple):
-    """The bytes, or characters, from `start` to `end`, and those that take their place."""
+    """A replacement of the bytes, or characters, from `start` to `end`."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class Edit(NamedTuple):
 
 
 def whole(number: float | Decimal, scale: int = 0) -> int:
-    """Return a number times 10 to the power of `scale`, as an integer. Raises Unchangeable if it is none, or too large."""
+    """Return a number times 10 to the power of `scale`. Raises Unchangeable if the result is no integer or too large."""
     exact = number if isinstance(number, Decimal) else Decimal(number)
     sign, digits, exponent = exact.as_tuple()
     # An integer of 1e999999999 would fill the memory.
@@ -70,7 +70,7 @@ def whole(number: float | Decimal, scale: int = 0) -> int:
 
 
 def real(number: float | Decimal, form: str) -> bytes:
-    """Return a number as a float of this form of `struct`. Raises Unchangeable if it is too large."""
+    """Return a number as the bytes of a float in this `struct` format. Raises Unchangeable if it is too large."""
     try:
         found = float(number)
         data = struct.pack(form, found)
@@ -82,12 +82,12 @@ def real(number: float | Decimal, form: str) -> bytes:
 
 
 def growth(edits: Sequence[Edit]) -> int:
-    """Return by how many bytes the data grows."""
+    """Return by how many bytes edits make the data grow."""
     return sum(len(one.new) - (one.end - one.start) for one in edits)
 
 
 def spliced(data: bytes, edits: Sequence[Edit]) -> bytes:
-    """Return the data with all edits, which do not overlap and are in any order."""
+    """Return the data with all edits applied, which must not overlap and may be in any order."""
     parts, at = [], 0
     for edit in sorted(edits, key=lambda one: (one.start, one.end)):
         parts += [data[at : edit.start], edit.new]

@@ -3,8 +3,8 @@ r"""The frames that serializers with a schema registry put around keys and value
     Confluent            0, schema id (4 bytes), payload
     Confluent, headers   `__key_schema_id` or `__value_schema_id`: 0 and the id, or 1 and a GUID; the payload has no frame
     Apicurio             0, schema id (8 bytes, the upper four are 0: Confluent's ids begin with 1), payload
-    Apicurio, headers    `apicurio.value.globalId` or `.contentId` (of keys `apicurio.key...`): 8 bytes; no frame. Of Protobuf,
-                         `apicurio.protobuf.type` (of keys `.type.key`) names the type, which else comes before the message
+    Apicurio, headers    `apicurio.value.globalId` or `.contentId` (for keys `apicurio.key...`): 8 bytes; no frame. For Protobuf,
+                         `apicurio.protobuf.type` (for keys `.type.key`) names the type that otherwise precedes the message
     AWS Glue             3, compression (0 none, 5 zlib), UUID of the schema's version (16 bytes), payload
     Avro single-object   C3 01, fingerprint (CRC-64-AVRO, little-endian), payload
 
@@ -24,14 +24,14 @@ from diamant.cleaner.values.nodes import Undecodable
 ID, GUID, GLUE, FINGERPRINT = "id", "guid", "glue", "fingerprint"
 
 SchemaName: TypeAlias = tuple[str, int | UUID]
-"""A kind, and the schema's name of this kind."""
+"""A kind of name, and the schema's name of this kind."""
 
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
-"""Limit of a value that is compressed in its frame."""
+"""Limit of the decompressed size of a value that is compressed in its frame."""
 
 COMPRESSED_HEAD = b"\x03\x05"
 _COMPRESSED = re.compile(COMPRESSED_HEAD + rb".{16}\x78", re.DOTALL)
-"""Occurs wherever a frame of AWS Glue has a compressed payload."""
+"""Matches wherever a frame of AWS Glue has a compressed payload."""
 
 _HEADER_VERSION_ID, _HEADER_VERSION_GUID = 0, 1
 _GLUE_PLAIN, _GLUE_ZLIB = 0, 5
@@ -39,20 +39,20 @@ _APICURIO_HEADERS = {field: (f"apicurio.{field}.globalId", f"apicurio.{field}.co
 _APICURIO_BYTES = 8
 _APICURIO_TYPE = {"key": "apicurio.protobuf.type.key", "value": "apicurio.protobuf.type"}
 _MAX_TYPE_BYTES = 125
-"""So the sizes in `Ref` take a byte each."""
+"""Limit of a type's name, so that each size in `Ref` takes one byte."""
 
 
 class Frame(NamedTuple):
-    """A value within a frame."""
+    """A value in a frame."""
 
     schema: SchemaName
     data: bytes
-    """The whole value."""
+    """The whole value, including the frame."""
     start: int
-    """Of the payload in `data`."""
+    """Position of the payload in `data`."""
     is_compressed: bool = False
     prefix: bytes = b""
-    """What a header says beyond the schema: the type of a message of Protobuf, as it comes before others (`protobuf.py`)."""
+    """The type of a Protobuf message, if a header names it, in the form that precedes other messages (`protobuf.py`)."""
 
     def payload(self) -> bytes:
         """Return the payload. Raises Undecodable."""
@@ -105,7 +105,7 @@ def _in_header(header: bytes, data: bytes) -> Frame | None:
 
 
 def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Return the type of a message that a header names, as Apicurio's `Ref`; nothing if none does."""
+    """Return the type of the message as Apicurio's `Ref`, if a header names it; else empty bytes."""
     for name, value in headers:
         if value and name == _APICURIO_TYPE[field] and len(value) <= _MAX_TYPE_BYTES:
             return bytes([len(value) + 2, 0x0A, len(value)]) + value
@@ -113,5 +113,5 @@ def _apicurio_ref(field: str, headers: Sequence[tuple[str, bytes | None]]) -> by
 
 
 def may_be_compressed(data: bytes) -> bool:
-    """Tell whether these bytes may hold a frame with a compressed payload. The first test is much quicker."""
+    """Tell whether these bytes may hold a frame with a compressed payload. The first of the two tests is much quicker."""
     return COMPRESSED_HEAD in data and _COMPRESSED.search(data) is not None

@@ -1,4 +1,4 @@
-"""Decoded values: the tree that paths of fields lead through, whatever the format of the bytes was.
+"""Decoded values: the tree through which paths of fields lead, whatever the format of the bytes was.
 
     Object          a record, a message, a map: pairs of name and value, in the order of the bytes
     list            a list
@@ -22,11 +22,11 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 SYMBOL: Final = re.compile(r"[^\W\d]\w*")
-"""The symbols of enums, as Avro for Java has them. Searches rely on it: no other text may be in a schema instead of the bytes."""
+"""Symbols of enums, as Avro for Java has them. Searches rely on this: only such texts may be in a schema and not in the bytes."""
 
 
 class Undecodable(Exception):
-    """The bytes cannot be decoded: no schema, a bad schema, or other bytes than the schema says. Its text has no values."""
+    """The bytes cannot be decoded: the schema is missing or bad, or the bytes do not fit it. The message has no values."""
 
 
 class Object(tuple[tuple[str, Any], ...]):
@@ -36,7 +36,7 @@ class Object(tuple[tuple[str, Any], ...]):
 
 
 class Unknown(bytes):
-    """Bytes that the schema does not explain: they may hold anything."""
+    """Bytes that the schema does not explain, so they may hold anything."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class DateOrTime(NamedTuple):
     """A date or a time."""
 
     number: int
-    """As it is stored, in the unit of the schema."""
+    """The number as stored, in the unit of the schema."""
     text: str
     """ISO 8601, in UTC."""
 
@@ -66,14 +66,14 @@ def equals_of(node: Any) -> tuple[Any, ...]:
             return (node.decode(),)
         except UnicodeDecodeError:
             return ()
-    # Without the types, true would equal 1. As a text, the float 0.1 is the 0.1 that people write.
+    # Types are compared, because otherwise true would equal 1. By its text, the float 0.1 equals the 0.1 that people write.
     if type(node) is int or (type(node) is float and math.isfinite(node)):
         return (Decimal(repr(node)),)
     return (node,) if node is None or isinstance(node, str | bool | Decimal) else ()
 
 
 def plain(node: Any) -> Any:
-    """Return a value for `json.dumps`: bytes in base64; decimals as texts, as are the numbers that JSON lacks."""
+    """Return a value for `json.dumps`, with bytes in base64, and with decimals and numbers that JSON lacks as texts."""
     if isinstance(node, Object):
         return {name: plain(value) for name, value in node}
     if isinstance(node, list):

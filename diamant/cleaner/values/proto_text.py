@@ -1,8 +1,7 @@
-"""Schemas of Protobuf as texts: parses a `.proto` file into message types.
+"""Parses the text of a Protobuf schema, a `.proto` file, into message types.
 
-What values need is read: messages, enums, fields, oneofs, maps, groups. Options other than `packed`, which decoding does not
-need, services, extensions and reserved names are skipped. Bounds: `MAX_SCHEMA_DEPTH` nested messages, names and
-numbers of `MAX_NAME_CHARACTERS`.
+Only the parts that decoding needs are read: messages, enums, fields, oneofs, maps, groups. Options except `map_entry`, services,
+extensions and reserved names are skipped. Bounds: `MAX_SCHEMA_DEPTH` nested messages, names and numbers of `MAX_NAME_CHARACTERS`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NAME = re.compile(r"\.?[A-Za-z_][\w.]*")
 _LABELS = ("optional", "required", "repeated")
 _IMPLICIT = ("proto3",)
 ENTRY = ">"
-"""Ends the name of a map's entry, which so cannot clash: a type has no such character."""
+"""Ends the name of a map's entry. Names of types cannot contain this character, so they cannot clash with it."""
 
 
 @dataclass(slots=True)
@@ -33,14 +32,14 @@ class ProtoField:
 
     name: str
     type: str
-    """A scalar type, or the name of a message or an enum as it is written; of a map, its entry."""
+    """A scalar type, or the name of a message or an enum as it is written; for a map, the name of its entry."""
     scope: str
-    """The full name of the message around it, in which `type` is looked up."""
+    """The full name of the enclosing message, in which `type` is looked up."""
     is_repeated: bool = False
     is_map: bool = False
     is_required: bool = False
     has_default: bool = False
-    """True if readers see its default when it is missing (proto3, without `optional`, outside of a oneof)."""
+    """True if readers see its default when it is missing (proto3, without `optional`, outside a oneof)."""
 
 
 @dataclass(slots=True)
@@ -50,9 +49,9 @@ class MessageType:
     name: str
     fields: dict[int, ProtoField] = field(default_factory=dict)
     nested: list[MessageType] = field(default_factory=list)
-    """In the order of the file, which message indexes count."""
+    """Nested messages in the order of the file, which message indexes count."""
     is_entry: bool = False
-    """True for the entry of a map that is written out, with `option map_entry = true`, as some libraries do."""
+    """True for the entry of a map that some libraries write out, with `option map_entry = true`."""
 
 
 @dataclass(slots=True)
@@ -60,7 +59,7 @@ class ProtoFile:
     """The types of one file."""
 
     messages: list[MessageType] = field(default_factory=list)
-    """At the top, in the order of the file."""
+    """Messages at the top level, in the order of the file."""
     types: dict[str, MessageType | Mapping[int, str]] = field(default_factory=dict)
     """All messages, and the symbols of all enums, by full name."""
 
@@ -102,7 +101,7 @@ class _Parser:
         return self.file
 
     def _message(self, scope: str, depth: int, name: str = "") -> MessageType:
-        """Parse a message behind its keyword, or a group behind its number."""
+        """Parse a message after its keyword, or a group after its number."""
         if depth > MAX_SCHEMA_DEPTH:
             raise Undecodable(f"the Protobuf schema has more than {MAX_SCHEMA_DEPTH} levels")
         name = _joined(scope, name or self._next())
@@ -195,7 +194,7 @@ class _Parser:
             raise ValueError(sign)
 
     def _skip(self) -> None:
-        """Skip to the end of a statement: behind `;`, or behind a block."""
+        """Skip to the end of a statement, after `;` or after a block."""
         while (word := self._next()) != ";":
             if word in ("[", "("):
                 self._until("]" if word == "[" else ")")
@@ -206,7 +205,7 @@ class _Parser:
                 return
 
     def _until(self, closing: str) -> None:
-        """Skip behind the sign that closes a pair."""
+        """Skip past the bracket that closes a pair."""
         opening = {"]": "[", ")": "(", "}": "{"}[closing]
         open_count = 1
         while open_count:

@@ -1,17 +1,17 @@
 """Protobuf: reads messages by their schema.
 
-Before a message its serializer says of which type it is:
+Before a message, its serializer names the message's type:
 
-    Confluent      message indexes: how many, then each, zigzag; a single 0 stands for the first message
-    Apicurio       the size of a message `Ref`, and this, whose field 1 is the type's name; types at the top of the file only
+    Confluent      message indexes: their number, then each, zigzag; a single 0 stands for the first message
+    Apicurio       the size of a message `Ref`, then this message, whose field 1 is the type's name; only top-level types
     AWS Glue       the type's number among all types of the file, with the entries of maps, in the order of their full names
 
-A field that readers see with its default, since proto3 leaves it out, is there with that default; so are empty lists and maps. A
-field that is there more than once counts with every value; parts of one message are joined. Names are those of the schema, with
-underscores. Enums without a symbol are their numbers. An `Any` has the fields of its message if the schema has that type. Bytes
-that the schema does not explain are `Unknown`. Bytes that contradict it are Undecodable: they are of another schema.
+A field that proto3 leaves out because it has its default is returned with that default; empty lists and maps are returned, too.
+If a field occurs more than once, every value counts; parts of one message are joined. Names are those of the schema, with
+underscores. Enum values without a symbol are numbers. An `Any` has the fields of its message if the schema has that type. Bytes
+that the schema does not explain are `Unknown`. Bytes that contradict it are Undecodable, because they must have another schema.
 
-Bounds: as Avro's (`cursor.py`).
+Bounds: as for Avro (`cursor.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _REF_NAME = b"\x0a"
 """The tag of the name in Apicurio's `Ref`."""
 
 _JOINED_PART_BYTES = 64
-"""A message in several parts is joined; so many bytes count as a part of the value."""
+"""When a message in several parts is joined, this many bytes count as a part of the value."""
 
 VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = 0, 1, 2, 3, 4, 5
 
@@ -86,11 +86,11 @@ SCALARS: dict[str, tuple[int, Callable[[Cursor], Any], Any]] = {
     "string": (SIZED, lambda cursor: cursor.text(cursor.varint()), ""),
     "bytes": (SIZED, lambda cursor: cursor.take(cursor.varint()), b""),
 }
-"""By scalar type: wire type, reader, default."""
+"""Wire type, reader and default of each scalar type."""
 
 
 class ProtobufReader:
-    """Reads messages of one schema. Any thread."""
+    """Reads messages of one schema. Usable from any thread."""
 
     def __init__(self, text: str, references: Mapping[str, str] | None = None, *, is_of_glue: bool = False) -> None:
         """`references`: files by the names in their imports. Raises Undecodable for a bad schema."""
@@ -105,13 +105,13 @@ class ProtobufReader:
         self.types.update(file.types)
 
     def read(self, payload: bytes) -> Any:
-        """Return the message behind what names its type. Raises Undecodable."""
+        """Return the message that follows the name of its type. Raises Undecodable."""
         cursor = Cursor(payload)
         message = self.message_at(cursor)
         return self.message(cursor, message, len(payload), 0)
 
     def message_at(self, cursor: Cursor) -> MessageType:
-        """Return the type of the message, and pass what names it. `cursor` is at its beginning."""
+        """Return the type of the message, and move `cursor` past the name of the type."""
         if self._of_glue is not None:
             return _at(self._of_glue, cursor.varint())
         data = cursor.data
@@ -131,7 +131,7 @@ class ProtobufReader:
         return found
 
     def message(self, cursor: Cursor, message: MessageType, end: int, depth: int, group: int = 0) -> Object:
-        """Return the message up to a position, or up to the end of the group of this number."""
+        """Return the message up to a position, or up to the end of the group with this number."""
         cursor.enter(depth, 1 + len(message.fields))
         found: dict[int, list[Any]] = {}
         pairs: list[tuple[str, Any]] = []
@@ -155,7 +155,7 @@ class ProtobufReader:
         return self._unpacked(Object(pairs), cursor, depth) if message.name == ANY else Object(pairs)
 
     def values(self, cursor: Cursor, number: int, field: ProtoField, wire: int, end: int, depth: int) -> list[Any]:
-        """Return the values behind a tag: several if they are packed. A message is its place, or its fields as a group."""
+        """Return the values after a tag, several if packed. A message is returned as a range of bytes, a group as its fields."""
         kind = self.kind(field)
         if isinstance(kind, MessageType):
             if wire == GROUP:
@@ -197,14 +197,14 @@ class ProtobufReader:
         return [(field.name, one) for one in values]
 
     def _nested(self, place: range, message: MessageType, cursor: Cursor, depth: int) -> Object:
-        """Return the message at a place in the bytes. The cursor stays."""
+        """Return the message at a range of the bytes. The cursor does not move."""
         back, cursor.position = cursor.position, place.start
         found = self.message(cursor, message, place.stop, depth + 1)
         cursor.position = back
         return found
 
     def apart(self, data: bytes, message: MessageType, cursor: Cursor, depth: int) -> Object:
-        """Return the message in other bytes; its parts count as those of the cursor."""
+        """Return the message in other bytes. Its parts count as parts of the cursor's value."""
         inner = Cursor(data)
         inner.nodes_left = cursor.nodes_left
         found = self.message(inner, message, len(data), depth + 1)
@@ -222,7 +222,7 @@ class ProtobufReader:
         return Object([("@type", url), *self.apart(data, message, cursor, depth)])
 
     def kind(self, field: ProtoField) -> MessageType | tuple[int, Callable[[Cursor], Any], Any]:
-        """Return the type of a field: a message, or how a scalar is read."""
+        """Return the type of a field: a message type, or the entry of a scalar as in `SCALARS`."""
         scalar = SCALARS.get(field.type)
         if scalar is not None:
             return scalar
@@ -238,7 +238,7 @@ class ProtobufReader:
         return VARINT, symbol, found.get(0, 0)
 
     def named(self, field: ProtoField) -> Type:
-        """Look a name up in the scope of a field, then in those around it."""
+        """Return the type of a field, looked up in the field's scope, then in the enclosing scopes."""
         scope = "" if field.type.startswith(".") else field.scope
         name = field.type.lstrip(".")
         while True:
@@ -261,14 +261,14 @@ def _local(name: str) -> str:
 
 
 def _descriptor_name(name: str) -> str:
-    """Return the full name of a message as descriptors have it, which name the entry of a map after its field."""
+    """Return the full name of a message as in descriptors, which name the entry of a map after its field."""
     scope, _, field = name.rpartition(".")
     parts = field.rstrip(ENTRY).split("_")
     return f"{scope}.{''.join(one[:1].upper() + one[1:] for one in parts)}Entry" if field.endswith(ENTRY) else name
 
 
 def skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
-    """Skip the value behind a tag."""
+    """Skip the value after a tag."""
     cursor.enter(depth)
     if not number:
         raise Undecodable("a field has the number 0")
@@ -282,7 +282,7 @@ def skip(cursor: Cursor, number: int, wire: int, depth: int) -> None:
         while (inner := divmod(cursor.varint(), 8)) != (number, GROUP_END):
             skip(cursor, *inner, depth + 1)
     else:
-        raise Undecodable("a field has no wire type of Protobuf")
+        raise Undecodable("a field has an unknown wire type")
 
 
 def map_key(key: object) -> str:

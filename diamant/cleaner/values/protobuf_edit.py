@@ -1,10 +1,9 @@
-"""Changes fields in Protobuf: walks along a path through a message's bytes, and encodes what takes a field's place by its schema.
+"""Changes fields in Protobuf: walks along a path through a message's bytes, and encodes the new value of a field by its schema.
 
-All other fields are copied, also unknown ones; only the sizes of the messages around a change are written again. Null and the
-default are a field that is left out, unless proto2 requires it. `empty` is left out too where readers cannot tell it from a field
-that is there. A given value is JSON by the names of the schema; bytes are the UTF-8 of a text. It is added if the field is left
-out because it has its default (proto3). A field that is there several times changes everywhere, in all parts of a message that is
-joined.
+All other fields are copied, even unknown fields; only the sizes of the messages around a change are written again. For null and
+the default, the field is left out, unless proto2 requires it. For `empty` it is left out, too, where readers cannot tell the
+difference. A given value is JSON with the names of the schema; bytes are the UTF-8 of a text. It is added if the field was left
+out because it had its default (proto3). A field that occurs several times changes everywhere, in all parts of a message.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class _Edits:
             self._add(at, number, names[number], path)
 
     def _contained(self, end: int) -> MessageType:
-        """Return the type of the message in an `Any`. The cursor stays."""
+        """Return the type of the message in an `Any`. The cursor does not move."""
         cursor = self._cursor
         back, url = cursor.position, b""
         while cursor.position < end:
@@ -88,11 +87,11 @@ class _Edits:
         cursor.position = back
         found = self._reader.types.get(url.decode(errors="replace").rpartition("/")[2])
         if not isinstance(found, MessageType):
-            raise Unchangeable("the schema does not have the type of a message")
+            raise Unchangeable("the schema lacks the type of a message")
         return found
 
     def _sized(self, message: MessageType, level: int, path: tuple[str, ...]) -> None:
-        """Walk through a message behind its size, and write the size again if it changes."""
+        """Walk through a message with its size in front, and write the size again if it changes."""
         cursor, before = self._cursor, len(self.found)
         start = cursor.position
         size = cursor.varint()
@@ -116,7 +115,7 @@ class _Edits:
         *,
         is_first: bool,
     ) -> None:
-        """Change a field behind its tag, or the fields in it. `start`: of the tag."""
+        """Change the field after a tag, or fields in it. `start`: position of the tag."""
         cursor, kind = self._cursor, self._reader.kind(field)
         at = cursor.position
         if len(path) > 1 and field.is_map and isinstance(kind, MessageType) and wire == SIZED:
@@ -147,7 +146,7 @@ class _Edits:
         return map_key(fields.get("key"))
 
     def _old(self, number: int, wire: int, field: ProtoField, end: int, level: int) -> list[Any]:
-        """Return the values behind a tag, and go behind them."""
+        """Return the values after a tag, and move past them."""
         cursor, kind = self._cursor, self._reader.kind(field)
         found = self._reader.values(cursor, number, field, wire, end, level)
         if not isinstance(kind, MessageType):
@@ -160,7 +159,7 @@ class _Edits:
         ]
 
     def _encoded(self, number: int, field: ProtoField, *, is_first: bool) -> bytes:
-        """Return what takes the place of a field that is there, with its tag."""
+        """Return the replacement of a present field, with its tag."""
         what = self._new.kind
         if what in (NULL, DEFAULT):
             if field.is_required:
@@ -177,7 +176,7 @@ class _Edits:
         return self._coder.tagged(number, field, self._new.given)
 
     def _add(self, at: int, number: int, field: ProtoField, path: tuple[str, ...]) -> None:
-        """Note that the schema has a field that is not there; add it if it is left out because it has its default."""
+        """Note that the schema has a missing field; add the field if it was left out because it had its default."""
         new, given = b"", self._new.given if self._new.kind == GIVEN and len(path) == 1 else None
         kind = self._reader.kind(field)
         if given is not None and field.is_repeated:
@@ -188,7 +187,7 @@ class _Edits:
 
 
 class _Coder:
-    """Encodes values of JSON. Raises Unchangeable if a type has no such value."""
+    """Encodes JSON values. Raises Unchangeable if a value does not fit its type."""
 
     def __init__(self, reader: ProtobufReader) -> None:
         self._reader = reader
@@ -202,7 +201,7 @@ class _Coder:
         return b"".join(self.tagged(number, field, one, depth) for one in value)
 
     def tagged(self, number: int, field: ProtoField, value: Any, depth: int = 0) -> bytes:
-        """Return one value with its tag; None stands for an empty one."""
+        """Return one value with its tag; None stands for an empty value."""
         kind = self._reader.kind(field)
         if isinstance(kind, MessageType):
             data = self._message(kind, {} if value is None else value, depth + 1)
@@ -238,7 +237,7 @@ class _Coder:
 
 
 def varint(number: int) -> bytes:
-    """Return a number of up to 64 bits, a negative one as its complement."""
+    """Return a number of up to 64 bits as a varint, a negative number as its two's complement."""
     left, out = number & (1 << 64) - 1, bytearray()
     while left >= 0x80:
         out.append(left & 0x7F | 0x80)
@@ -257,7 +256,7 @@ def _octets(value: Any) -> bytes:
 
 
 def _scalar(kind: str, value: Any) -> bytes:
-    """Return a number or a boolean, an enum by its number; None stands for 0 and false."""
+    """Return a number, a boolean or the number of an enum, encoded; None stands for 0 and false."""
     if kind == "bool" and isinstance(value, bool | None):
         return b"\1" if value else b"\0"
     value = 0 if value is None else value

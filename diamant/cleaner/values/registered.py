@@ -1,4 +1,4 @@
-"""Schemas as registries write them into JSON, in the topic `_schemas` and in their answers, and what they refer to."""
+"""Schemas in the JSON that registries write to the topic `_schemas` and in responses, with the schemas that they refer to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from diamant.cleaner.values.schemas import AVRO, SchemaText
 
 MAX_REFERENCES = 1_000
-"""Limit of the schemas that one refers to, directly or not."""
+"""Limit of the schemas that a schema refers to, directly or not."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -17,12 +17,12 @@ class RegisteredSchema(NamedTuple):
     kind: str
     text: str
     references: tuple[tuple[str, str, int], ...]
-    """Name, subject and version."""
+    """Name, subject and version of each reference."""
 
     def with_references(self, find: Callable[[str, int], RegisteredSchema | None]) -> SchemaText:
-        """Return it with the schemas that it refers to. `find`: by subject and version.
+        """Return the schema with the schemas that it refers to. `find` finds a schema by subject and version.
 
-        A missing one is left out, so that compiling says what is undefined.
+        Missing schemas are left out, so that compiling reports what is undefined.
         """
         found: dict[str, str] = {}
         begun: set[tuple[str, int]] = set()
@@ -42,7 +42,7 @@ class RegisteredSchema(NamedTuple):
 
 
 def parse_registered(fields: Mapping[str, object]) -> RegisteredSchema | None:
-    """Return the schema in an object of JSON; None if it has another form."""
+    """Return the schema in a JSON object; None if the object has another form."""
     text, kind, references = fields.get("schema"), fields.get("schemaType") or AVRO, fields.get("references") or []
     if not isinstance(text, str) or not isinstance(kind, str) or not isinstance(references, list):
         return None

@@ -1,10 +1,10 @@
 """Schemas from a registry with Confluent's REST API: Confluent's own, Karapace, Apicurio below `/apis/ccompat/v7`.
 
-After a failed connection, a timeout, a redirect or an error of its own, the registry counts as down for the rest of the
-operation, which would otherwise wait for it again and again. Redirects are refused, since they could lead credentials and trust
-elsewhere. Versions that were deleted softly count, as they do for the registry's clients.
+After a failed connection, a timeout, a redirect or an error response, the registry counts as down for the rest of the
+operation, which would otherwise wait for it again and again. Redirects are refused, since they could send credentials and trust
+elsewhere. Soft-deleted versions count, as they do for the registry's clients.
 
-Bounds: `TIMEOUT_S` for a schema with all that it refers to, `MAX_ANSWER_BYTES` for each answer. Blocks; for threads of searches.
+Bounds: `TIMEOUT_S` for a schema with its references, `MAX_ANSWER_BYTES` for each response. Blocking; for threads of searches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _READ_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """A registry, and the way in. ValueError for a URL of another kind."""
+    """A registry's URL and credentials. Raises ValueError for an unsuitable URL."""
 
     url: str
     user_info: str | None = None
-    """User and password with a colon between them (basic authentication)."""
+    """USER:PASSWORD for basic authentication."""
     token: str | None = None
-    """Bearer authentication."""
+    """Token for bearer authentication."""
     ca_file: str | None = None
     """PEM certificates to trust instead of the system's."""
 
@@ -60,7 +60,7 @@ class RegistryAddress:
 
 
 def registry_address(url: str, user: str | None, token_file: str | None, ca_file: str | None) -> RegistryAddress:
-    """Return an address by options. `user`: NAME:PASSWORD-FILE. Raises ValueError, OSError."""
+    """Return the address that options give. `user`: NAME:PASSWORD-FILE. Raises ValueError, OSError."""
     if user is None:
         return RegistryAddress(url, None, None if token_file is None else _secret(token_file), ca_file)
     name, colon, file = user.partition(":")
@@ -77,7 +77,7 @@ def _secret(path: str) -> str:
 
 
 class _Down(Exception):
-    """The registry does not answer."""
+    """The registry counts as down; the message says why."""
 
 
 _MEANINGS = {3: ", a redirect, which is refused"}
@@ -116,7 +116,7 @@ class SchemaRegistry:
         return NoSchema(f"the schema registry {self._address.url}: {reason}")
 
     def _registered(self, path: str, deadline: float, own: tuple[str, str] | None = None) -> RegisteredSchema:
-        """Ask for a schema. `own`: the kind of its name, and its name, of which the answer may have no other."""
+        """Request a schema. `own`: kind and value of its name, which the response must have."""
         status, data = self._get(path, deadline)
         if status != HTTPStatus.OK:
             if status == HTTPStatus.NOT_FOUND:
@@ -129,7 +129,7 @@ class SchemaRegistry:
         is_other = isinstance(fields, dict) and own is not None and str(fields.get(*own)).lower() != own[1]
         found = parse_registered(fields) if isinstance(fields, Mapping) and not is_other else None
         if found is None:
-            raise self._no_schema(f"GET {path} was answered with something else than this schema")
+            raise self._no_schema(f"GET {path} was not answered with this schema")
         return found
 
     def _get(self, path: str, deadline: float) -> tuple[int, bytes]:
@@ -145,7 +145,7 @@ class SchemaRegistry:
             connection = http.client.HTTPSConnection(host, port, timeout=left, context=self._tls)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=left)
-        # A timeout of the connection starts again with every byte.
+        # The timeout of the connection restarts with every byte, so a timer watches the whole request.
         watch = threading.Timer(left, _shut, [connection])
         watch.daemon = True
         watch.start()
@@ -166,7 +166,7 @@ class SchemaRegistry:
 
 
 def _shut(connection: http.client.HTTPConnection) -> None:
-    """End a connection in another thread, which then reads its end."""
+    """Shut down a connection, so that the thread that reads from it sees its end."""
     if connection.sock is not None:
         try:
             connection.sock.shutdown(socket.SHUT_RDWR)

@@ -2,8 +2,8 @@
 
 The names of files:
 
-    42.avsc, 42.proto, 42.desc        the schema with the id 42; a GUID, or the UUID of a version in AWS Glue, likewise
-    orders-value.avsc, orders-key.proto   that of the values or keys of the topic `orders`, for ids without a file of their own
+    42.avsc, 42.proto, 42.desc        the schema with the id 42; likewise a GUID, or the UUID of a version in AWS Glue
+    orders-value.avsc, orders-key.proto   values or keys of the topic `orders` whose schema's id has no file of its own
 
 An `.avsc` file defines every type that it uses; a `.proto` file may import other files of the directory by their names. A
 descriptor set (`.desc`, `.pb`, `.binpb`) has its imports in it.
@@ -32,7 +32,7 @@ class SchemaDirectory:
         self._path = path
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of a name, else that of the topic's keys or values. Raises NoSchema if it cannot be read."""
+        """Return the schema with a name, else that of the topic's keys or values. Raises NoSchema if it cannot be read."""
         try:
             return self._find(name, f"{topic}-{field}")
         except OSError as error:
@@ -70,19 +70,19 @@ class SchemaDirectory:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlaces:
-    """Places besides the topic, which comes before them. Can be pickled."""
+    """Places of schemas besides the topic, which takes precedence. Can be pickled."""
 
     directory: str | None = None
-    """Files as `SchemaDirectory` reads them."""
+    """Directory with files as `SchemaDirectory` reads them."""
     registry: RegistryAddress | None = None
 
     @property
     def are_given(self) -> bool:
-        """True if there are any."""
+        """True if any place is given."""
         return self.directory is not None or self.registry is not None
 
     def schemas(self, env: Env, *first: SchemaSource) -> Schemas:
-        """Return the schemas for one operation; they are read when they are needed. `first`: sources that come first."""
+        """Return the schemas for one operation, which are read when needed. `first`: sources that take precedence."""
         sources = [*first]
         if self.directory is not None:
             sources.append(SchemaDirectory(env, self.directory))

@@ -1,9 +1,9 @@
 """Schemas by the names that frames carry, from several sources, compiled once.
 
-A source is asked in the thread that decodes, and may read files or ask a registry. A schema that no source has counts as missing
-for as long as the `Schemas` lives, which is one operation; `problems` says why.
+A source is queried in the decoding thread, and may read files or call a registry. A schema that no source has counts as missing
+for the lifetime of the `Schemas` object, which is one operation; `problems` says why.
 
-Memory: `MAX_COMPILED` schemas of at most `MAX_SCHEMA_BYTES` each, with those that they refer to.
+Memory: `MAX_COMPILED` schemas of at most `MAX_SCHEMA_BYTES` each, references included.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from diamant.cleaner.values.nodes import Undecodable, plain
 from diamant.protocol.batches.header import Header
 
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
-"""The types of schemas, as a registry calls them."""
+"""The types of schemas, as named by registries."""
 
 KEY, VALUE = "key", "value"
 
 MAX_SCHEMA_BYTES = 1024 * 1024
-"""Limit of a schema with those that it refers to."""
+"""Limit of a schema, including the schemas that it refers to."""
 MAX_COMPILED = 1_000
 MAX_PROBLEMS = 10
 
 
 class NoSchema(Exception):
-    """A source cannot have a schema; the text says why."""
+    """A source cannot provide a schema; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaText:
-    """A schema as its source has it."""
+    """A schema as provided by its source."""
 
     kind: str
     text: str
     references: Mapping[str, str] = field(default_factory=dict)
-    """Other schemas by the names in its references, each after those that it refers to itself."""
+    """Referenced schemas by the names in the references, each after the schemas that it refers to itself."""
 
 
 class SchemaSource(Protocol):
-    """Finds schemas. Any thread."""
+    """Finds schemas. Callable from any thread."""
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of this name in the `key`s or `value`s of a topic; None or NoSchema if there is none. May block."""
+        """Return the schema with this name in the `key`s or `value`s of a topic; None or NoSchema if there is none. May block."""
         ...
 
 
@@ -57,13 +57,13 @@ class Reader(NamedTuple):
     """Decodes the payloads of one schema, and changes fields in them."""
 
     read: Callable[[bytes], Any]
-    """Returns the value (`nodes`). Undecodable."""
+    """Returns the value (`nodes`). Raises Undecodable."""
     edits: Callable[[bytes, Sequence[str], NewValue], list[Edit]]
-    """Returns the edits that change the fields at a path. Undecodable, Unchangeable."""
+    """Returns the edits that change the fields at a path. Raises Undecodable, Unchangeable."""
 
 
 class Schemas:
-    """The schemas of some sources; the first one that has a schema decides. Any thread."""
+    """The schemas of several sources, of which the first that has a schema is used. Usable from any thread."""
 
     def __init__(self, sources: Sequence[SchemaSource] = ()) -> None:
         self._sources = sources
@@ -71,16 +71,16 @@ class Schemas:
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[type[Schemas], tuple[Sequence[SchemaSource]]]:
-        return Schemas, (self._sources,)  # without what is compiled
+        return Schemas, (self._sources,)  # without compiled schemas
 
     def decode(self, frame: Frame, topic: str, field: str) -> Any:
-        """Return the value in a frame (`nodes`). Raises Undecodable, also if no source has the schema."""
+        """Return the value in a frame (`nodes`). Raises Undecodable, even if no source has the schema."""
         return self._reader_of(frame, topic, field).read(frame.prefix + frame.payload())
 
     def change(
         self, frame: Frame, topic: str, field: str, changes: Sequence[tuple[Sequence[str], NewValue]]
     ) -> tuple[bytes, list[list[Edit]]]:
-        """Return the payload of a frame with other values at some paths, and for each path its edits.
+        """Return the payload of a frame with new values at some paths, and the edits for each path.
 
         Raises Undecodable, Unchangeable.
         """
@@ -107,17 +107,17 @@ class Schemas:
 
     @property
     def problems(self) -> list[str]:
-        """The reasons why schemas are missing, `MAX_PROBLEMS` at most."""
+        """The reasons why schemas are missing, at most `MAX_PROBLEMS`."""
         with self._lock:
             return list(dict.fromkeys(one for one in self._readers.values() if isinstance(one, str)))[:MAX_PROBLEMS]
 
     def find(self, name: SchemaName, topic: str, field: str) -> SchemaText | None:
-        """Return the schema of this name, from the first source that has it."""
+        """Return the schema with this name from the first source that has it; None if no source has it."""
         found = self._find(name, topic, field)
         return None if isinstance(found, str) else found
 
     def _find(self, name: SchemaName, topic: str, field: str) -> SchemaText | str:
-        """As `find`; a text says why there is none."""
+        """Return a schema as `find` does, or the reason why there is none."""
         reasons = []
         for one in self._sources:
             try:
@@ -158,7 +158,7 @@ class Schemas:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The framed keys and values of one topic. Any thread."""
+    """Decodes framed keys and values of one topic. Usable from any thread."""
 
     schemas: Schemas = field(default_factory=Schemas)
     """Without sources, every framed value is undecodable."""
@@ -177,7 +177,7 @@ class Values:
     def change(
         self, frame: Frame, field: str, changes: Sequence[tuple[Sequence[str], NewValue]]
     ) -> tuple[bytes, list[list[Edit]]]:
-        """Return the payload with other values at some paths, and for each path its edits. Raises Undecodable, Unchangeable."""
+        """Return the payload with new values at some paths, and the edits for each path. Raises Undecodable, Unchangeable."""
         return self.schemas.change(frame, self.topic, field, changes)
 
 
@@ -206,7 +206,7 @@ class FramedParts(NamedTuple):
 
 
 def json_text(record: FramedRecord, part: str, values: Values) -> str | None:
-    """Return a key or a value as JSON, decoded by its schema or as it is; None if it is neither."""
+    """Return a key or a value as JSON: decoded by its schema, or itself if it is JSON; otherwise None."""
     frame = values.frame_of(record, part)
     if frame is not None:
         found = _decoded(frame, part, values)
@@ -220,7 +220,7 @@ def json_text(record: FramedRecord, part: str, values: Values) -> str | None:
 
 
 def decoded_fields(record: FramedRecord, values: Values) -> dict[str, object]:
-    """Return what key and value say that have a known schema, as `key_json` and `value_json`."""
+    """Return the decoded key and value, if their schemas are known, as `key_json` and `value_json`."""
     found: dict[str, object] = {}
     for part in (KEY, VALUE):
         frame = values.frame_of(record, part)
@@ -231,11 +231,11 @@ def decoded_fields(record: FramedRecord, values: Values) -> dict[str, object]:
 
 
 def _decoded(frame: Frame, part: str, values: Values) -> object:
-    """Return what a frame has, for JSON; `_UNKNOWN` if that is not known."""
+    """Return the value in a frame, for JSON; `_UNKNOWN` if it cannot be decoded."""
     try:
         return plain(values.decode(frame, part))
     except Undecodable:
-        try:  # the payload of a serializer for JSON
+        try:  # the payload may be JSON, from a JSON serializer
             return json.loads(frame.payload(), parse_constant=str)
         except (Undecodable, ValueError, RecursionError):
             return _UNKNOWN

@@ -1,10 +1,10 @@
 """The schemas in the topic `_schemas`, which Confluent Schema Registry and Karapace write.
 
-Its records have JSON in key and value; the latest of each key counts, as for the registry. Schemas that were deleted softly are
-still there, as they are for the registry's clients; a tombstone takes a schema away. Records that are not of this form are
-skipped. The files of a data directory are read with the first use, by path: those of a stopped broker, or below a running one.
+Its records have JSON in key and value; the latest record of each key counts, as for the registry. Soft-deleted schemas still
+count, as they do for the registry's clients; a tombstone removes a schema. Records of another form are skipped. The files of
+the topic are read by path on first use, whether their broker is stopped or running.
 
-Memory: `MAX_BYTES` of schemas; a topic with more counts as having none beyond.
+Memory: `MAX_BYTES` of schemas; further schemas in the topic are ignored.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ logger = logging.getLogger(__name__)
 SCHEMAS_TOPIC = "_schemas"
 MAX_BYTES = 256 * 1024 * 1024
 _ATTEMPTS = 3
-"""The cleaner may replace a file while the topic is read."""
+"""Limit of attempts to read the topic, since the cleaner may replace a file meanwhile."""
 
 
 class RegisteredSchemas:
     """The schemas in records of the topic (`SchemaSource`). Can be pickled."""
 
     def __init__(self, records: Iterable[tuple[bytes | None, bytes | None]] = ()) -> None:
-        """`records`: their keys and values, in order."""
+        """`records`: keys and values of the topic's records, in order."""
         self._by_name: dict[SchemaName, RegisteredSchema] = {}
         self._by_version: dict[tuple[str, int], RegisteredSchema] = {}
         for key, value in _latest(records).items():
@@ -68,7 +68,7 @@ class SchemasTopic:
         return self.load().find(name, topic, field)
 
     def load(self) -> RegisteredSchemas:
-        """Return all of them, read once."""
+        """Return all schemas, which are read once."""
         with self._lock:
             if self._found is None:
                 self._found = self._read()
@@ -100,7 +100,7 @@ class SchemasTopic:
 
 
 def _latest(records: Iterable[tuple[bytes | None, bytes | None]]) -> dict[tuple[str, int], Mapping[str, object]]:
-    """Return the latest value of each subject and version, as far as they fit into `MAX_BYTES`."""
+    """Return the latest value of each subject and version, as far as the values fit into `MAX_BYTES`."""
     found: dict[tuple[str, int], bytes] = {}
     size = 0
     for key, value in records:
