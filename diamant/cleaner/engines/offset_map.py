@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env, File
 
 Tuples: TypeAlias = "memoryview[int]"
-"""uint64[n, 3]."""
+"""Tuples of hash and offset, as uint64[n, 3]."""
 Offsets: TypeAlias = "array[int] | memoryview[int]"
-"""int64."""
+"""Offsets, as int64."""
 
 FIRST_SLOTS = 4096
 GROW_AT = 0.7
@@ -317,7 +317,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int]] = []
-        """Position and number of offsets."""
+        """Position and number of offsets of each block."""
         self.count = 0
         self.last = -1
         """The last offset; -1 if there is none yet."""

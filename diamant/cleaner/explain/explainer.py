@@ -133,7 +133,7 @@ class Explainer:
             leaves_ms = None if goes_ms is None else goes_ms + self.state.config.file_delete_delay_ms
             closed = gates
             if status == explanation.IS_SUPERSEDED and _OF_TOMBSTONES & {gate.kind for gate in gates}:
-                # Erasing the key, which may be live, is no change for this record.
+                # Erasing the key, which may be live, would not be a change for this record.
                 closed, _, _ = self._superseded(record, scan, self._early)
             change = self._change(closed, record)
         suffix = names.DELETED_SUFFIX if record.is_removed else ""

@@ -21,7 +21,7 @@ _ENTRY_BYTES = 24
 
 
 class RecordPicker:
-    """Owned by one thread."""
+    """A picker, owned by one thread; see the module."""
 
     def __init__(self, mode: int, wanted: bytes = b"") -> None:
         self.mode = mode

@@ -184,7 +184,7 @@ def found_record(
     *,
     with_key: bool = True,
 ) -> FoundRecord:
-    """Return the facts to keep about a record; `header` and `position` are its batch's."""
+    """Return the facts to keep about a record; `header` and `position` are those of its batch."""
     return FoundRecord(
         offset=record.offset,
         timestamp=record.timestamp,

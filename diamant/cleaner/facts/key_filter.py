@@ -4,7 +4,7 @@ A round of Kafka's cleaner rewrites the whole log, however little is new. Here a
 nothing in it would change. All of these conditions must hold:
 
     no key of the dirty range may be in it                      the filter below
-    no horizon is over, and every tombstone has one             `segment_facts`
+    no horizon is over, and every tombstone has a horizon       `segment_facts`
     no marker, no batch of a transaction                        whether a marker may be removed depends on every batch of its
                                                                 transaction, so a round must see them all
     no record without a key, none below the log start, no batch of magic 0 or 1
@@ -25,8 +25,8 @@ map (`kernels/offset_map.py`), under the same random key, so that nobody can con
 hash key is useless.
 
 Memory: filters are in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than `MAX_KEYS`
-keys has none, so a filter has 72 MB at most, and takes 16 bytes per key while it is made; 8 bytes for each dirty key. A segment
-without a filter is rewritten. Without kernels no filters are made or used.
+keys has no filter, so a filter takes at most 72 MB, and 16 bytes per key while it is made. Each dirty key takes 8 bytes. A
+segment without a filter is rewritten. Without kernels no filters are made or used.
 """
 
 from __future__ import annotations

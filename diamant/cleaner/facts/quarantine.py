@@ -13,8 +13,8 @@ Its records must not come back to life, and must not be lost:
 * The checkpoint on disk stays where the segment was cleaned last, or at its base, also across restarts. Once the segment can be
   read again, the next round maps everything above, and so removes its records that were superseded in the meantime. In memory
   the broker keeps where rounds ended and continues from there, so the same range is not cleaned again and again.
-* After that round nothing expires for another `delete.retention.ms`: a reader of an old record from the segment finds the
-  tombstone.
+* After that round nothing expires for another `delete.retention.ms`, so that a reader of an old record from the segment still
+  finds the tombstone.
 
 A segment leaves quarantine when its file is replaced (repaired, restored), when it is deleted, or when the configuration changes.
 It stays in quarantine while its file is missing or has another size: the broker knows the end of the segment, so readers would

@@ -82,7 +82,7 @@ class SegmentFacts:
     first_offset: int
     """Offset of the first batch; the base offset if there is none."""
     horizons: tuple[Horizon, ...] = ()
-    """Ascending."""
+    """Delete horizons, ascending."""
     steps: tuple[Step, ...] | None = ()
     """None if there are too many."""
     emptied: tuple[Emptied, ...] | None = ()

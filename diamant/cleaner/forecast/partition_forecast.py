@@ -19,7 +19,7 @@ The plain engine runs each round up to `MAX_PLAIN_BYTES`; larger rounds run in t
 
 Steps shared by two scenarios run once, as long as their result is kept (`OverlayStates.max_kept_bytes`).
 
-Memory: one engine's (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
+Memory: that of one engine (`plain_round` with `MAX_PLAIN_BYTES` of log, or `compiled` with the scenario's map), and
 `max_key_bytes` for counting keys. Disk, in the scratch directory: input and output of a round, which is at most twice the
 partition, the same again for a new layout, and the kept results.
 """
@@ -251,7 +251,7 @@ class _Course:
         return replace(state, env=env, key=key, log_start_offset=start), Event(DELETE, at_ms, BY_RETENTION, start)
 
     def _is_retention_first(self, log: Log, at_ms: int) -> bool:
-        """Tell whether retention comes before the next round, because Kafka applies it after each round, not after all."""
+        """Tell whether retention comes before the next round, as in Kafka, which applies it after each round."""
         last = self.events[-1] if self.events else None
         after_round = last is not None and last.kind == CLEAN and last.at_ms == at_ms
         return not self.is_prompt and after_round and deletable_segments(log, at_ms) > 0

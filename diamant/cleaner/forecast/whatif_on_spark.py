@@ -6,7 +6,7 @@ A task opens the segments in place: the directory must have the same path and co
 tasks refuse files whose size differs from the driver's list. Their output goes to Spark's own directory for temporary files,
 which Spark removes even if a worker is killed.
 
-Memory: a task's is that of `whatif`, and an executor runs one per core. The driver holds all forecasts, each with up to
+Memory: a task needs that of `whatif`, and an executor runs one task per core. The driver holds all forecasts, each with up to
 `whatif.MAX_STEPS` events; Spark ends the job above spark.driver.maxResultSize (1 GiB).
 """
 

@@ -39,9 +39,9 @@ class HeldBack:
     reason: str
     """OPEN_TRANSACTION or MIN_COMPACTION_LAG."""
     first_offset: int
-    """Base offset of a segment."""
+    """The first of these offsets, which is the base offset of a segment."""
     end_offset: int
-    """Exclusive."""
+    """End of these offsets (exclusive)."""
     bytes: int
     producer_id: int | None = None
     """The producer of the open transaction."""
@@ -164,7 +164,7 @@ class CompactionReport:
     ended_ms: int
     duration_ms: float
     partitions: tuple[PartitionCompaction, ...] = field(default=())
-    """Ascending."""
+    """One result for each partition, ascending."""
 
     @property
     def is_clean(self) -> bool:

@@ -63,9 +63,10 @@ def verify_certificate(
     secret: bytes | None = None,
     read_replicas: Callable[[Verification], object] | None = None,
 ) -> Verification:
-    """Verify a certificate, compare it with a data directory if one is given. Blocking. Raises CertificateError, WrongKind.
+    """Verify a certificate, and compare it with a data directory if one is given. Blocking.
 
-    A person's paper is verified with all its parts, in one scan. Other arguments: as in `verification_steps`.
+    A person's paper is verified with all its parts, in one scan. Other arguments: as in `verification_steps`. Raises
+    CertificateError, WrongKind.
     """
     steps_of = partial(verification_steps, place=place, check_redaction=check_redaction_claims, secret=secret)
     if not is_paper(certificate):

@@ -78,7 +78,7 @@ class PersonIntent(RemovalIntent):
     is_confirmed: bool = False
     """With `is_now`: the requester accepts that groups may miss the tombstones."""
     registry: str | None = None
-    """The schema registry to ask in place of the configured one."""
+    """The schema registry to use in place of the configured one."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Keep] = field(default_factory=dict)

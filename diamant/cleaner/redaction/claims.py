@@ -6,7 +6,7 @@ judged once more. The certificate holds a digest of `where`, and its shape, with
     records-gone       no record below the claim's end matches `where`
     fields-blanked     in every matching record below the claim's end, the named fields are as the request wants them, except
                        in records that cannot be changed, if the request says to keep them
-    records-present    at least one record matches, or its fields are not as the request wants them
+    records-present    at least one record matches and, if fields are named, these are not as the request wants them
     inconclusive       something is unreadable, bytes of a removed value lie outside records, a record cannot be changed or
                        may or may not match (unless the request says to keep such records), or a matching or undecided
                        record lies in a file of no partition

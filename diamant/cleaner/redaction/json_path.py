@@ -1,9 +1,9 @@
 r"""Paths into keys and values for a redaction: what counts as JSON, what a path finds, and what other bytes may contain.
 
 A value in the frame of a serializer (`values/framing.py`) is decoded by its schema, and the path leads through the result. If the
-schema is unavailable, or the bytes do not fit it, the value is UNDECIDED unless no schema could make it match. None could if the
-literal is a text that is not in the bytes as UTF-8, and cannot be the symbol of an enum, a UUID, a date or a time. A payload that
-is JSON needs no schema.
+schema is unavailable, or the bytes do not fit it, the value is UNDECIDED. It is NO if no schema could make it match, because the
+literal is a text that is not in the bytes as UTF-8, and that cannot be the symbol of an enum, a UUID, a date or a time. A payload
+that is JSON needs no schema.
 
 JSON is UTF-8 (RFC 8259), with or without a byte order mark. Control characters in texts are accepted, as are `NaN` and
 `Infinity`, which equal nothing.

@@ -23,7 +23,7 @@ class EngineLimits:
     """Plain engine: memory for the parsed chunks kept from the first pass for the second, and the same again for the current
     chunk. With 0 each batch is processed on its own. The limits below are those of the compiled engine."""
     read_bytes: int = 2 * 1024 * 1024
-    """A chunk of this size stays in the CPU's cache while kernels process it. With half the size, calls cost up to a twelfth."""
+    """A chunk of this size stays in the CPU's cache while kernels process it. Half the size is up to a twelfth slower."""
     unpack_bytes: int = 1024 * 1024
     """Records are processed as soon as this many bytes are decompressed."""
     tuples: int = 32 * 1024

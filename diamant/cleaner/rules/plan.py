@@ -84,7 +84,7 @@ class CleanPlan:
     delete_retention_ms: int
     max_message_bytes: int
     active_producers: Mapping[int, ActiveProducer]
-    """By producer id."""
+    """Active producers by producer id."""
     map_max_entries: int
     """Mode kafka: most keys in the map; the round ends before the record that would exceed it."""
     map_memory_bytes: int

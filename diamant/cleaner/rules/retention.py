@@ -34,7 +34,7 @@ def deletable_segments(log: RetainedLog, now_ms: int) -> int:
     """Return the number of oldest segments of `log` to delete at `now_ms`; an empty active segment always stays.
 
     Each rule continues where the previous one ended, as in Kafka: a young segment deleted by size does not protect the
-    old ones behind it.
+    old ones after it.
     """
     count = _below_log_start(log)
     if log.config.is_deleted:

@@ -91,7 +91,7 @@ class _Edits:
         return found
 
     def _sized(self, message: MessageType, level: int, path: tuple[str, ...]) -> None:
-        """Walk through a message with its size in front, and write the size again if it changes."""
+        """Walk through a message that follows its size, and write the size again if it changes."""
         cursor, before = self._cursor, len(self.found)
         start = cursor.position
         size = cursor.varint()

@@ -74,7 +74,7 @@ class Schemas:
         return Schemas, (self._sources,)  # without compiled schemas
 
     def decode(self, frame: Frame, topic: str, field: str) -> Any:
-        """Return the value in a frame (`nodes`). Raises Undecodable, even if no source has the schema."""
+        """Return the value in a frame (`nodes`). Raises Undecodable, for instance if no source has the schema."""
         return self._reader_of(frame, topic, field).read(frame.prefix + frame.payload())
 
     def change(
