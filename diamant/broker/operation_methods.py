@@ -316,7 +316,7 @@ class PersonOperations:
         return await perform(self.of, "person.forget_each", locals())
 
     async def requests(self, open: bool = False) -> Mapping[str, Any]:
-        """List the requests of persons, those due next first. See `RequestsRequest`."""
+        """List persons' requests, the next due first. See `RequestsRequest`."""
         return await perform(self.of, "person.requests", locals())
 
     async def receive(
@@ -335,7 +335,7 @@ class PersonOperations:
         return await perform(self.of, "person.extend", locals())
 
     async def close(self, id: str, *, reason: str, progress: Progress | None = None) -> PersonRequest:
-        """Close a person's request, with a reason; one in progress is cancelled. See `CloseRequest`."""
+        """Close a person's request, with a reason; a request in progress is cancelled. See `CloseRequest`."""
         return await perform(self.of, "person.close", locals())
 
 
@@ -369,31 +369,31 @@ class BrokersOperations:
         return await perform(self.of, "brokers.list", locals())
 
     async def down(self, broker: int, *, hard: bool = False) -> LeaderReport:
-        """Take a broker down: its leaders move, its clients are cut off. See `DownRequest`."""
+        """Take a broker down: its leaders move, and its clients are cut off. See `DownRequest`."""
         return await perform(self.of, "brokers.down", locals())
 
     async def up(self, broker: int, *, lag: Duration = 0) -> LeaderReport:
-        """Bring a broker back, at once in sync or later. See `UpRequest`."""
+        """Bring a broker back, in sync at once or later. See `UpRequest`."""
         return await perform(self.of, "brokers.up", locals())
 
     async def fence(self, broker: int) -> LeaderReport:
-        """Take a broker out of the cluster, while it still answers. See `FenceRequest`."""
+        """Take a broker out of the cluster; it still answers. See `FenceRequest`."""
         return await perform(self.of, "brokers.fence", locals())
 
     async def move(self, topic: str, partition: int, broker: int) -> LeaderReport:
-        """Let an in-sync replica lead a partition. See `MoveRequest`."""
+        """Make an in-sync replica the leader of a partition. See `MoveRequest`."""
         return await perform(self.of, "brokers.move", locals())
 
     async def shuffle(self, topic: str | None = None, *, seed: int | None = None) -> LeaderReport:
-        """Let other in-sync replicas lead, at random. See `ShuffleRequest`."""
+        """Move leaders to other in-sync replicas, at random. See `ShuffleRequest`."""
         return await perform(self.of, "brokers.shuffle", locals())
 
     async def unclean(self, topic: str, partition: int, broker: int, offset: int) -> UncleanReport:
-        """Make a replica the leader although it lacks the newest records; those are lost. See `UncleanRequest`."""
+        """Make a replica the leader although it lacks the newest records, which are lost. See `UncleanRequest`."""
         return await perform(self.of, "brokers.unclean", locals())
 
     async def lag(self, broker: int, by: Any) -> OneBroker:
-        """Let a broker lag where it follows. See `LagRequest`."""
+        """Let a broker lag in the partitions that it follows. See `LagRequest`."""
         return await perform(self.of, "brokers.lag", locals())
 
     async def slow(self, broker: int, by: Duration) -> OneBroker:

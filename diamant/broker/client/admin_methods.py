@@ -354,7 +354,7 @@ class RemotePersonOperations:
         return self.of.perform("POST /v1/person/forget-each", locals())
 
     def requests(self, open: bool = False, *, timeout: Duration | None = None) -> JsonObject:
-        """List the requests of persons, those due next first."""
+        """List persons' requests, the next due first."""
         return self.of.perform("GET /v1/person/requests", locals())
 
     def receive(
@@ -376,7 +376,7 @@ class RemotePersonOperations:
     def close(
         self, id: str, *, reason: str, timeout: Duration | None = None, on_progress: OnProgress | None = None
     ) -> JsonObject:
-        """Close a person's request, with a reason; one in progress is cancelled."""
+        """Close a person's request, with a reason; a request in progress is cancelled."""
         return self.of.perform("POST /v1/person/requests/{id}/close", locals())
 
 
@@ -391,35 +391,35 @@ class RemoteBrokersOperations:
         return self.of.perform("GET /v1/brokers", locals())
 
     def down(self, broker: int, *, hard: bool = False, timeout: Duration | None = None) -> JsonObject:
-        """Take a broker down: its leaders move, its clients are cut off."""
+        """Take a broker down: its leaders move, and its clients are cut off."""
         return self.of.perform("POST /v1/brokers/{broker}/down", locals())
 
     def up(self, broker: int, *, lag: Duration = 0, timeout: Duration | None = None) -> JsonObject:
-        """Bring a broker back, at once in sync or later."""
+        """Bring a broker back, in sync at once or later."""
         return self.of.perform("POST /v1/brokers/{broker}/up", locals())
 
     def fence(self, broker: int, *, timeout: Duration | None = None) -> JsonObject:
-        """Take a broker out of the cluster, while it still answers."""
+        """Take a broker out of the cluster; it still answers."""
         return self.of.perform("POST /v1/brokers/{broker}/fence", locals())
 
     def move(self, topic: str, partition: int, broker: int, *, timeout: Duration | None = None) -> JsonObject:
-        """Let an in-sync replica lead a partition."""
+        """Make an in-sync replica the leader of a partition."""
         return self.of.perform("POST /v1/brokers/move", locals())
 
     def shuffle(
         self, topic: str | None = None, *, seed: int | None = None, timeout: Duration | None = None
     ) -> JsonObject:
-        """Let other in-sync replicas lead, at random."""
+        """Move leaders to other in-sync replicas, at random."""
         return self.of.perform("POST /v1/brokers/shuffle", locals())
 
     def unclean(
         self, topic: str, partition: int, broker: int, offset: int, *, timeout: Duration | None = None
     ) -> JsonObject:
-        """Make a replica the leader although it lacks the newest records; those are lost."""
+        """Make a replica the leader although it lacks the newest records, which are lost."""
         return self.of.perform("POST /v1/brokers/unclean", locals())
 
     def lag(self, broker: int, by: Any, *, timeout: Duration | None = None) -> JsonObject:
-        """Let a broker lag where it follows."""
+        """Let a broker lag in the partitions that it follows."""
         return self.of.perform("POST /v1/brokers/{broker}/lag", locals())
 
     def slow(self, broker: int, by: Duration, *, timeout: Duration | None = None) -> JsonObject:
