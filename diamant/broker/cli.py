@@ -57,7 +57,7 @@ COMMANDS: dict[str, dict[str, LazyCommand]] = {
         ),
         "person": LazyCommand(
             "diamant.broker.commands.person.person_commands:person",
-            "Find a person's data in all topics, and forget it with one certificate.",
+            "Find and forget a person in all topics, with one certificate.",
         ),
         "restore": LazyCommand(
             "diamant.broker.commands.clusters.restore:restore",

@@ -621,8 +621,10 @@ class World:
         await self.disconnect()
         try:
             await self.finish()
+            is_whole = "refuses writes until the next start" not in self.broker.process.log
         except Refused:
-            # A partition that could not be repaired, and metadata, refuse appends until the next start.
+            is_whole = False
+        if not is_whole:  # as metadata and partitions that could not be repaired
             await self.end("kill")
             self.look_at_log(disturbance)
             await self.start()

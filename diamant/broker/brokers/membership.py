@@ -1,7 +1,7 @@
 """Brokers that leave and return, and the changes that this causes in each partition.
 
 A change of many partitions is a sequence of steps. Each step is complete in itself and changes at most `PER_STEP` partitions, so
-other work of the loop runs between steps. Meanwhile a client may see some partitions moved and others not; with Kafka this
+other work of the loop runs between steps. In between, a client may see some partitions moved and others not; with Kafka this
 happens between the controller's batches (10,000 records each). The iterators take each step when its result is requested, on the
 partitions as they are at that time.
 

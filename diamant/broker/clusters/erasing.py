@@ -388,8 +388,7 @@ class ErasureRun(LoweringRun):
         is_due = all(at is not None and at <= present_ms for own in horizons.values() for at in own)
         if not marks or not (is_due or self.outcome.tombstones_now):
             return
-        # A batch keeps the horizon that its first cleaning set, whatever delete.retention.ms is now. To remove its tombstone
-        # sooner, a later tombstone has to supersede it.
+        # A batch keeps the horizon of its first cleaning: a tombstone goes sooner only if a later one supersedes it.
         late = {one: own for one, own in horizons.items() if any(at is not None and at > present_ms for at in own)}
         if late:
             self._supersede({one: max(mark.offset for mark in marks[one]) for one in late})

@@ -21,7 +21,7 @@ buckets of 8 to 16 keys, and for each key the 32 bits that follow the number of 
 
 It takes 4.25 to 4.5 bytes per key and has at most one false positive in 2.7e8 lookups. A weaker filter would not do: with a Bloom
 filter of one percent, any thousand new keys would seem to touch every segment. The hashes are the first halves of those in the
-map (`kernels/offset_map.py`), under the same random key, so that nobody can construct keys that collide. A filter under another
+map (`kernels/offset_map.py`), under the same random key, so clients cannot construct keys that collide. A filter under another
 hash key is useless.
 
 Memory: filters are in files beside the segments (`facts_file`) and loaded one at a time. A segment with more than `MAX_KEYS`

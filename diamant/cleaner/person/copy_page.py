@@ -41,7 +41,7 @@ class FieldRow(NamedTuple):
 
 
 def copy_page(lines: Callable[[], Iterable[Line]], made_ms: int, source: str) -> Iterator[str]:
-    """Yield the parts of the page. `lines` returns the lines of `person show`, anew with each call."""
+    """Yield the parts of the page. `lines` returns the lines of `person show`; it is called repeatedly."""
     identifiers: list[Line] = []
     problems: list[str] = []
     topics: dict[str, None] = {}

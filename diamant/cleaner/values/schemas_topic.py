@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 SCHEMAS_TOPIC = "_schemas"
 MAX_BYTES = 256 * 1024 * 1024
 _ATTEMPTS = 3
-"""Limit of attempts to read the topic, since the cleaner may replace a file meanwhile."""
+"""Limit of attempts to read the topic, since the cleaner may replace a file during one."""
 
 
 class RegisteredSchemas:

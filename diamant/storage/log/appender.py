@@ -181,7 +181,7 @@ class Appender:
         try:
             log.segments[-1].file.truncate(log.segments[-1].size)
         except OSError as error:
-            log.write_failure = error
+            log.fail(error)
 
     def _storage_error(self, cause: OSError | None) -> KafkaError:
         log = self._log

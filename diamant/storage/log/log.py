@@ -9,6 +9,7 @@ Source: Kafka's UnifiedLog and LocalLog.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -27,6 +28,8 @@ from diamant.storage.segments.first_appends import note_first_appends
 from diamant.storage.segments.log_config import LogConfig
 from diamant.storage.segments.segment import FileSlice, Segment
 from diamant.storage.segments.txn_index import AbortedTxn
+
+logger = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 
@@ -339,13 +342,13 @@ class Log:
 
     def flush(self) -> None:
         """Fsync everything. Blocking, so not for the loop thread."""
-        plan = self.begin_flush()
-        if plan is not None:
+        if (plan := self.begin_flush()) is not None:
             plan.run()
             self.complete_flush(plan)
 
     def fail(self, error: OSError) -> None:
-        """Refuse appends after a failed fsync, since the contents of the page cache may never reach the disk."""
+        """Refuse appends until the next start, which recovers the log from its files."""
+        logger.error("%s refuses writes until the next start: %s", self.path, error)
         self.write_failure = error
 
     def close(self, *, is_clean: bool = True) -> None:

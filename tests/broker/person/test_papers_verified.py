@@ -135,7 +135,7 @@ async def test_a_paper_of_an_earlier_version_says_what_cannot_be_checked(shop: B
 async def test_identifiers_are_for_papers_alone(shop: Broker) -> None:
     """A part takes its key or its where, and a paper neither."""
     paper = await forgotten(shop)
-    with pytest.raises(BadArgument, match="no certificate of a person's request"):
+    with pytest.raises(BadArgument, match="not the certificate of a person's request"):
         await shop.verify(paper["parts"][0], identifiers=ALL)
     with pytest.raises(BadArgument, match="verify it with identifiers of the person"):
         await shop.verify(paper, key=ADA)

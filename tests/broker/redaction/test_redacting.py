@@ -462,9 +462,9 @@ async def test_a_damaged_segment_gets_no_certificate(broker: Broker) -> None:
         ("__consumer_offsets", WHERE, {}, NotFound, "no topic"),
         ("orders", "secret", {}, BadArgument, "where: at character 1"),
         ("orders", WHERE, {"reason": " "}, BadArgument, "reason is missing"),
-        ("orders", WHERE, {"reason": "r\x1b[2J"}, BadArgument, "no control characters"),
-        ("orders", WHERE, {"reference": "1\n2"}, BadArgument, "no line ends"),
-        ("orders", WHERE, {"reference": "1\u20282"}, BadArgument, "no line ends"),
+        ("orders", WHERE, {"reason": "r\x1b[2J"}, BadArgument, "control characters"),
+        ("orders", WHERE, {"reference": "1\n2"}, BadArgument, "without line breaks"),
+        ("orders", WHERE, {"reference": "1\u20282"}, BadArgument, "without line breaks"),
     ],
 )
 async def test_mistakes_change_nothing(

@@ -344,7 +344,7 @@ def flipped(position: int, value: int = 0xFF) -> Callable[[bytearray], bytearray
     [
         (flipped(16), "magic"),
         (flipped(8), "length|runs past|left in"),
-        (flipped(10), "left in|whole"),
+        (flipped(10), "are left|whole"),
         (flipped(65), "CRC"),
         (lambda batch: batch[:-20], "CRC|magic|length|left"),
     ],

@@ -1,6 +1,6 @@
 """Requests that brokers send each other about the states of share partitions: initialize, read, write, delete.
 
-A write to the state of a share partition releases the records that members hold: the partition is loaded anew from its state.
+A write to the state of a share partition releases the records that members hold: the partition is reloaded from its state.
 
 Source: ShareCoordinatorService, ShareCoordinatorShard of Kafka 4.3.
 """

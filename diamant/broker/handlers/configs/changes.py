@@ -316,7 +316,7 @@ def _check_place(resource_name: str, key: str) -> None:
 
 def _check_outcome(present: BrokerConfig, outcome: BrokerConfig) -> None:
     """Raise ConfigError if a broker must not change from `present` to `outcome`, as in Kafka, or if `outcome` keeps every client
-    out, so that nobody could undo the change over Kafka's protocol.
+    out, so that no one could undo the change over Kafka's protocol.
     """
     if any(present[name] != outcome[name] for name in _CLEANER):
         _check_cleaner(present.log_cleaner_threads, outcome)

@@ -43,7 +43,7 @@ PAUSE = 100
 async def segments(
     explaining: ExplainOperation, figures: SegmentFigures, request: SegmentsRequest, progress: Progress
 ) -> Mapping[str, Any]:
-    """Return counts, made anew for partitions up to `UNASKED_BYTES` in total, or for all. Raises NotFound, NotPossible."""
+    """Return counts, recomputed for partitions up to `UNASKED_BYTES` in total, or for all. Raises NotFound, NotPossible."""
     left = UNASKED_BYTES
     logs = explaining.logs(request.topic, request.partition)
     counted = []

@@ -6,7 +6,7 @@ takes, and blocks neither writers nor the cleaner. Files that the log has releas
 (`log_files.py`).
 
 Bounds: `MAX_AT_ONCE` explanations, `MAX_OPEN_FILES` descriptors each. Reading a log with more files fails if the cleaner
-replaces one of the others meanwhile. Limits of records and tombstones: `cleaner/explain/scans.py`.
+replaces one of the others during the read. Limits of records and tombstones: `cleaner/explain/scans.py`.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class LogFiles(Iterable[OpenSegment]):
     def __iter__(self) -> Iterator[OpenSegment]:
         yield from self.present()
         for path, base_offset in self._removed:
-            # Skip a file that has been deleted meanwhile: its records are no longer on disk.
+            # Skip a file that has been deleted since then: its records are no longer on disk.
             try:
                 opened = OpenSegment.of(self._env, path, base_offset, self._env.file_size(path), is_removed=True)
             except FileNotFoundError:

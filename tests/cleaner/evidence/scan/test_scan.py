@@ -92,7 +92,7 @@ def test_bytes_behind_compressed_records_prevent_a_claim(tmp_path: Path, codec: 
     shown, hidden = (bytes(build_batch([record(key, PERSON)], codec=codec)) for key in (b"customer-42", b"other"))
     put(tmp_path, LOG, with_payload(shown, shown[61:] + bytes(8) + hidden[61:]))
     report = scan(tmp_path, is_compiled=is_compiled)
-    assert "left behind the end of the compressed data" in report.unreadable[0].reason
+    assert "left after the end of the compressed data" in report.unreadable[0].reason
     assert (state(report), whats(report)[-1]) == (INCONCLUSIVE, VALUE)
 
 

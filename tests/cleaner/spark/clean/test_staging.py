@@ -283,7 +283,7 @@ def test_the_report_of_a_job_must_fit_the_plan(log: Log, place: Path) -> None:
             manifest, outputs=(replace(first, directory="../elsewhere"), second, *rest)
         ),
         "dates it wrongly": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
-        f"calls the output of {list(sources)} 7": replace(
+        f"names the output of {list(sources)} 7": replace(
             manifest, outputs=(first, told(second, base_offset=7), *rest)
         ),
         "says that it ended at": replace(manifest, end_offset=manifest.end_offset - 1),

@@ -96,7 +96,7 @@ def test_a_reader_is_sent_with_its_schemas(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [({"registry": "ftp://a"}, "expected a URL"), ({"registry_user": "a:b"}, "expected the URL")],
+    [({"registry": "ftp://a"}, "expected a URL"), ({"registry_user": "a:b"}, "expected a URL, because")],
 )
 def test_bad_options_are_named(options: Mapping[str, str], expected: str) -> None:
     """Before anything is read."""
