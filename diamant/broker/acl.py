@@ -205,5 +205,5 @@ def _one_of(known: dict[str, _Value], what: str, word: str) -> _Value:
 
 
 def parse_all(texts: Iterable[str | Acl]) -> list[Acl]:
-    """Return ACLs as values; those given as texts are parsed. Raises ValueError."""
+    """Return `Acl` objects; strings are parsed. Raises ValueError."""
     return [acl for text in texts for acl in ([text] if isinstance(text, Acl) else parse_acls(text))]

@@ -151,7 +151,7 @@ def as_operation_error() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # These two concern a peer or the caller's own time limit.
+        # A ConnectionError is of a peer, a TimeoutError of the caller's own limit.
         if isinstance(error, ConnectionError | TimeoutError) or not may_pass(error):
             raise
         raise OperationError(f"the operation failed: {error}. Try again once the cause is gone") from error

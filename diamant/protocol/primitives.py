@@ -99,7 +99,9 @@ def read_array_length(buffer: memoryview, position: int, end: int) -> tuple[int,
     (count,) = INT32.unpack_from(buffer, position)
     position += 4
     if count < 0 or count > end - position or count > MAX_ELEMENTS:
-        raise ProtocolError(f"array of {count} elements before position {position}, {end - position} bytes left")
+        raise ProtocolError(
+            f"an array at position {position} cannot have {count} elements: {end - position} bytes are left"
+        )
     return count, position
 
 
@@ -112,7 +114,9 @@ def read_compact_array_length(buffer: memoryview, position: int, end: int) -> tu
         count, position = read_uvarint(buffer, position)
     count -= 1
     if count < 0 or count > end - position or count > MAX_ELEMENTS:
-        raise ProtocolError(f"array of {count} elements before position {position}, {end - position} bytes left")
+        raise ProtocolError(
+            f"an array at position {position} cannot have {count} elements: {end - position} bytes are left"
+        )
     return count, position
 
 

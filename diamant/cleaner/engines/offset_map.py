@@ -529,7 +529,7 @@ def _some(part: memoryview, start: int, end: int) -> Tuples:
 
 
 def _offsets_of(table: Tuples) -> memoryview[int]:
-    """Return the sorted offsets of a table, in at most the first third of its own memory."""
+    """Return the offsets of a table, sorted. They overwrite at most the first third of its memory."""
     words = table.cast("B").cast("Q")
     count = offset_map.take_offsets(table, table.cast("B").cast("q"))
     sort_words(words[:count], words[count : 2 * count])

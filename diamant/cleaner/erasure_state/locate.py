@@ -155,7 +155,7 @@ def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place]
 
 
 def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
-    """Return the frequencies of windows in the first bytes of some partitions' logs."""
+    """Count how often short byte sequences (windows) occur in the first bytes of some partitions' logs."""
     sample = Sample()
     for topic, partition in list(partitions)[:MAX_SAMPLED]:
         path = f"{directory}/{names.partition_dir_name(topic, partition)}"

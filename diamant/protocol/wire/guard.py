@@ -265,7 +265,9 @@ def _compact_array_step(name: str, element: _Step | None, element_size: int, is_
 def _elements_step(name: str, element: _Step | None, element_size: int) -> Callable[[bytes, int, int, _Walk, int], int]:
     def walk_elements(buffer: bytes, position: int, end: int, walk: _Walk, count: int) -> int:
         if count * element_size > end - position:
-            raise ProtocolError(f"{name} has {count} elements before position {position}, {end - position} bytes left")
+            raise ProtocolError(
+                f"{name} at position {position} cannot have {count} elements: {end - position} bytes are left"
+            )
         walk.elements += count
         if walk.elements > MAX_ELEMENTS:
             raise ProtocolError(f"{name}: more than {MAX_ELEMENTS} array elements")

@@ -138,7 +138,7 @@ class IndexFile:
             self._last = offset, value
 
     def load(self) -> Columns:
-        """Return the entries for appends, and keep them in memory, so that the next append does no I/O and raises no OSError."""
+        """Read all entries into memory and return them, so that the next append does no I/O and raises no OSError."""
         if self.heap is not None:
             return self.heap
         with self._lock:

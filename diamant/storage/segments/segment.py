@@ -121,7 +121,7 @@ def scan_at_entry(file: ReadableFile, end: int, offset: int, position: int) -> I
 def _fits(file: ReadableFile, offset: int, position: int, header: BatchHeader) -> bool:
     if header.last_offset == offset:
         return True
-    # Older versions of Kafka index several batches by one entry: position of the first, offset of the last.
+    # Older versions of Kafka write one entry for several batches: the position of the first, the last offset of the last.
     return header.base_offset <= offset and crc_is_valid(file.pread(header.size, position), 0, header.size)
 
 

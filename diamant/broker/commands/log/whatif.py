@@ -144,7 +144,7 @@ def whatif_options(command: F) -> F:
                 "until_ms",
                 type=int,
                 metavar="MS",
-                help="The end, in ms. Default: when nothing more happens.",
+                help="The end, in ms since 1970. Default: the last event.",
             ),
             click.option("--all", "is_all", is_flag=True, help="Also list the empty partitions of internal topics."),
             click.option(

@@ -30,7 +30,9 @@ _OPTIONS = (
     click.option("--yes", is_flag=True, help="Do not ask."),
     click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people."),
     click.option(
-        "--now", is_flag=True, help="Also remove tombstones before their horizon, unless groups have not read them."
+        "--now",
+        is_flag=True,
+        help="Also remove the tombstones now, before their horizon, if all groups have read them.",
     ),
     click.option("--confirm-groups-behind", is_flag=True, help="--now even if groups have not read the tombstones."),
 )

@@ -31,7 +31,7 @@ records_option = click.option(
 @click.command()
 @click.argument("topics", nargs=-1, shell_complete=topic_names)
 @records_option
-@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
+@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which must not exist yet.")
 @registry_option
 @asking
 def suggest(topics: tuple[str, ...], records: int, file: str | None, registry: str | None, asked: Asked) -> None:

@@ -59,7 +59,7 @@ def extend(id: str, reason: str, months: int, asked: Asked) -> None:
 
 @click.command()
 @_ID
-@click.option("--reason", required=True, help="Why nothing more will be done: answered, withdrawn, refused.")
+@click.option("--reason", required=True, help="Why the request is closed, such as: answered, withdrawn, refused.")
 @asking
 def close(id: str, reason: str, asked: Asked) -> None:
     """Close request ID. A request in progress is cancelled: its last paper says not-certified, and what was removed by then stays

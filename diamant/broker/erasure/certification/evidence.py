@@ -306,7 +306,7 @@ def _segment_size(log: Log, base_offset: int) -> int | None:
 
 
 def _has_file(log: Log, base_offset: int, identity: Identity) -> bool:
-    """Return whether a log's segment is the file with this identity. Callable from any thread."""
+    """Return whether the log's segment at `base_offset` is the file with this identity. Callable from any thread."""
     ids = (one.file_id for one in reversed(tuple(log.segments)) if one.base_offset == base_offset)
     return next(ids, None) == identity[:2]
 

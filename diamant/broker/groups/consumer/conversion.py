@@ -80,7 +80,7 @@ def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
             member, target = _upgraded_member(classic_member, classic, image)
         except (ProtocolError, LookupError) as error:
             logger.info(
-                "group %s cannot become a consumer group, member %s: %s", group_id, classic_member.member_id, error
+                "group %s cannot become a consumer group: member %s: %s", group_id, classic_member.member_id, error
             )
             raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from None
         apply(group, ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())

@@ -63,7 +63,7 @@ class GroupLoading:
         self._in_use = topic
         self._loader = self._loader_of(topic)
         if not self._loader.is_complete:
-            # The current ids suffice, as a partition that is not loaded has no commits for later topics.
+            # The current ids suffice: a partition that is not loaded cannot have commits for topics created from now on.
             self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
             self._loader.start()
 

@@ -162,7 +162,7 @@ class ShareGroups:
         return group.share
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> ShareGroup:
-        """Return the group; if a member joins a missing group, a new group that is not registered yet."""
+        """Return the group, or a new one that is not registered yet if a member joins and there is none."""
         if is_joining and self._store.group(group_id) is None:
             return ShareGroup(group_id)
         if self._store.group(group_id) is None:

@@ -115,7 +115,7 @@ class ShareGroup:
         return records.ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
 
     def target_records(self, target: Mapping[str, Iterable[Place]], epoch: int, now_ms: int) -> Iterator[ShareRecord]:
-        """Yield the target records of the members whose target differs, and then the record of the target's epoch."""
+        """Yield the target record of each member whose target changes, then the record of the target's epoch."""
         for member_id, places in target.items():
             if self.target.get(member_id) != tuple(places):
                 value = records.ShareGroupTargetAssignmentMemberValue(by_topic(places))

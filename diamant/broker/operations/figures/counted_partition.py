@@ -72,7 +72,7 @@ class CountedSums(NamedTuple):
 
 
 class SupersededShare(NamedTuple):
-    """The share of superseded records in several partitions, by their last counts."""
+    """The share of superseded records in several partitions, as of the last count of each."""
 
     partitions: int
     """The number of partitions that are not empty."""

@@ -67,7 +67,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self.give_up("too many TLS handshakes at the same time")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # As in the protocol above: this reference keeps asyncio's transport alive. Other loops' transports have no attributes.
+        # As in `client_connection`: this callback keeps asyncio's transport alive. Transports of other loops have no `__dict__`.
         getattr(self._below, "__dict__", {}).pop("_read_ready_cb", None)
         self._below = None
         self._is_closing = True

@@ -48,7 +48,7 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 def _given_by_others(place: Place) -> int | None:
     """Return the start of the part of a name that others have given; None if the broker or Kafka has given all of it."""
     if place.name.startswith("/"):
-        # This is the place of a job on Spark; the directories above it were chosen in the configuration.
+        # The staging directory of a Spark job; the configuration names the directories above it.
         start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
         return None if is_given_to_an_output(place.name[start:]) else start
     owner, slash, rest = place.name.partition("/")

@@ -199,7 +199,9 @@ def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
 
     swept = _remove_all(root, is_over, is_safe, YOUNG_S)
     if swept.stuck:
-        logger.warning("%d places of earlier jobs at %s cannot be removed: %s", swept.stuck, root, swept.reason)
+        logger.warning(
+            "%d staging directories of earlier jobs below %s cannot be removed: %s", swept.stuck, root, swept.reason
+        )
     forget_gone(env, parent(plan.directory), root, is_over)
 
 

@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_removed_stops_no_round(
     remove_leftovers(log.env, plan_of(log), new_place(log.env, plan_of(log), place.as_uri()))
     assert sorted(path.name for path in place.iterdir()) == sorted(stray.name for stray in strays[:2])
     [warning] = caplog.messages
-    assert warning.startswith("2 places of earlier jobs")
+    assert warning.startswith("2 staging directories of earlier jobs")
     assert "Permission denied" in warning
     swept = sweep(log.env, str(Path(log.path).parent), place.as_uri(), "00000000")
     assert (swept.removed, swept.young) == (0, 2)
