@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from diamant.kernels import ARE_COMPILED
 from diamant.kernels.constants import fields
@@ -154,14 +154,23 @@ class SegmentCounter:
             self._horizons.append(horizon_ms)
 
 
+class _Known(NamedTuple):
+    """A count, and what it depends on: the active segment grows, and records below the log start do not count."""
+
+    segment: Segment
+    size: int
+    start_offset: int
+    counts: SegmentCounts
+
+
 class LogCounts:
     """The counts of one log's closed segments. Belongs to the log's owner; `blocking` reads the files."""
 
     def __init__(self, log: Log, blocking: Executor) -> None:
         self.log = log
         self._blocking = blocking
-        self._known: dict[int, tuple[Segment, int, SegmentCounts]] = {}
-        """By base offset: the segment, its size at the time of the count, and the counts."""
+        self._known: dict[int, _Known] = {}
+        """By base offset."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
         """Return how many bytes must be read to count these segments."""
@@ -195,19 +204,17 @@ class LogCounts:
             if found is None:
                 return None
             present = {segment.base_offset: segment for segment in self.log.segments}
-            self._known = {base: known for base, known in self._known.items() if present.get(base) is known[0]}
+            self._known = {base: known for base, known in self._known.items() if present.get(base) is known.segment}
             for segment, (_, size), one in zip(unknown, work, found, strict=False):
                 if present.get(segment.base_offset) is not segment:
                     return None
-                self._known[segment.base_offset] = (segment, size, one)
+                self._known[segment.base_offset] = _Known(segment, size, max(segment.base_offset, start), one)
         return self.known(segments)
 
     def _of(self, segment: Segment) -> SegmentCounts | None:
         known = self._known.get(segment.base_offset)
-        # The active segment may have grown since the count.
-        if known is None or known[0] is not segment or known[1] != segment.size:
-            return None
-        return known[2]
+        now = segment, segment.size, max(segment.base_offset, self.log.log_start_offset)
+        return known.counts if known is not None and known[:3] == now else None
 
 
 class CountedLogs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import pytest
@@ -350,6 +351,19 @@ async def test_a_corrupt_segment_is_worked_around_and_reported(logs: SeveralLogs
         assert report.error_code == code, report.error
         assert "CRC" in (report.error or "")
         await logs.stop()
+
+
+async def test_counts_follow_the_log_start(logs: SeveralLogs) -> None:
+    """Batches that DeleteRecords has removed do not count, although the file of their segment stays."""
+    log = logs.fill(logs.add("t", segment_bytes=1 << 20), 20)
+    with ThreadPoolExecutor(1) as blocking:
+        counts = LogCounts(log, blocking)
+        before = await counts.count(log.segments, max_bytes=1 << 20)
+        log.delete_records(5)
+        after = await counts.count(log.segments, max_bytes=1 << 20)
+    assert before is not None
+    assert after is not None
+    assert (before.records, after.records) == (20, 15)
 
 
 class Overtaken(LogCounts):
