@@ -154,7 +154,7 @@ class ConnectionInfo(NamedTuple):
 
 def client_host(context: RequestContext) -> str:
     """Return a client's address with a leading slash, as Kafka shows hosts (Java's `InetAddress.toString`)."""
-    return "/" + context.connection.peer.rpartition(":")[0]
+    return "/" + context.connection.host
 
 
 Dispatch: TypeAlias = Callable[[ConnectionInfo, Request], Answer]

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from diamant.broker.network.api import frame_header
+from diamant.broker.network.api import ConnectionInfo, RequestContext, client_host, frame_header
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
 from diamant.protocol.wire.apis import API_VERSIONS, METADATA
@@ -56,3 +56,9 @@ def test_response_headers() -> None:
     assert frame_header(METADATA, 1, 7, 4) == b"\x00\x00\x00\x08\x00\x00\x00\x07"
     assert frame_header(METADATA, 12, 7, 4) == b"\x00\x00\x00\x09\x00\x00\x00\x07\x00"
     assert frame_header(API_VERSIONS, 4, -1, 4) == b"\x00\x00\x00\x08\xff\xff\xff\xff"
+
+
+def test_a_member_of_a_group_is_shown_with_its_ipv4_address() -> None:
+    """Groups show the address of a client as Java does, without the prefix that a dual-stack socket gives it."""
+    connection = ConnectionInfo("PLAINTEXT", "::ffff:10.0.0.1:5000", "10.0.0.1", "broker", 1)
+    assert client_host(RequestContext(12, None, connection)) == "/10.0.0.1"
