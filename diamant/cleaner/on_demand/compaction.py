@@ -171,7 +171,7 @@ class PartitionJob:
         if quarantined := self._service.quarantined(self._partition):
             raise _Failed(
                 QUARANTINED,
-                f"{self._name}: unreadable segments are left as they are, the rest is clean: {'; '.join(quarantined)}",
+                f"{self._name}: what cannot be read is left as it is, the rest is clean: {'; '.join(quarantined)}",
             )
         return True
 

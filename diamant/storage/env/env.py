@@ -43,7 +43,6 @@ MAX_LOG_FILE = 0x7FFF_FFFF
 _IOV_MAX = 1024
 _RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 _OF_PARTITION = re.compile(rf"\d{{20}}\.|({names.LEADER_EPOCH_CHECKPOINT}|{names.PARTITION_METADATA})(\.tmp)?$")
-_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class ReadableFile(Protocol):
@@ -77,7 +76,7 @@ class File(ReadableFile, Protocol):
     """
 
     def try_pread(self, count: int, position: int) -> bytes | None:
-        """Read like `pread` if the data are in memory, else return None at once."""
+        """Read like `pread` if the data are in memory, else return None at once: also if that fails, since `pread` tells why."""
         ...
 
     def append(self, *buffers: Buffer) -> None:
@@ -298,12 +297,8 @@ class RealFile:
         buffer = bytearray(count)
         try:
             got = os.preadv(self._fd, (buffer,), position, _RWF_NOWAIT)
-        except BlockingIOError:
+        except OSError:
             return None
-        except OSError as error:
-            if error.errno in _NOT_SUPPORTED:
-                return None
-            raise
         return bytes(buffer) if got == count else None
 
     def append(self, *buffers: Buffer) -> None:

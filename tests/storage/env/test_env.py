@@ -66,6 +66,14 @@ def test_append_and_read(any_env: Env, root: str) -> None:
         file.pread(1, 0)
 
 
+def test_a_read_at_once_that_fails_is_left_to_pread(env: RealEnv, tmp_path: Path) -> None:
+    """The event loop reads this way, where an error would leave a request without an answer."""
+    file = env.open(str(tmp_path / "f"), create=True)
+    file.append(b"abc")
+    file.close()
+    assert file.try_pread(3, 0) is None
+
+
 def test_more_buffers_than_one_call_takes(any_env: Env, root: str) -> None:
     """Any number of buffers may be appended at once."""
     file = any_env.open(f"{root}/f", create=True)

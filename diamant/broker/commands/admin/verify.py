@@ -48,7 +48,11 @@ _WITHOUT_BROKER = (
     type=click.Path(exists=True, file_okay=False),
     help="Check the files of a stopped broker, or a copy of them, without asking a broker.",
 )
-@click.option("--offline", is_flag=True, help="Check only the signature and the certificate's own account, without asking a broker.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Check only the signature and the certificate itself, without asking a broker.",
+)
 @click.option(
     "--secret",
     type=click.Path(exists=True, dir_okay=False),

@@ -416,7 +416,7 @@ async def test_a_segment_in_quarantine_is_shown_as_such(broker: Broker) -> None:
     file = log.env.open(log.segments[1].path)
     file.pwrite(b"\xff\xff", 70)
     file.close()
-    with pytest.raises(CompactionFailed, match="left as they are"):
+    with pytest.raises(CompactionFailed, match="left as it is"):
         await broker.compact("users")
     text = unescape((await get(broker, "/topics/users")).text)
     assert re.search(r'<p class="trouble">In quarantine: [^<]*\d{20}\.log', text)
