@@ -130,7 +130,7 @@ def limit_free_memory() -> None:
     By default, the first large buffer that is freed makes glibc keep all later buffers of its size. Does nothing with another C
     library, or if the environment configures malloc.
     """
-    import ctypes  # takes 10 ms, which must not delay the start
+    import ctypes  # takes some 3 ms
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
@@ -141,17 +141,14 @@ def limit_free_memory() -> None:
 
 
 async def keep_returning_memory(state: Callable[[], object]) -> None:
-    """Limit the memory that glibc keeps, and regularly return free memory inside arenas, which glibc returns only at their ends.
+    """Regularly return free memory inside arenas, which glibc returns only at their ends.
 
-    Threads started earlier may keep an arena each, from which free memory is returned, too. `state` returns the object that a
-    reset replaces. The garbage collector alone would free replaced objects only after dozens of resets, and the first, which is
-    frozen, never.
+    `state` returns the object that a reset replaces. The garbage collector alone would free replaced objects only after dozens of
+    resets, and the first, which is frozen, never.
     """
-    last = state()
-    await asyncio.sleep(min(1.0, RETURN_S))  # imports would delay the first requests
-    await asyncio.to_thread(limit_free_memory)
     import ctypes
 
+    last = state()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while True:
         await asyncio.sleep(RETURN_S)

@@ -27,6 +27,7 @@ from diamant.broker.launch.launch_settings import (
     acls_option,
     file_option,
     keep_returning_memory,
+    limit_free_memory,
     make_config,
     one_line,
     raise_file_limit,
@@ -184,6 +185,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
     # Modules are never garbage, and each search through them would take 25-50 ms. Only in `diamant start`: in an embedded
     # broker the collector belongs to the host.
     gc.disable()
+    limit_free_memory()  # before the first thread, which would get an arena of its own, and keep it
     from diamant.broker.broker import Broker
 
     gc.freeze()
