@@ -270,16 +270,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             gate = self._gate
             answer = (self._server.dispatch if gate is None else gate)(self.info, request)
-        except Exception as error:
+            if self._server.quotas is not None:
+                self._client_wait.busy_s = monotonic() - now_s
+            if type(answer) is bytes or isinstance(answer, _BODIES):
+                return self._reply(request, answer)
+            if answer is None:
+                return self._count(request, None, 0)
+        except Exception as error:  # also of the answer, since other connections wait for the end of this turn
             self._fail(request, error)
             return
-        if self._server.quotas is not None:
-            self._client_wait.busy_s = monotonic() - now_s
-        if type(answer) is bytes or isinstance(answer, _BODIES):
-            self._reply(request, answer)
-            return
-        if answer is None:
-            return self._count(request, None, 0)
         if isinstance(answer, PendingAnswer):
             self._waiting = answer
             answer.taker = partial(self._given, request)

@@ -136,6 +136,9 @@ class _CodeReader:
         """Count the codes of responses put aside."""
         aside, self._aside = self._aside, []
         if aside and self._find is None:
-            self._find = error_code_finder(self._api_key, self._version)
+            try:
+                self._find = error_code_finder(self._api_key, self._version)
+            except (OSError, ImportError):  # no descriptor is left: these codes stay uncounted
+                return
         for body in aside:
             self.read(body)

@@ -15,9 +15,10 @@ import logging
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.operation_errors import may_pass
 from diamant.kernels import ARE_COMPILED
 from diamant.storage import names
 from diamant.storage.config_key import DOUBLE_MAX
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.runner.turns import SparkTurns
 
 logger = logging.getLogger(__name__)
+
+RETRY_S = 10.0
+"""The time until a cleaner is loaded again that the system has refused a file, in real time."""
 
 
 class NodeCleaner:
@@ -82,8 +86,8 @@ class NodeCleaner:
         if self._service is not None:
             return self._service
         if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
-        return await asyncio.shield(self._loading)
+            self._begin_loading()
+        return await asyncio.shield(cast("asyncio.Task[CleanerService]", self._loading))
 
     async def settled(self) -> None:
         """Wait until nothing is left to clean at the clock's present time. Without a cleaner, return at once."""
@@ -101,7 +105,11 @@ class NodeCleaner:
         # In a thread, as it takes some 50 ms.
         module = await asyncio.to_thread(importlib.import_module, "diamant.cleaner.service.service")
         service: CleanerService = make_service(self._node, module.CleanerService, self._holds, self._watch)
-        await service.start(self._node.directory.unopened)
+        try:
+            await service.start(self._node.directory.unopened)
+        except BaseException:
+            service.blocking.shutdown(wait=False)
+            raise
         self._service = service
         self._node.log_events.subscribe(service.saw_append, service.rolled)
         return service
@@ -159,13 +167,24 @@ class NodeCleaner:
 
     def _need(self, log: Log) -> None:
         if log.config.is_compacted and self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
-            self._loading.add_done_callback(_log_failure)
+            self._begin_loading()
 
+    def _begin_loading(self) -> None:
+        self._loading = asyncio.get_running_loop().create_task(self._load())
+        self._loading.add_done_callback(self._loaded)
 
-def _log_failure(loading: asyncio.Task[CleanerService]) -> None:
-    if not loading.cancelled() and (error := loading.exception()) is not None:
-        logger.error("the cleaner cannot be started, so nothing is compacted", exc_info=error)
+    def _loaded(self, loading: asyncio.Task[CleanerService]) -> None:
+        error = None if loading.cancelled() else loading.exception()
+        if isinstance(error, Exception):
+            logger.error("the cleaner cannot be started, so nothing is compacted for now", exc_info=error)
+            self._loading = None
+            if may_pass(error):
+                asyncio.get_running_loop().call_later(RETRY_S, self._load_again)
+
+    def _load_again(self) -> None:
+        if not self._stopping.is_set():
+            for log in self._node.directory.logs.values():
+                self._need(log)
 
 
 def cleaner_settings(config: BrokerConfig) -> ServiceSettings:

@@ -58,16 +58,17 @@ class TransactionCompletion:
         Never raises: failed writes are retried later.
         """
         transactional_id, topic = txn.transactional_id, self._store.topic
-        missing = write_markers(
-            self._node,
-            self._groups,
-            self.partitions_without_marker(txn),
-            producer_id=txn.producer_id,
-            producer_epoch=txn.producer_epoch,
-            is_commit=txn.is_commit,
-            coordinator_epoch=topic.log(topic.partition_of(transactional_id)).leader_epoch,
-        )
+        missing = self.partitions_without_marker(txn)
         try:
+            missing = write_markers(
+                self._node,
+                self._groups,
+                missing,
+                producer_id=txn.producer_id,
+                producer_epoch=txn.producer_epoch,
+                is_commit=txn.is_commit,
+                coordinator_epoch=topic.log(topic.partition_of(transactional_id)).leader_epoch,
+            )
             if not missing:
                 done = self._store.put(completed(txn, self._node.env.clock.now_ms()))
                 self._missing.pop(transactional_id, None)

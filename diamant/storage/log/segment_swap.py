@@ -242,8 +242,10 @@ class Replacement:
             yield Moves(log.path, arriving=_renames(files, names.CLEANED_SUFFIX, names.SWAP_SUFFIX))
             self._refuse_if_unusable()
         except (SourcesChanged, OSError):
-            self.abandon()
-            log.is_exchanging = False
+            try:
+                self.abandon()
+            finally:
+                log.is_exchanging = False
             raise
         self._is_swapped = True
         self._sources = self._unsynced = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,11 @@ from diamant.broker.network.api import ConnectionInfo, RequestContext, client_ho
 from diamant.broker.network.server import Server
 from diamant.broker.network.server_limits import ServerLimits
 from diamant.protocol.wire.apis import API_VERSIONS, METADATA
+from diamant.protocol.wire.server_connection import Request
+from diamant.storage.env.env import File
+from diamant.storage.segments.segment import FileSlice
 from tests.broker.network.serving import KEY, VERSION, echo, serving
+from tests.broker.network.test_answer_writer import ColdFile
 from tests.broker.wire import WireClient
 from tests.waiting import wait_until
 
@@ -41,6 +46,29 @@ async def test_stop_answers_what_is_under_way() -> None:
         await closing
         with pytest.raises(ConnectionError):
             await WireClient(address).__aenter__()
+
+
+class Unreadable(ColdFile):
+    """A file whose reads fail on the event loop, too."""
+
+    def try_pread(self, count: int, position: int) -> bytes | None:
+        """Fail as a disk does."""
+        raise OSError(5, "Input/output error")
+
+
+async def test_an_answer_that_cannot_be_made_ends_the_connection() -> None:
+    """Its client would wait for ever, if the request is handled after another one that took time."""
+    first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def dispatch(info: ConnectionInfo, request: Request) -> Any:
+        return [FileSlice(cast(File, Unreadable(b"abc")), 0, 3)] if request.body else first
+
+    async with serving(dispatch) as (server, address), WireClient(address) as client:
+        client.writer.write(client.frame(KEY, VERSION, b"") + client.frame(KEY, VERSION, b"unreadable"))
+        await wait_until(lambda: any(connection.queue.requests for connection in server.connections))
+        first.set_result(b"answer")
+        assert await client.receive_frame() == (1, b"answer")
+        assert await client.is_closed()
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])

@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses, Listener
 from diamant.broker.node.housekeeping import CHECKPOINT_INTERVAL_MS, Housekeeping
 from diamant.broker.node.node import Node, open_metadata
+from diamant.broker.operation_errors import OperationError
 from diamant.broker.topics.creation import create_topics
 from diamant.broker.topics.creation_checks import check_new_topic
 from diamant.broker.topics.deletion import delete_topics
@@ -259,6 +260,18 @@ async def test_a_topic_recreated_whose_directory_could_not_be_taken_away() -> No
         assert (await client.produce("t", [b"new"])).base_offset == 0
     async with running(env) as (_, client):
         assert await read_all(client, "t") == [b"new"]
+
+
+async def test_a_cleaner_that_the_system_refuses_is_loaded_by_the_next_call() -> None:
+    """Without a descriptor when the first compacted topic is created, nothing would be compacted until the next start."""
+    env = MemoryEnv()
+    async with running(env) as (broker, client):
+        fault = env.fail("pread", "*/cleaner-offset-checkpoint", errno.EMFILE, times=1)
+        await client.create("t", cleanup_policy="compact")
+        await wait_until(lambda: fault.hits == 1)
+        with suppress(OperationError):
+            await broker.compact("t")
+        assert (await broker.compact("t")).is_clean
 
 
 async def test_an_idempotent_client_outlasts_a_full_disk() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 from diamant.storage.log.segment_removal import delete_oldest
 from diamant.storage.log.segment_swap import Replacement, SourcesChanged, replace_segments
+from tests.memory_env import MemoryEnv
 from tests.storage.cleaned import bases_of, is_even, text, write_cleaned
 from tests.storage.logs import batch, make_log, read_all, reopen, values
 
@@ -253,6 +255,21 @@ def test_a_partition_deleted_between_the_turns_of_a_swap(log: Log) -> None:
     replacement.finish()
     assert not log.is_exchanging
     assert log.write_failure is None
+
+
+def test_a_swap_that_cannot_be_taken_back_ends(memory: MemoryEnv) -> None:
+    """On a file system that has become read-only the log refuses writes, but forks and explanations do not wait for the swap."""
+    log = make_log(memory, Path("/data"), segment_bytes=600)
+    for number in range(40):
+        log.append_as_leader(batch(b"%d" % number))
+    bases = bases_of(log)[:2]
+    write_cleaned(log, bases, is_even)
+    memory.fail("rename", "*.cleaned", OSError(errno.EROFS, "read-only"))
+    memory.fail("remove", "*", OSError(errno.EROFS, "read-only"))
+    with pytest.raises(OSError, match="read-only"):
+        replace_segments(log, 0, bases)
+    assert log.write_failure is not None
+    assert not log.is_exchanging
 
 
 @pytest.mark.parametrize(("planned", "error"), [("source", SourcesChanged), ("output", StorageError)])

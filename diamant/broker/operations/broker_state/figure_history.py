@@ -10,6 +10,7 @@ finished rounds are kept by the cleaner (`metrics.MAX_FINISHED`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import resource
 import time
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from diamant.broker.operations.broker_state.running_requests import HistoryRequest
     from diamant.cleaner.service.metrics import FinishedRound
     from diamant.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 INTERVAL_S = 30.0
 KEPT = 2_880
@@ -118,7 +121,10 @@ class FigureHistory:
 
     async def _run(self) -> None:
         while True:
-            await self.sample()
+            try:
+                await self.sample()
+            except OSError as error:
+                logger.warning("a sample of the broker's figures is missing: %s", error)
             await asyncio.sleep(INTERVAL_S)
 
     async def sample(self) -> None:
