@@ -347,7 +347,7 @@ class Log:
             self.complete_flush(plan)
 
     def fail(self, error: OSError) -> None:
-        """Refuse appends until the next start, which recovers the log from its files."""
+        """Refuse appends until the next start recovers the log: after a failed fsync, the page cache may never reach the disk."""
         logger.error("%s refuses writes until the next start: %s", self.path, error)
         self.write_failure = error
 

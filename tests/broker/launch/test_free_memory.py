@@ -126,7 +126,10 @@ def _heaps(pid: int) -> int:
     return sum(fields[1] == "rw-p" and int(fields[0].partition("-")[0], 16) % HEAP_BYTES == 0 for fields in maps)
 
 
-@pytest.mark.skipif(not hasattr(_C, "mallinfo2"), reason="mallinfo2 is glibc's")
+@pytest.mark.skipif(not hasattr(_C, "mallinfo2"), reason="arenas are glibc's")
+@pytest.mark.skipif(
+    any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ), reason="malloc is configured"
+)
 async def test_threads_of_the_first_requests_share_an_arena(tmp_path: Path) -> None:
     """A thread keeps the arena that it gets first, so the limit comes before all threads: memory would rise for hours."""
     with broker_process(tmp_path / "data", tmp_path) as process:
@@ -134,7 +137,8 @@ async def test_threads_of_the_first_requests_share_an_arena(tmp_path: Path) -> N
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(WireClient(address)) for _ in range(8)]
             await asyncio.gather(*[client.create(f"t{number}", 8) for number, client in enumerate(clients)])
-        assert _heaps(process.pid) <= 1
+        # Other memory may have that alignment by chance; without a limit there are 7.
+        assert _heaps(process.pid) < 4
 
 
 def test_a_state_before_a_reset_is_given_back() -> None:
