@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
@@ -236,66 +237,73 @@ async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kep
     has_token = bool(config.diamant_http_token_file)
     for line in unprotected_ports(config.listeners, config.http_listener, has_token=has_token):
         logger.warning("%s", line)
-    with as_cannot_start(str(config.data_dir)), contextlib.ExitStack() as undo:
-        sasl = await asyncio.to_thread(open_sasl, config)
-        sockets = []
-        for listener in config.all_listeners:
-            with as_cannot_start(_place(config, listener)):
-                sockets.append((listener, undo.enter_context(kept.bound(listener))))
-        addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
-        directory = await asyncio.to_thread(
-            LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
-        )
-        undo.callback(directory.close, is_clean=False)  # as a crash would leave it
-        await asyncio.to_thread(_tidy_up, directory)
-        await asyncio.to_thread(open_clock, env, config)
-        await asyncio.to_thread(_check_acls_of_new, env, config)
-        metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
-        undo.callback(metadata.close, clean=False)
-        if metadata.is_taken_over:
-            logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
-        node = Node(config, env, directory, metadata, addresses)
-        undo.callback(node.batch_checkers.shutdown)
-        services = Services(node, ERRORS, load, sasl=sasl)
-        tls = await open_tls(node.config, services.server.refused.log, kept.authority)
-        if tls is not None:
-            undo.callback(tls.close)
-            node.tls = tls
-        await node.load()
-        await _put_users(node)
-        await _put_acls(node)
-        await _prepare(services)
-        ports = BrokerPorts(services.server)
-        undo.callback(ports.close_all)
-        for (_, sock), actual, told_of in zip(
-            sockets, addresses.kafka, config.advertised(addresses.kafka), strict=True
-        ):
-            broker_id = config.node_id + actual.broker
-            listen = partial(
-                services.server.listen,
-                listener_name=actual.name,
-                advertised_host=told_of.host,
-                advertised_port=told_of.port,
-                security_protocol=actual.security_protocol,
-                tls=None if tls is None else tls.by_name.get(actual.name),
-                broker_id=broker_id,
+    with as_cannot_start(str(config.data_dir)):
+        async with contextlib.AsyncExitStack() as undo:
+            sasl = await asyncio.to_thread(open_sasl, config)
+            sockets = []
+            for listener in config.all_listeners:
+                with as_cannot_start(_place(config, listener)):
+                    sockets.append((listener, undo.enter_context(kept.bound(listener))))
+            addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
+            directory = await asyncio.to_thread(
+                LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
             )
-            with as_cannot_start(_place(config, actual)):
-                ports.add(broker_id, sock, actual, listen)
-        services.ports = ports
-        _follow_table(services)
-        # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
-        node.started_s = time.monotonic()
-        http_tls = None if tls is None else tls.http
-        http = open_http(services, node.config.http_listener, bind=kept.bound, tls=http_tls)
-        if http is not None:
-            undo.callback(_abandon, http, addresses)
-        await services.start()
-        undo.pop_all()
+            undo.callback(directory.close, is_clean=False)  # as a crash would leave it
+            await asyncio.to_thread(_tidy_up, directory)
+            await asyncio.to_thread(open_clock, env, config)
+            await asyncio.to_thread(_check_acls_of_new, env, config)
+            metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
+            undo.callback(metadata.close, clean=False)
+            if metadata.is_taken_over:
+                logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
+            node = Node(config, env, directory, metadata, addresses)
+            undo.callback(node.batch_checkers.shutdown)
+            services = Services(node, ERRORS, load, sasl=sasl)
+            for part in (node, services.cleaning, node.scheduler, services):  # stopped in reverse order
+                undo.push_async_callback(part.stop)
+            tls = await open_tls(node.config, services.server.refused.log, kept.authority)
+            if tls is not None:
+                undo.callback(tls.close)
+                node.tls = tls
+            await node.load()
+            await _put_users(node)
+            await _put_acls(node)
+            await _prepare(services)
+            services.ports = BrokerPorts(services.server)
+            undo.callback(services.ports.close_all)
+            undo.push_async_callback(services.server.close, 0)
+            _listen(config, services, [sock for _, sock in sockets])
+            _follow_table(services)
+            # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
+            node.started_s = time.monotonic()
+            http_tls = None if tls is None else tls.http
+            http = open_http(services, node.config.http_listener, bind=kept.bound, tls=http_tls)
+            if http is not None:
+                undo.callback(_abandon, http, addresses)
+            await services.start()
+            undo.pop_all()
     logger.info("started with %s in %s", _partitions_text(directory), config.data_dir)
     if not ARE_COMPILED:
         logger.warning(WITHOUT_KERNELS)
     return RunningBroker(config, node, services, http, tls)
+
+
+def _listen(config: BrokerConfig, services: Services, sockets: Iterable[socket.socket]) -> None:
+    """Listen at the bound sockets of the node's addresses. Raises CannotStart."""
+    addresses, tls = services.node.addresses.kafka, services.node.tls
+    for sock, actual, told_of in zip(sockets, addresses, config.advertised(addresses), strict=True):
+        broker_id = config.node_id + actual.broker
+        listen = partial(
+            services.server.listen,
+            listener_name=actual.name,
+            advertised_host=told_of.host,
+            advertised_port=told_of.port,
+            security_protocol=actual.security_protocol,
+            tls=None if tls is None else tls.by_name.get(actual.name),
+            broker_id=broker_id,
+        )
+        with as_cannot_start(_place(config, actual)):
+            services.ports.add(broker_id, sock, actual, listen)
 
 
 async def open_tls(

@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 
 from diamant.broker.broker import Broker
+from diamant.broker.cannot_start import CannotStart
+from diamant.broker.config.broker_config import BrokerConfig
+from diamant.broker.coordinators import partition_loader
 from diamant.broker.coordinators.internal_topic import KeyValue, partition_of
+from diamant.broker.node.cleaner import NodeCleaner
 from diamant.broker.topics.deletion import delete_topics
 from diamant.broker.transactions import transaction_store
 from diamant.protocol.internal_topics.transaction_records import encode_key
 from diamant.storage.log.log import Log
 from tests.broker.held_disk import held_disk
 from tests.broker.request_fields import list_offsets
-from tests.broker.running import running
+from tests.broker.running import DEFAULTS, running
 from tests.broker.transactions.txn_wire import TxnProducer, read_committed, started
 from tests.broker.wire import CREATE_PARTITIONS, DELETE_TOPICS, LIST_OFFSETS, WireClient
 from tests.injected_faults import InjectedFault
@@ -366,6 +370,36 @@ async def test_a_disk_that_does_not_give_the_state(caplog: pytest.LogCaptureFixt
         await wait_until(lambda: not broker.services.transactions().store.is_loading)
         assert (await first.describe()).code == "NONE"
         assert set(await second.list()) == set(names.values())
+
+
+async def test_a_start_that_fails_ends_the_loads_that_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that fails late leaves no task, no retry that would read the directory after its lock was released, and no
+    watched socket: the next broker's sockets have the same numbers, and the loop would watch none of them.
+    """
+    env = MemoryEnv()
+    async with running(env) as (_, wire):
+        await started(wire)
+    fault = fail_loading(env, OSError(errno.EIO, "Input/output error"))
+
+    async def fail_once_a_load_is_put_off(cleaning: NodeCleaner) -> None:
+        await wait_until(lambda: fault.hits > 0)
+        raise OSError(errno.EMFILE, "Too many open files", "somewhere")
+
+    before = asyncio.all_tasks()
+    with monkeypatch.context() as patch:
+        patch.setattr(partition_loader, "FIRST_RETRY_S", 0.0)
+        patch.setattr(partition_loader, "MAX_RETRY_S", 0.0)
+        patch.setattr(NodeCleaner, "start", fail_once_a_load_is_put_off)
+        with pytest.raises(CannotStart, match="Too many open files"):
+            await Broker(BrokerConfig(**DEFAULTS), env=env).start()
+        assert asyncio.all_tasks() == before
+        hits = fault.hits
+        for _ in range(100):
+            await asyncio.sleep(0)  # a turn of the loop, in which a retry would be due
+        assert (fault.hits, asyncio.all_tasks()) == (hits, before)
+    fault.clear()
+    async with running(env) as (_, wire):
+        assert set(await TxnProducer(wire, "id").list()) == {"id"}
 
 
 async def test_a_state_topic_that_was_given_more_partitions(caplog: pytest.LogCaptureFixture) -> None:
