@@ -18,7 +18,6 @@ import weakref
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from diamant.broker.cannot_start import as_cannot_start
 from diamant.broker.config.broker_config import BrokerConfig
 from diamant.broker.config.listeners import Addresses
 from diamant.broker.dispatch.services import Services
@@ -37,7 +36,7 @@ from diamant.broker.operation_methods import (
 from diamant.broker.operations.calls.cross_loop import call, on_loop, waiting
 from diamant.broker.running import RunningBroker, start_broker
 from diamant.duration import Duration, seconds_of
-from diamant.own_thread import in_own_thread
+from diamant.own_thread import in_own_thread, to_its_end
 from diamant.storage.env.env import Env, RealEnv
 
 if TYPE_CHECKING:
@@ -308,12 +307,7 @@ class Broker(BrokerFacts, Operations):
             self._fork.lock.release()  # the start locks it again
         try:
             self._running = await start_broker(self._static_config, self.env, self.addresses, self._kept)
-            with as_cannot_start(str(self._static_config.data_dir)):
-                await self.services.resume_jobs()
         except BaseException:
-            if self._running is not None:
-                running, self._running = self._running, None
-                await running.stop(self._kept)
             if is_first:
                 self._give_up()
             elif self._fork is not None:
@@ -332,7 +326,7 @@ class Broker(BrokerFacts, Operations):
             if self._giving_up is None:
                 paths = _paths(self._temporary_directory)
                 self._giving_up = weakref.finalize(self, _give_up, os.getpid(), self._kept, paths)
-            await self._running.stop(self._kept)
+            await to_its_end(self._running.stop(self._kept))
             self._running = None
             if self._fork is not None:
                 self._fork.lock_again()
@@ -340,10 +334,12 @@ class Broker(BrokerFacts, Operations):
     async def _end(self) -> None:
         """Stop without keeping the ports or a temporary directory."""
         async with self._turn:
-            if self._running is not None:
-                await self._running.stop(has_next=self._temporary_directory is None and self._fork is None)
-                self._running = None
-            await in_own_thread(self._give_up)
+            running, self._running = self._running, None
+            try:
+                if running is not None:
+                    await to_its_end(running.stop(has_next=self._temporary_directory is None and self._fork is None))
+            finally:
+                await in_own_thread(self._give_up)
 
     def _give_up(self) -> None:
         if self._fork is not None:

@@ -33,7 +33,7 @@ from diamant.broker.node.scheduler import ScheduledTask
 from diamant.broker.operation_errors import NotPossible, OperationError
 from diamant.broker.topics.internal_names import INTERNAL_TOPICS
 from diamant.kernels import ARE_COMPILED, WITHOUT_KERNELS
-from diamant.own_thread import in_own_thread
+from diamant.own_thread import in_own_thread, to_its_end, wait_in_spite_of_cancelling
 from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.storage import names
 from diamant.storage.config_key import ConfigError
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from diamant.broker.security.tls.throw_away import ThrowAwayCa
     from diamant.broker.security.tls.tls_listeners import TlsListeners
     from diamant.broker.snapshots.snapshot_store import SnapshotFiles
+    from diamant.storage.kraft.metadata_log import MetadataLog
 
 logger = logging.getLogger("diamant.broker.broker")
 """The logger keeps this name because it is in users' logs."""
@@ -69,15 +70,13 @@ MIN_WAIT_S = 1.0
 class RunningBroker:
     """The parts of a broker between its start and its stop."""
 
-    def __init__(
-        self, config: BrokerConfig, node: Node, services: Services, http: HttpServer | None, tls: TlsListeners | None
-    ) -> None:
+    def __init__(self, config: BrokerConfig, node: Node, services: Services) -> None:
         self._config = config
-        self._tls = tls
         self.node = node
         self.services = services
-        self.http = http
+        self.http: HttpServer | None = None
         services.reset = self.reset
+        services.ports = BrokerPorts(services.server)
         self._resetting: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         """The removal of the data that the last reset has replaced."""
@@ -85,6 +84,42 @@ class RunningBroker:
         """Parts of the stop that failed or that a stuck thread held up."""
         self._stuck_at_s = 0.0
         """The time on the loop's clock from which the stop waits only `MIN_WAIT_S` for a part."""
+
+    async def start(self, sockets: Iterable[socket.socket], kept: Kept) -> None:
+        """Load the data, and listen at the bound sockets, one for each of the node's addresses. If this fails, call `stop`."""
+        node, services = self.node, self.services
+        node.tls = await open_tls(node.config, services.server.refused.log, kept.authority)
+        await node.load()
+        await _put_users(node)
+        await _put_acls(node)
+        await _prepare(services)
+        self._listen(sockets)
+        _follow_table(services)
+        # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
+        node.started_s = time.monotonic()
+        http_tls = None if node.tls is None else node.tls.http
+        self.http = open_http(services, node.config.http_listener, bind=kept.bound, tls=http_tls)
+        await services.start()
+        logger.info("started with %s in %s", _partitions_text(node.directory), self._config.data_dir)
+        if not ARE_COMPILED:
+            logger.warning(WITHOUT_KERNELS)
+        await services.resume_jobs()
+
+    def _listen(self, sockets: Iterable[socket.socket]) -> None:
+        addresses, tls = self.node.addresses.kafka, self.node.tls
+        for sock, actual, told_of in zip(sockets, addresses, self._config.advertised(addresses), strict=True):
+            broker_id = self._config.node_id + actual.broker
+            listen = partial(
+                self.services.server.listen,
+                listener_name=actual.name,
+                advertised_host=told_of.host,
+                advertised_port=told_of.port,
+                security_protocol=actual.security_protocol,
+                tls=None if tls is None else tls.by_name.get(actual.name),
+                broker_id=broker_id,
+            )
+            with as_cannot_start(_place(self._config, actual)):
+                self.services.ports.add(broker_id, sock, actual, listen)
 
     async def stop(self, kept: Kept | None = None, *, has_next: bool = True) -> None:
         """Answer requests in progress, flush everything, release the directory. Stopping twice is harmless.
@@ -104,10 +139,10 @@ class RunningBroker:
         if kept is not None:
             for listener, actual in zip(self._config.all_listeners, node.addresses.kafka, strict=True):
                 kept.keep(listener, actual.port)
-        if self._tls is not None:
-            self._tls.close()
+        if node.tls is not None:
+            node.tls.close()
             if kept is not None:
-                kept.authority = self._tls.authority
+                kept.authority = node.tls.authority
         node.purgatory.close()
         await self._wait_for(services.stop(), "jobs and coordinators")
         await self._wait_for(services.server.close(STOP_TIMEOUT_S), "connections")
@@ -191,7 +226,7 @@ class RunningBroker:
             node = Node(self._config, old.env, directory, metadata, old.addresses)
             node.load_now()
             old.env.remove(files.mark)
-        except (OSError, StorageError) as error:
+        except Exception as error:
             server.abort_all()
             server.stop_accepting()
             old.directory, old.is_stopping = directory, False
@@ -232,78 +267,55 @@ class RunningBroker:
 async def start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kept: Kept) -> RunningBroker:
     """Open the directory and listen; fill `addresses`. Raises CannotStart, and then holds nothing.
 
-    `kept`: the parts that the last stop kept.
+    `kept`: the parts that the last stop kept. A cancelled start first runs to its end, because its threads cannot be
+    interrupted: they would go on writing after the directory's lock was released.
     """
+    starting = asyncio.create_task(_start_broker(config, env, addresses, kept))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await wait_in_spite_of_cancelling(starting)
+        if starting.exception() is None:
+            await to_its_end(starting.result().stop(has_next=False))
+        raise
+
+
+async def _start_broker(config: BrokerConfig, env: Env, addresses: Addresses, kept: Kept) -> RunningBroker:
     has_token = bool(config.diamant_http_token_file)
     for line in unprotected_ports(config.listeners, config.http_listener, has_token=has_token):
         logger.warning("%s", line)
-    with as_cannot_start(str(config.data_dir)):
-        async with contextlib.AsyncExitStack() as undo:
-            sasl = await asyncio.to_thread(open_sasl, config)
-            sockets = []
-            for listener in config.all_listeners:
-                with as_cannot_start(_place(config, listener)):
-                    sockets.append((listener, undo.enter_context(kept.bound(listener))))
-            addresses.kafka = [reachable(listener, sock) for listener, sock in sockets]
-            directory = await asyncio.to_thread(
-                LogDirectory.open, env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms
-            )
-            undo.callback(directory.close, is_clean=False)  # as a crash would leave it
-            await asyncio.to_thread(_tidy_up, directory)
-            await asyncio.to_thread(open_clock, env, config)
-            await asyncio.to_thread(_check_acls_of_new, env, config)
-            metadata = await asyncio.to_thread(open_metadata, env, config, addresses)
-            undo.callback(metadata.close, clean=False)
-            if metadata.is_taken_over:
-                logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
-            node = Node(config, env, directory, metadata, addresses)
-            undo.callback(node.batch_checkers.shutdown)
-            services = Services(node, ERRORS, load, sasl=sasl)
-            for part in (node, services.cleaning, node.scheduler, services):  # stopped in reverse order
-                undo.push_async_callback(part.stop)
-            tls = await open_tls(node.config, services.server.refused.log, kept.authority)
-            if tls is not None:
-                undo.callback(tls.close)
-                node.tls = tls
-            await node.load()
-            await _put_users(node)
-            await _put_acls(node)
-            await _prepare(services)
-            services.ports = BrokerPorts(services.server)
-            undo.callback(services.ports.close_all)
-            undo.push_async_callback(services.server.close, 0)
-            _listen(config, services, [sock for _, sock in sockets])
-            _follow_table(services)
-            # Open HTTP in the same turn of the loop, so that a client that reaches Kafka can also reach HTTP.
-            node.started_s = time.monotonic()
-            http_tls = None if tls is None else tls.http
-            http = open_http(services, node.config.http_listener, bind=kept.bound, tls=http_tls)
-            if http is not None:
-                undo.callback(_abandon, http, addresses)
-            await services.start()
-            undo.pop_all()
-    logger.info("started with %s in %s", _partitions_text(directory), config.data_dir)
-    if not ARE_COMPILED:
-        logger.warning(WITHOUT_KERNELS)
-    return RunningBroker(config, node, services, http, tls)
+    with as_cannot_start(str(config.data_dir)), contextlib.ExitStack() as undo:
+        sasl = await asyncio.to_thread(open_sasl, config)
+        sockets = []
+        for listener in config.all_listeners:
+            with as_cannot_start(_place(config, listener)):
+                sockets.append(undo.enter_context(kept.bound(listener)))
+        addresses.kafka = [reachable(*pair) for pair in zip(config.all_listeners, sockets, strict=True)]
+        directory, metadata = await asyncio.to_thread(_open_data, config, env, addresses)
+        if metadata.is_taken_over:
+            logger.info(_TAKEN_OVER, config.data_dir, config.diamant_cleaner_mode)
+        node = Node(config, env, directory, metadata, addresses)
+        running = RunningBroker(config, node, Services(node, ERRORS, load, sasl=sasl))
+        try:
+            await running.start(sockets, kept)
+        except BaseException:
+            await running.stop(has_next=False)  # the files stay as a crash would leave them
+            raise
+        undo.pop_all()
+    return running
 
 
-def _listen(config: BrokerConfig, services: Services, sockets: Iterable[socket.socket]) -> None:
-    """Listen at the bound sockets of the node's addresses. Raises CannotStart."""
-    addresses, tls = services.node.addresses.kafka, services.node.tls
-    for sock, actual, told_of in zip(sockets, addresses, config.advertised(addresses), strict=True):
-        broker_id = config.node_id + actual.broker
-        listen = partial(
-            services.server.listen,
-            listener_name=actual.name,
-            advertised_host=told_of.host,
-            advertised_port=told_of.port,
-            security_protocol=actual.security_protocol,
-            tls=None if tls is None else tls.by_name.get(actual.name),
-            broker_id=broker_id,
-        )
-        with as_cannot_start(_place(config, actual)):
-            services.ports.add(broker_id, sock, actual, listen)
+def _open_data(config: BrokerConfig, env: Env, addresses: Addresses) -> tuple[LogDirectory, MetadataLog]:
+    """Lock the directory and read the metadata log. Blocking."""
+    with contextlib.ExitStack() as undo:
+        directory = LogDirectory.open(env, config.data_dir, producer_expiration_ms=config.producer_id_expiration_ms)
+        undo.callback(directory.close, is_clean=False)
+        _tidy_up(directory)
+        open_clock(env, config)
+        _check_acls_of_new(env, config)
+        metadata = open_metadata(env, config, addresses)
+        undo.pop_all()
+    return directory, metadata
 
 
 async def open_tls(
@@ -460,11 +472,6 @@ def open_sasl(config: BrokerConfig) -> SaslListeners | None:
         return SaslListeners(config)
     except ConfigError as error:
         raise CannotStart(str(error)) from None
-
-
-def _abandon(http: HttpServer, addresses: Addresses) -> None:
-    addresses.http = None
-    http.abandon()
 
 
 def _partitions_text(directory: LogDirectory) -> str:

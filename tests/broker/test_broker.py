@@ -23,9 +23,11 @@ from diamant.storage.env.clocks import SettableClock
 from diamant.storage.env.env import RealEnv
 from diamant.storage.names import CLEAN_SHUTDOWN
 from tests.broker.fetching import fetch, values_of
+from tests.broker.held_disk import held_disk
+from tests.broker.running import running
 from tests.broker.wire import DELETE_RECORDS, INIT_PRODUCER_ID, METADATA, WireClient
 from tests.memory_env import MemoryEnv
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def config(path: Path, **kafka_names: object) -> BrokerConfig:
@@ -83,6 +85,54 @@ def test_an_interrupted_start_leaves_nothing_behind(tmp_path: Path) -> None:
         [sys.executable, "-c", INTERRUPTED_STARTS, tmp_path, CLEAN_SHUTDOWN], capture_output=True, text=True
     )
     assert (done.stdout, done.stderr) == ("started\n", "")
+
+
+async def test_a_cancelled_start_keeps_the_lock_until_its_threads_have_ended() -> None:
+    """They would go on recovering the files beside the next broker. After that, nothing is left of the start."""
+    env = MemoryEnv()
+    async with running(env) as (_, wire):
+        await wire.create("t")
+    env.remove(f"/data/{CLEAN_SHUTDOWN}")
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert may_go_on.wait(PATIENCE_S)
+
+    env.before("open", "/data/t-0/*.log", hold)
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(Broker(config(Path("/data")), env=env).start())
+    await asyncio.to_thread(begun.wait, PATIENCE_S)
+    starting.cancel()
+    with pytest.raises(CannotStart, match="in use"):
+        await Broker(config(Path("/data")), env=env).start()
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert asyncio.all_tasks() == before
+    async with running(env) as (broker, _):
+        assert list(broker.node.topics.by_name) == ["t"]
+
+
+async def test_a_cancelled_stop_releases_the_directory() -> None:
+    """The stop runs to its end before its caller is told, so that the next start finds the directory free and clean."""
+    env = MemoryEnv()
+    broker = Broker(config(Path("/data")), env=env)
+    await broker.start()
+    async with WireClient(broker.bootstrap_servers) as wire:
+        await wire.create("t")
+        await wire.produce("t", [b"a"])
+    with held_disk([broker.node.topics.log("t", 0)], env) as disk:
+        (log,) = disk.begun
+        stopping = asyncio.create_task(broker.stop())
+        await asyncio.to_thread(disk.begun[log].wait, PATIENCE_S)
+        stopping.cancel()
+        disk.go_on(log)
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+    assert env.exists(f"/data/{CLEAN_SHUTDOWN}")
+    async with running(env) as (_, wire):
+        assert values_of((await fetch(wire, "t", 0)).records) == [b"a"]
 
 
 async def test_two_brokers_side_by_side(tmp_path: Path) -> None:

@@ -57,9 +57,10 @@ class BrokerPorts:
         self._silent.discard(broker_id)
         for acceptor in self._open.pop(broker_id, ()):
             self._server.stop_listening(acceptor)
+        cut = self._cut(broker_id)
         if broker_id not in self._held:
             self._held[broker_id] = [bound_socket(actual) for actual, _ in self._listen[broker_id]]
-        return self._cut(broker_id)
+        return cut
 
     def open(self, broker_id: int) -> int:
         """Listen and answer again; return how many hanging connections were cut. Idempotent."""

@@ -177,8 +177,10 @@ class Services:
 
     async def start(self) -> None:
         """Start the cleaner and all jobs that follow the clock."""
-        await self.cleaning.start()
-        self.node.scheduler.start()
+        try:
+            await self.cleaning.start()
+        finally:
+            self.node.scheduler.start()
 
     async def stop(self) -> None:
         """End all work in progress. If a part fails, end the others, then raise its error. The state to keep is then on disk."""

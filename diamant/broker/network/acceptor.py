@@ -225,10 +225,10 @@ class Acceptor:
         """Set up the held-back connection and accept again, unless no slot is free."""
         if self._is_full():
             return
+        self._loop.add_reader(self._sock, self._accept)
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self._take(waiting)
-        self._loop.add_reader(self._sock, self._accept)
 
     def _take(self, connection: socket.socket) -> None:
         # asyncio sets this option only on sockets that name their protocol, which accepted sockets do not. Without it, the

@@ -23,8 +23,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from diamant.cleaner.rules.result import OutputSegment
-from diamant.cleaner.runners.contract import SwapOutput, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import SwapOutput
 from diamant.json_types import JsonObject
+from diamant.own_thread import wait_in_spite_of_cancelling
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class MessagePipe:
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         self._searched = 0
-        if self._is_paused and len(self._unread) <= self._max_line_bytes:
+        if self._is_paused and not self.is_at_end and len(self._unread) <= self._max_line_bytes:
             self._is_paused = False
             self._loop.add_reader(self._descriptor, self._read)
         return line

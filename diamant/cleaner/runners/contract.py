@@ -7,7 +7,6 @@ Disk space is checked when this machine runs a large round that was meant for ot
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -91,18 +90,6 @@ class OffloadRunner(Runner, Protocol):
     def takes(self, plan: CleanPlan) -> bool:
         """Return whether a plan is worth offloading and can run now."""
         ...
-
-
-async def wait_in_spite_of_cancelling(future: asyncio.Future[Any]) -> None:
-    """Wait until `future` is done, and ignore its error.
-
-    For work that must end before its caller returns, even if the caller is cancelled.
-    """
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({future})
-    if not future.cancelled():
-        future.exception()
 
 
 def remove_cleaned_files(env: Env, plan: CleanPlan) -> None:

@@ -16,7 +16,8 @@ from diamant.cleaner.engines import plain_round
 from diamant.cleaner.rules.plan import CleanPlan
 from diamant.cleaner.rules.result import CheckDone, CleaningAborted, CleanResult, OutputSegment, never_done
 from diamant.cleaner.rules.throttle import Throttle
-from diamant.cleaner.runners.contract import SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import SwapOutput, remove_cleaned_files
+from diamant.own_thread import wait_in_spite_of_cancelling
 from diamant.storage.env.env import Env
 
 

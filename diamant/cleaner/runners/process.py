@@ -31,9 +31,10 @@ from diamant.cleaner.rules.result import (
     output_from_fields,
 )
 from diamant.cleaner.runners.child_process import ChildProcess, bootstrap, swap_to_the_end
-from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files, wait_in_spite_of_cancelling
+from diamant.cleaner.runners.contract import RunnerFailed, SwapOutput, remove_cleaned_files
 from diamant.cleaner.runners.worker_messages import MAX_LINE_BYTES, error_from, facts_task_fields
 from diamant.json_types import JsonObject
+from diamant.own_thread import wait_in_spite_of_cancelling
 from diamant.storage.env.env import Env
 from diamant.storage.log.moves import EnvDirectory, Moves, carry_out
 
@@ -392,7 +393,7 @@ async def _start_worker(program: str, niceness: int, place: Callable[[int], None
             level=logging.WARNING,
             max_line_bytes=MAX_LINE_BYTES,
         )
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: the system refuses a thread
         raise RunnerFailed(f"the cleaner's worker cannot be started: {error}") from error
     worker = _WorkerProcess(child)
     # The worker is placed before it imports anything, because threads that it starts inherit the choice.

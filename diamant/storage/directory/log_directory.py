@@ -107,12 +107,16 @@ class LogDirectory:
             _partition_directories(env, path)
         _make_durably(env, path)
         lock = env.lock(f"{path}/{names.LOCK}")
-        marker = f"{path}/{names.CLEAN_SHUTDOWN}"
-        was_clean = env.exists(marker)
-        if was_clean:
-            env.remove(marker)
-        # Even if the mark is missing: an aborted start may have removed it, and a loss of power would restore it.
-        env.sync_dir(path)
+        try:
+            marker = f"{path}/{names.CLEAN_SHUTDOWN}"
+            was_clean = env.exists(marker)
+            if was_clean:
+                env.remove(marker)
+            # Even if the mark is missing: an aborted start may have removed it, and a loss of power would restore it.
+            env.sync_dir(path)
+        except BaseException:
+            lock.release()
+            raise
         return cls(env, path, lock, was_clean=was_clean, producer_expiration_ms=producer_expiration_ms)
 
     def give_up(self) -> LogDirectory:

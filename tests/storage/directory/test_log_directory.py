@@ -75,6 +75,17 @@ def test_a_new_directory_keeps_its_name_in_a_loss_of_power(memory: MemoryEnv) ->
     assert memory.is_dir("/new/of/data")
 
 
+def test_a_directory_that_cannot_be_opened_is_not_locked(memory: MemoryEnv) -> None:
+    """The next attempt, which may come while the error is still referred to, finds it free."""
+    LogDirectory.open(memory, "/data", producer_expiration_ms=DAY_MS).close()
+    fault = memory.fail("sync_dir", "/data", errno.EMFILE)
+    try:
+        LogDirectory.open(memory, "/data", producer_expiration_ms=DAY_MS)
+    except OSError:
+        fault.clear()
+        LogDirectory.open(memory, "/data", producer_expiration_ms=DAY_MS).close()
+
+
 def test_a_reset_keeps_what_is_queued_beside_the_directory(memory: MemoryEnv) -> None:
     """Copies of the data are removed all the same; names in the directory are other files by then."""
     directory = LogDirectory.open(memory, "/data", producer_expiration_ms=DAY_MS)

@@ -15,13 +15,13 @@ from diamant.broker.erasure.erase.groups_behind import GroupsBehind
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.erasure.jobs.segment_rewrite import cleaning_paused, replace_segment
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.erasure_state.intent import Erased, Intent
 from diamant.cleaner.evidence.scan.file_listing import is_in_use
 from diamant.cleaner.evidence.search.findings import MAX_LISTED, TOMBSTONE
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.rules.result import OutputSegment
 from diamant.cleaner.segments.record_changes import write_changed
+from diamant.own_thread import to_its_end
 from diamant.progress import Progress
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition

@@ -15,7 +15,6 @@ from diamant.broker.erasure.certification.evidence import Evidence
 from diamant.broker.erasure.certification.scope import claims_of
 from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.operation_errors import BrokerStopping, OperationError
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.operations.compactions.compactions import PARTITIONS_PER_TURN, CompactedBytes
 from diamant.broker.transactions.open_in_log import oldest_open
 from diamant.cleaner.erasure_state.intent import Erased, Intent
@@ -23,6 +22,7 @@ from diamant.cleaner.evidence.scan.report import VALUES_PRESENT
 from diamant.cleaner.evidence.search.record_search import Subject
 from diamant.cleaner.on_demand.report import OPEN_TRANSACTION
 from diamant.cleaner.on_demand.request import CompactRequest
+from diamant.own_thread import to_its_end
 from diamant.progress import Progress
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 

@@ -26,11 +26,11 @@ from diamant.broker.erasure.jobs.job_group import MOST, JobGroup
 from diamant.broker.erasure.jobs.job_table import ID_BYTES, RETRY_MS, JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal, RemovalKind, ResultT, SubjectT
 from diamant.broker.operation_errors import NotPossible, OperationError, TimedOut, TooMany
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.broker.snapshots.snapshot_store import SnapshotFiles
 from diamant.cleaner.evidence.certificates.files import tidy
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.json_types import JsonObject
+from diamant.own_thread import to_its_end
 from diamant.progress import Progress
 from diamant.storage.env.clocks import SystemClock
 from diamant.storage.errors import StorageError

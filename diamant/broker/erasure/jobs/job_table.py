@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 from diamant.broker.erasure.jobs.removal import IntentT
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.certificate import sign_certificate
 from diamant.cleaner.evidence.certificates.files import certificate_path, conclude, name_pending
 from diamant.cleaner.evidence.certificates.private_files import IntentFiles
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.json_types import JsonObject
+from diamant.own_thread import to_its_end
 from diamant.storage.certificate_states import LAST_STATES, NOT_CERTIFIED
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from diamant.broker.erasure.certification.kept_remains import IsMeant
 from diamant.broker.erasure.certification.scope import Present
 from diamant.broker.erasure.jobs.job_table import JobTable
 from diamant.broker.erasure.jobs.removal import Ended, IntentT, Removal
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates import broker_files, own_certificates
 from diamant.cleaner.evidence.certificates.certificate import VERSION, merkle_root
 from diamant.cleaner.evidence.certificates.intent_parts import FileDigest, rows
@@ -20,6 +19,7 @@ from diamant.cleaner.evidence.scan.report import ScanReport
 from diamant.cleaner.evidence.search.findings import MAX_LISTED
 from diamant.cleaner.evidence.search.needles import MIN_BYTES
 from diamant.json_types import JsonObject
+from diamant.own_thread import to_its_end
 from diamant.storage.certificate_states import LAST_STATES
 
 FIELDS = (

@@ -12,7 +12,7 @@ from diamant.broker.erasure.jobs.removal import Removal
 from diamant.broker.erasure.jobs.segment_rewrite import replace_segment
 from diamant.broker.erasure.redact.redact_result import RedactLimits, Work
 from diamant.broker.operation_errors import NotPossible
-from diamant.broker.operations.calls.blocking import in_thread, to_its_end
+from diamant.broker.operations.calls.blocking import in_thread
 from diamant.cleaner.erasure_state.locate import take_sample
 from diamant.cleaner.evidence.search.needles import MAX_NEEDLES, keyed_digest
 from diamant.cleaner.evidence.search.needles import VALUE as VALUE_NEEDLE
@@ -29,6 +29,7 @@ from diamant.cleaner.redaction.locate import (
 )
 from diamant.cleaner.redaction.rewrite import RedactionPlan, SegmentRedaction, write_redacted
 from diamant.cleaner.redaction.where import Where
+from diamant.own_thread import to_its_end
 from diamant.progress import Progress
 from diamant.protocol.batches.header import Record
 from diamant.storage.checkpoints.checkpoints import TopicPartition

@@ -26,12 +26,12 @@ from diamant.broker.erasure.redact.redact_result import (
     everything_matches,
     with_found,
 )
-from diamant.broker.operations.calls.blocking import to_its_end
 from diamant.cleaner.evidence.certificates.signing_key import SigningKey
 from diamant.cleaner.evidence.search.needles import Needles
 from diamant.cleaner.redaction.claims import Redacted
 from diamant.cleaner.redaction.intent import LOCATING, REWRITING, REWRITTEN, RedactionIntent, Rewriting
 from diamant.cleaner.redaction.locate import LocatedRecords
+from diamant.own_thread import to_its_end
 from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.errors import CorruptLog

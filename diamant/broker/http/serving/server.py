@@ -89,12 +89,6 @@ class HttpServer:
         if self._routes is not None:
             self._routes.services = services
 
-    def abandon(self) -> None:
-        """Release the port without waiting, after a failed start."""
-        self._is_closed = True
-        asyncio.get_running_loop().remove_reader(self._sock)
-        self._sock.close()
-
     def _wait_for_someone(self) -> None:
         if not self._is_closed:
             asyncio.get_running_loop().add_reader(self._sock, self._someone_connects)

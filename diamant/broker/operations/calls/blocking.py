@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
-
-from diamant.cleaner.runners.contract import wait_in_spite_of_cancelling
+from collections.abc import Callable
+from typing import TypeVar
 
 T = TypeVar("T")
 
 
 class Stopped(Exception):
     """An error that stops the work of a thread whose caller has left."""
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Complete the work even if the caller is cancelled; return its result.
-
-    This keeps memory consistent with the disk, and other jobs away from the same files.
-    """
-    task = asyncio.get_running_loop().create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await wait_in_spite_of_cancelling(task)
-        raise
 
 
 async def in_thread(work: Callable[[Callable[[], object]], T]) -> T:

@@ -44,15 +44,7 @@ from diamant.cleaner.rules.result import (
 )
 from diamant.cleaner.rules.throttle import Throttle
 from diamant.cleaner.runners.child_process import bootstrap, swap_to_the_end
-from diamant.cleaner.runners.contract import (
-    NoRoom,
-    Runner,
-    RunnerFailed,
-    SwapOutput,
-    check_room,
-    remove_cleaned_files,
-    wait_in_spite_of_cancelling,
-)
+from diamant.cleaner.runners.contract import NoRoom, Runner, RunnerFailed, SwapOutput, check_room, remove_cleaned_files
 from diamant.cleaner.runners.process import NICENESS
 from diamant.cleaner.spark.clean.manifest import NAME, Manifest, StagedOutput, error_of
 from diamant.cleaner.spark.clean.staged_outputs import check_manifest, take_over
@@ -63,6 +55,7 @@ from diamant.cleaner.spark.environment.spark_settings import SparkSettings, is_w
 from diamant.cleaner.spark.runner.driver_process import DriverProcess
 from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 from diamant.cleaner.spark.runner.turns import POLL_S, SparkTurns
+from diamant.own_thread import wait_in_spite_of_cancelling
 from diamant.protocol.batches.batch import crc_is_valid
 from diamant.storage import names
 from diamant.storage.env.env import Env
