@@ -141,8 +141,10 @@ class TooMany(OperationError):
 
 
 def may_pass(error: Exception) -> bool:
-    """Return whether the system refused a file or, for lack of descriptors, a module: a library then raises an ImportError."""
-    return isinstance(error, OSError) or (isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error))
+    """Return whether the system refused a file, a thread or, for lack of descriptors, a module."""
+    if isinstance(error, ImportError):
+        return os.strerror(errno.EMFILE) in str(error)
+    return isinstance(error, OSError) or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))
 
 
 @contextmanager

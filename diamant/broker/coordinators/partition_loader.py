@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from diamant.broker.operation_errors import may_pass
 from diamant.broker.topics.topic import Topic
 from diamant.protocol.errors import CorruptBatch, ErrorCode, KafkaError
 from diamant.storage.errors import StorageError
@@ -30,9 +31,6 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 
 MAX_LATE = 10_000
 """The most calls that wait for a partition to be loaded; beyond that number, the oldest is dropped."""
-
-_FOR_NOW = (OSError, KafkaError)
-"""Errors of the disk, which a retry may cure."""
 
 _UNREADABLE = (CorruptBatch, StorageError)
 """Errors of corrupt bytes, which no retry cures."""
@@ -175,7 +173,9 @@ class PartitionLoader(Generic[_Read]):
         """Load a partition; return False if the disk failed and the load will be retried."""
         try:
             read = await self._read(self._logs[partition])
-        except _FOR_NOW as error:
+        except Exception as error:
+            if not (isinstance(error, KafkaError) or may_pass(error)):
+                raise
             self._put_off(partition, error)
             return False
         # There was no await since the read reached the log's end, so it misses only records appended from now on.

@@ -68,7 +68,7 @@ class CopyingWriter:
                 if turn_bytes <= 0 and self._parts:
                     self._loop.call_soon(self._advance)
                     return
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, RuntimeError) as error:  # RuntimeError: the system refuses a thread
             self._parts.clear()
             done.set_exception(error)
             return
@@ -105,8 +105,8 @@ class CopyingWriter:
             self._parts.appendleft(memoryview(cast(Buffer, part))[count:])
 
     def _read_in_thread(self, part: FileSlice, count: int) -> None:
-        self._is_reading = True
         self._loop.run_in_executor(None, part.file.pread, count, part.position).add_done_callback(self._has_read)
+        self._is_reading = True
 
     def _has_read(self, reading: asyncio.Future[bytes]) -> None:
         self._is_reading = False

@@ -114,7 +114,7 @@ class AnswerWriter:
                 self._is_watching = True
                 self._loop.add_writer(self._socket, self._advance)
             return
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, RuntimeError) as error:  # RuntimeError: the system refuses a thread
             self._finish(done, error)
             return
         self._finish(done, None)

@@ -6,13 +6,17 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from diamant.broker.network.copied_answer import PIECE_BYTES, CopyingWriter
 from diamant.broker.network.response_writer import SENDFILE_MIN_BYTES, TURN_MAX_BYTES, AnswerWriter, read_small
 from diamant.storage.env.env import RealEnv
 from diamant.storage.segments.segment import FileSlice
+from tests.waiting import wait_until
 
 
 class ColdFile:
@@ -38,6 +42,13 @@ class ColdFile:
     def fileno(self) -> int | None:
         """Return the descriptor for sendfile."""
         return self.descriptor
+
+
+class NoThreads(ThreadPoolExecutor):
+    """A pool on a system that refuses threads."""
+
+    def submit(self, *_: object, **__: object) -> NoReturn:
+        raise RuntimeError("can't start new thread")
 
 
 @pytest.fixture
@@ -83,6 +94,26 @@ async def test_cold_ranges_are_read_by_a_thread(pair: tuple[socket.socket, socke
     await writing
     assert file.read_ranges == [(10, 10 + TURN_MAX_BYTES), (10 + TURN_MAX_BYTES, 910 + TURN_MAX_BYTES)]
     writer.close()
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_a_thread_that_the_system_refuses_fails_the_answer(
+    pair: tuple[socket.socket, socket.socket], is_copied: bool
+) -> None:
+    """The client would wait for the rest without end."""
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, pair[1].dup())
+    writer = CopyingWriter(transport) if is_copied else AnswerWriter(pair[1])
+    loop.set_default_executor(NoThreads(1))
+    writing = writer.write([bytes(PIECE_BYTES), FileSlice(ColdFile(bytes(100)), 0, 100)])  # type: ignore[arg-type]
+    assert not writing.done()
+    await receive(pair[0], PIECE_BYTES)
+    await wait_until(lambda: not transport.get_write_buffer_size())
+    writer.resume()
+    with pytest.raises(RuntimeError, match="new thread"):
+        await writing
+    writer.close()
+    transport.abort()
 
 
 async def test_a_cold_file_is_warmed_before_sendfile(tmp_path: Path, pair: tuple[socket.socket, socket.socket]) -> None:

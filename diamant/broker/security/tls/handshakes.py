@@ -113,8 +113,9 @@ class Handshakes:
                 del self._waiting[handshake.address]
 
     def _work(self) -> None:
-        self._is_working = True
+        # The flag is set last: if the system refuses a thread, the next step tries again.
         self._loop.run_in_executor(self._thread, self._compute).add_done_callback(self._has_worked)
+        self._is_working = True
 
     def _compute(self) -> None:
         """Compute steps until none is due. Runs in the handshake thread."""

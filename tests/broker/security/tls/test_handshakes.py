@@ -8,6 +8,7 @@ import random
 import socket
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,11 @@ class Recorded:
         self.said.append(reason)
 
 
+def refuse_threads(_: threading.Thread) -> None:
+    """Stand in for `Thread.start` on a system that has no more threads."""
+    raise RuntimeError("can't start new thread")
+
+
 async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
     """A handshake whose bytes have arrived is kept, since it waits for the broker."""
     handshakes = Handshakes(most=2)
@@ -52,6 +58,21 @@ async def test_the_one_that_has_waited_longest_for_its_peer_gives_way() -> None:
     assert len(handshakes) == 2
     handshakes.close()
     assert late.said == [""]
+
+
+async def test_a_thread_that_the_system_refuses_does_not_end_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that needed the thread fails; the next step of any handshake tries again."""
+    handshakes = Handshakes(most=2)
+    refused, next_ = Recorded("refused"), Recorded("next")
+    assert handshakes.begin(refused)
+    assert handshakes.begin(next_)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse_threads)
+        with pytest.raises(RuntimeError, match="new thread"):
+            handshakes.step(refused)
+    handshakes.step(next_)
+    await wait_until(lambda: next_.said == ["advance", "advanced"])
+    handshakes.close()
 
 
 async def test_an_address_with_many_does_not_push_out_others() -> None:
