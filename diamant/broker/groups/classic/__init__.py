@@ -1,1 +1,1 @@
-"""Classic groups as a pure state machine: one file per event, and one for the rebalance."""
+"""Classic groups as a pure state machine: one module per event, and one for rebalances."""

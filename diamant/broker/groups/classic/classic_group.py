@@ -1,17 +1,17 @@
 """A classic group: its members, its state, and its record.
 
-              join                     all joined, or time over               leader syncs
+              join                     all joined, or timeout                 leader syncs
     Empty ------------> Preparing --------------------------> Completing -----------------> Stable
       ^                 Rebalance                             Rebalance                        |
       |                   |   ^                                   |                            |
       +-------------------+   +-----------------------------------+----------------------------+
-         no member is left       changed join, a member leaves or fails, a sync is missing
+          no members left        a member joins, leaves, expires or does not sync in time
 
-Each event that changes a group has its file: `joining.py`, `syncing.py`, `leaving.py`. The
-two phases begin and end in `rebalance.py`.
+Each kind of event that changes a group has its own module: `joining.py`, `syncing.py`, `leaving.py`. `rebalance.py` starts
+rebalances and ends their join phase; `syncing.py` ends their sync phase.
 
-Bound: `group.max.size` members with the metadata of one request each, and `joining.MAX_PENDING_MEMBERS` assigned ids that
-have to rejoin within their session timeout.
+Bound: `group.max.size` members, each with the metadata of one request, and `joining.MAX_PENDING_MEMBERS` pending members,
+which were assigned an id and have to rejoin with it within their session timeout.
 
 Source: ClassicGroup.
 """
@@ -31,7 +31,7 @@ from diamant.protocol.internal_topics.group_records import NO_TIMESTAMP, GroupMe
 
 
 class GroupState(StrEnum):
-    """Kafka's names of the states, as in DescribeGroups and ListGroups."""
+    """The states of a classic group, by the names that DescribeGroups and ListGroups return."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -43,7 +43,7 @@ class GroupState(StrEnum):
 class ClassicGroup:
     """The members of one group, and the protocol and generation that they agreed on. Only events change a group.
 
-    `initial_delay`: set while an empty group waits for its first members.
+    `initial_delay` is set while a group that was empty waits for more members.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class ClassicGroup:
     )
 
     def __init__(self, group_id: str, now_ms: int | None) -> None:
-        """Create a group that has been empty since `now_ms` (None: not known)."""
+        """Create a group that has been empty since `now_ms` (None if unknown)."""
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.current_state_timestamp_ms = now_ms
@@ -84,7 +84,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has no members. Assigned ids that have not rejoined do not count."""
+        """Whether the group is Empty. Pending members, which have an id but have not rejoined with it, do not count."""
         return self.state is GroupState.EMPTY
 
     @property
@@ -92,12 +92,12 @@ class ClassicGroup:
         return self.protocol_type == PROTOCOL_TYPE
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether members read `topic`; True if they are consumers whose subscriptions are not known."""
+        """Return whether members subscribe to `topic`; True if they are consumers whose subscriptions are unknown."""
         topics = self.subscriptions.topics
         return self.uses_consumer_protocol if topics is None else topic in topics
 
     def joined(self, member_id: str, members: tuple[JoinedMember, ...] = ()) -> JoinAnswer:
-        """Return the answer to a join by a member of the current generation. `members`: for the leader's answer."""
+        """Return the answer to the JoinGroup of a member of the current generation. Pass `members` only for the leader."""
         return JoinAnswer(
             ErrorCode.NONE,
             member_id,
@@ -109,7 +109,7 @@ class ClassicGroup:
         )
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Return the members as the leader sees them."""
+        """Return the members as JoinGroup describes them to the leader."""
         return self.roster.joined_members(self.protocol_name)
 
     def validate_commit(
@@ -121,15 +121,17 @@ class ClassicGroup:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Refuse a commit unless it comes from a member of this generation. KafkaError: COORDINATOR_NOT_AVAILABLE,
-        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
+        """Raise KafkaError unless the commit comes from a member of this generation. A caller that does not claim to be a
+        member may commit to an empty group or in a transaction.
+
+        Codes: COORDINATOR_NOT_AVAILABLE, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
 
         Source: ClassicGroup.validateOffsetCommit.
         """
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {self.group_id} is being removed")
         if generation < 0 and self.is_empty:
-            return  # an admin client, or a consumer that assigns partitions to itself
+            return  # an admin client, or a consumer with manually assigned partitions
         if generation >= 0 or member_id != UNKNOWN_MEMBER_ID or instance_id is not None:
             error = self.roster.member_error(member_id, instance_id)
             if error is ErrorCode.NONE and generation != self.generation_id:
@@ -137,7 +139,8 @@ class ClassicGroup:
             if error is not ErrorCode.NONE:
                 raise KafkaError(
                     error,
-                    f"member {member_id!r} of generation {generation}; {self.group_id} is at generation {self.generation_id}",
+                    f"commit by member {member_id!r} of generation {generation}; group {self.group_id} is at generation "
+                    f"{self.generation_id}",
                 )
         elif not is_transactional and not self.is_empty:
             raise KafkaError(
@@ -147,7 +150,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"group {self.group_id} is waiting for its assignments")
 
     def validate_fetch(self, member_id: str, member_epoch: int) -> None:
-        """Accept every reader of a classic group's offsets. KafkaError GROUP_ID_NOT_FOUND if the group is being removed."""
+        """Raise KafkaError GROUP_ID_NOT_FOUND if the group is being removed. Otherwise anyone may fetch its offsets."""
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
 
@@ -155,7 +158,7 @@ class ClassicGroup:
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-        """Return the group that a record describes: Stable with its members, or Empty."""
+        """Return the group that a record describes: Stable if the record contains members, otherwise Empty."""
         timestamp_ms = value.current_state_timestamp
         group = cls(group_id, None if timestamp_ms == NO_TIMESTAMP else timestamp_ms)
         group.generation_id = value.generation
@@ -185,8 +188,8 @@ class ClassicGroup:
     def of_members(
         cls, group_id: str, generation_id: int, protocol_type: str, members: Sequence[ClassicMember], now_ms: int
     ) -> ClassicGroup:
-        """Return a Stable group of these members and their assignments, led by the first, for a consumer group that returns
-        to the classic protocol. All members must have a protocol in common.
+        """Convert a consumer group to the classic protocol: return a Stable group of `members`, which keep their assignments.
+        The first member becomes the leader. All members must have a protocol in common.
 
         Source: ClassicGroup.fromConsumerGroup.
         """
@@ -219,13 +222,13 @@ class ClassicGroup:
     # -- steps of an event ---------------------------------------------------------------------------------------------
 
     def enter(self, state: GroupState, now_ms: int) -> None:
-        """Change to another state."""
+        """Change to another state at `now_ms`."""
         assert self.state in _PREVIOUS_STATES[state], f"{self.group_id} cannot go from {self.state} to {state}"
         self.state = state
         self.current_state_timestamp_ms = now_ms
 
     def remember_subscriptions(self) -> None:
-        """Keep the members' subscriptions for the new generation."""
+        """Remember which topics the members of the new generation subscribe to."""
         if self.uses_consumer_protocol and (self.protocol_name is not None or not self.members):
             metadata = tuple(member.metadata(self.protocol_name) for member in self.members.values())
             self.subscriptions = SubscribedTopics(metadata)
@@ -243,7 +246,7 @@ _PREVIOUS_STATES: dict[GroupState, Collection[GroupState]] = {
 
 
 class SubscribedTopics:
-    """The topics in the metadata of members, parsed on first use. `metadata` None: not known."""
+    """The topics that members subscribe to, parsed from their `metadata` on first use. If it is None, they are unknown."""
 
     __slots__ = ("_metadata", "_topics")
 
@@ -253,7 +256,7 @@ class SubscribedTopics:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """The topics; None for another protocol type, without a generation yet, or with unreadable metadata."""
+        """The topics. None if the members are not consumers, have not formed a generation yet, or sent unreadable metadata."""
         metadata, self._metadata = self._metadata, None
         if metadata is not None:
             try:

@@ -1,7 +1,7 @@
-"""Inputs and outputs of the events of a classic group, as plain values.
+"""The inputs and outputs of a classic group's events, as plain values.
 
-In: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Out: answers to parked requests, and timers. A `waiter` is any
-object that the caller passes with its request; the state machine returns it with the answer and does nothing else with it.
+Inputs: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Outputs: answers to parked requests, and timers. A `waiter` is any
+object that the caller passes with its request; the state machine only returns it with the answer.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class GroupProtocol(NamedTuple):
 class JoinRequest(NamedTuple):
     """JoinGroup as the state machine sees it.
 
-    `protocols` are in the member's order of preference. `fresh_id` is the member id to assign if one is needed: the state
-    machine draws no random numbers. `version` is the API version: from 4 on, a new dynamic member must rejoin with its id
-    (KIP-394); from 9 on, a static leader can be told to skip its assignment.
+    `protocols` are in the member's order of preference. `fresh_id` is the member id to assign if the
+    member needs one; the caller generates it, because the state machine is deterministic. `version` is the API version:
+    from 4 on, a new dynamic member must rejoin with its id (KIP-394); from 9 on, a static leader can be told to skip the
+    assignment.
     """
 
     member_id: str
@@ -44,7 +45,10 @@ class JoinRequest(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """SyncGroup. The leader sends `assignments` (by member id, opaque bytes). `protocol_*` exist from version 5 on."""
+    """SyncGroup as the state machine sees it.
+
+    Only the leader sends `assignments` (pairs of member id and opaque bytes). Before version 5, the protocol fields are None.
+    """
 
     member_id: str
     group_instance_id: str | None
@@ -55,7 +59,7 @@ class SyncRequest(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """A member to remove, named by its id; a static member may be named by its instance id, with an empty member id."""
+    """A member to remove, identified by its id, or by its instance id if it is static and `member_id` is empty."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -68,7 +72,7 @@ class LeaveResult(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader sees it. `metadata`: for the chosen protocol."""
+    """A member as JoinGroup describes it to the leader. `metadata` belongs to the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -98,7 +102,7 @@ class SyncAnswer(NamedTuple):
 
 
 class TimerKind(StrEnum):
-    """Timers. SESSION: of a member, or of an assigned id that has to rejoin. JOIN and SYNC: of the group's two phases."""
+    """SESSION timers run per member, and per assigned id that has to rejoin. JOIN and SYNC time the phases of a rebalance."""
 
     SESSION = "session"
     JOIN = "join"
@@ -116,7 +120,7 @@ class AnswerSync(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """(Re)start a timer; `member_id` is "" for a timer of the group."""
+    """(Re)start a timer. `member_id` is "" for JOIN and SYNC timers, which belong to the group."""
 
     kind: TimerKind
     member_id: str

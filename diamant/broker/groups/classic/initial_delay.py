@@ -1,10 +1,10 @@
-"""The wait of an empty classic group for more members (`group.initial.rebalance.delay.ms`)."""
+"""The initial delay of a classic group: an empty group waits for more members (`group.initial.rebalance.delay.ms`)."""
 
 from __future__ import annotations
 
 
 class InitialDelay:
-    """The wait, extended step by step while members join, up to the first member's rebalance timeout.
+    """The delay, extended step by step while new members join, up to the rebalance timeout of the first member.
 
     Source: InitialDelayedJoin; GroupMetadataManager.maybeCompleteJoinElseSchedule, tryCompleteInitialRebalanceElseSchedule.
     """
@@ -18,7 +18,7 @@ class InitialDelay:
         self._remaining_ms = max(rebalance_timeout_ms - step_ms, 0)
 
     def extended_ms(self) -> int | None:
-        """Return the length of a further step; None if the wait is over."""
+        """Begin another step and return its length in ms, or return None if the delay is over."""
         if not self.is_joined_by_new or not self._remaining_ms:
             return None
         self.is_joined_by_new = False

@@ -1,10 +1,10 @@
-"""The join of a member of a classic group, for the first time or again (JoinGroup).
+"""JoinGroup of a classic group: a member joins or rejoins.
 
 Deviations from Kafka, on purpose:
-* if a join is repeated while the first one is parked, the first one is answered REBALANCE_IN_PROGRESS; Kafka never answers
-  the first one;
-* when `group.max.size` refuses a member in the join phase, the phase ends if that member was the last one missing;
-* if a static member is replaced before it has synced (KIP-345), the group awaits the sync of its successor; Kafka waits in
+* if a member repeats its join while the first one is parked, the first one is answered with REBALANCE_IN_PROGRESS; Kafka
+  never answers it;
+* if a member is refused in the join phase because of `group.max.size`, and all others have joined, the phase ends;
+* if a static member is replaced before it has synced (KIP-345), the group waits for its successor to sync; Kafka waits in
   vain for the old id and then rebalances.
 
 Source: GroupMetadataManager.classicGroupJoinToClassicGroup, updateStaticMemberThenRebalanceOrCompleteJoin.
@@ -20,20 +20,22 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""The longest time that a new member's first join stays parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
+"""The maximum time in ms for which a new member's first join is parked (Kafka's newMemberJoinTimeoutMs, not configurable)."""
 
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 
 MAX_PENDING_MEMBERS = 100_000
-"""The most assigned ids of one group that have not rejoined; further members are refused as if the group were full."""
+"""The maximum number of assigned ids in a group with which no member has rejoined yet. Beyond it, new members are refused as if
+the group were full.
+"""
 
 
 FIRST_WITH_SKIP_ASSIGNMENT = 9
-"""JoinGroup: from this version on, a static leader can be told to skip its assignment."""
+"""The first version of JoinGroup in which a static leader can be told to skip the assignment."""
 
 
 def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMember, waiter: object) -> None:
-    """Fence the old member id and replace it with a new one."""
+    """Replace a static member that joins without its id: assign a new id and fence the old one."""
     group = turn.group
     old_leader = group.leader_id
     new = ClassicMember(
@@ -49,12 +51,12 @@ def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMem
     group.roster.swap(old, new)
     turn.cancel_timer(events.TimerKind.SESSION, old.member_id)
     turn.start_session(new)
-    # A parked request of the old id is fenced at once.
+    # Fence parked requests of the old id immediately.
     turn.answer_parked_join(old, events.JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
     turn.answer_parked_sync(old, events.SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
 
     if group.state is GroupState.STABLE and group.roster.choose_protocol() == group.protocol_name:
-        # Nothing changes for the other members, so there is no rebalance; only the new id is recorded.
+        # Nothing changes for the other members, so only the new id is recorded, without a rebalance.
         def after(turn: GroupTurn, error: ErrorCode) -> None:
             is_leader = group.leader_id == new.member_id
             if error is not ErrorCode.NONE:
@@ -66,7 +68,7 @@ def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMem
                 members = group.joined_members() if is_leader else ()
                 answer = group.joined(new.member_id, members)._replace(skip_assignment=is_leader)
             else:
-                # The old leader's id, so that the member does not send assignments: no member awaits them.
+                # Return the old leader's id, so that the member does not compute assignments, which no member awaits.
                 answer = group.joined(new.member_id)._replace(leader=old_leader or events.NO_LEADER)
             turn.answer_join(waiter, answer)
 
@@ -81,7 +83,7 @@ def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMem
 
 
 def join(turn: GroupTurn, request: events.JoinRequest, waiter: object) -> None:
-    """Let a member join. `waiter` is answered now or when the join phase ends."""
+    """Handle JoinGroup. `waiter` is answered now or when the join phase ends."""
     roster = turn.group.roster
     if not _has_room(turn, request.member_id):
         was_known = request.member_id in roster.members or request.member_id in roster.pending
@@ -102,8 +104,8 @@ def join(turn: GroupTurn, request: events.JoinRequest, waiter: object) -> None:
 def _has_room(turn: GroupTurn, member_id: str) -> bool:
     members, state = turn.group.members, turn.group.state
     if state is GroupState.PREPARING_REBALANCE:
-        # Count the members that have rejoined, not all members: if the maximum was lowered, the last to rejoin are
-        # refused.
+        # Count only the members that have rejoined, so that the last ones to rejoin are refused if the maximum was
+        # lowered.
         member = members.get(member_id)
         is_back = member is not None and member.join_waiter is not None
         return is_back or turn.group.roster.parked_count < turn.limits.max_size
@@ -153,7 +155,7 @@ def _join_known(turn: GroupTurn, request: events.JoinRequest, waiter: object) ->
     if (
         group.state is GroupState.PREPARING_REBALANCE
         or request.protocols != member.protocols
-        # A leader rejoins in order to assign again: that is how consumers react to new partitions.
+        # A leader rejoins to trigger a new assignment, for example if it has noticed new partitions.
         or (group.state is GroupState.STABLE and is_leader)
     ):
         roster.change_protocols(member, request.protocols)
@@ -162,7 +164,7 @@ def _join_known(turn: GroupTurn, request: events.JoinRequest, waiter: object) ->
         turn.park_join(member, waiter)
         rebalance(turn)
     else:
-        # The member may have missed the answer to its last join.
+        # Repeat the answer, in case the member missed it.
         is_assigning = group.state is GroupState.COMPLETING_REBALANCE and is_leader
         turn.answer_join(waiter, group.joined(member_id, group.joined_members() if is_assigning else ()))
 
@@ -181,7 +183,7 @@ def _add_new(turn: GroupTurn, request: events.JoinRequest, member_id: str, waite
     if turn.group.initial_delay is not None:
         turn.group.initial_delay.is_joined_by_new = True
     turn.group.roster.add(member, request.protocol_type, waiter)
-    # A new member does not know its id yet, so it cannot send heartbeats, and a client that gives up and retries is a
-    # new member every time. So its parked join has a timeout of its own.
+    # A new member may not know its id yet, so it cannot send heartbeats, and each retry of a client adds another new
+    # member. So a parked join of a new member has its own timeout.
     turn.set_timer(events.TimerKind.SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
     rebalance(turn)

@@ -1,4 +1,4 @@
-"""The sessions and departures of a classic group's members (LeaveGroup of a member or an administrator), and the group's end."""
+"""How members of a classic group expire or leave (LeaveGroup, sent by a member or an administrator), and how a group ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 ALIVE = (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
-"""The answers to a heartbeat that restart the member's session."""
+"""Heartbeat answers after which the member's session restarts."""
 
 
 def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-    """Return the code to answer. The group does not change; on a code in `ALIVE`, the caller restarts the member's session."""
+    """Return the error code that answers a heartbeat. If it is in `ALIVE`, the caller must restart the member's session."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.roster.member_error(member_id, instance_id)
@@ -30,13 +30,13 @@ def heartbeat(group: ClassicGroup, member_id: str, instance_id: str | None, gene
 
 
 def start_sessions(turn: GroupTurn) -> None:
-    """Start a new session for every member, after they were restored from the log."""
+    """Start a session for every member, after the group was restored from the log or converted."""
     for member in turn.group.members.values():
         turn.start_session(member)
 
 
 def session_expired(turn: GroupTurn, member_id: str) -> None:
-    """Handle the SESSION timer: a member was silent for too long, or an assigned id has not rejoined.
+    """Handle the SESSION timer: remove a member that was silent for too long, or an id whose owner has not rejoined.
 
     Source: GroupMetadataManager.expireClassicGroupMemberHeartbeat.
     """
@@ -83,7 +83,7 @@ def _leave_one(turn: GroupTurn, leaver: events.Leaver) -> ErrorCode:
 
 
 def coordinator_moved(turn: GroupTurn) -> None:
-    """Answer parked requests NOT_COORDINATOR and restart all sessions, because another broker now coordinates the group."""
+    """Answer parked requests with NOT_COORDINATOR and restart all sessions, because another broker now coordinates the group."""
     for member in list(turn.group.members.values()):
         turn.answer_parked_join(member, events.JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id))
         turn.answer_parked_sync(member, events.SyncAnswer(ErrorCode.NOT_COORDINATOR))
@@ -93,7 +93,7 @@ def coordinator_moved(turn: GroupTurn) -> None:
 def dissolve(turn: GroupTurn, error: ErrorCode) -> None:
     """Answer all parked requests with `error`, stop all timers and make the group Dead.
 
-    For a broker that stops (NOT_COORDINATOR), and for a group that changes its protocol (REBALANCE_IN_PROGRESS).
+    `error` is NOT_COORDINATOR if the broker stops, REBALANCE_IN_PROGRESS if the group changes its protocol.
     """
     members = turn.group.members
     for member in members.values():

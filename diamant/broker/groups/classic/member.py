@@ -9,8 +9,9 @@ from diamant.protocol.internal_topics.group_records import GroupMetadataMember
 
 
 class ClassicMember:
-    """The metadata in `protocols`, and `assignment`, are opaque bytes. `join_waiter` and `sync_waiter`: the parked requests.
-    `is_new`: True until the member's first rebalance ends.
+    """A member of a classic group. Its `assignment` and the metadata in `protocols` are opaque bytes.
+
+    `join_waiter` and `sync_waiter` are its parked requests. `is_new` is True until the first join phase of the member ends.
 
     Bound: the metadata of one JoinGroup request and one assignment.
 
@@ -61,7 +62,7 @@ class ClassicMember:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request of the member is parked. If so, its session cannot expire, unless the member is new."""
+        """Whether a request of the member is parked. Until it is answered, only a new member can expire."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property
@@ -81,7 +82,7 @@ class ClassicMember:
         for protocol in self.protocols:
             if protocol.name in candidates:
                 return protocol.name
-        raise LookupError(f"member {self.member_id} supports none of the group's protocols")
+        raise LookupError(f"member {self.member_id} supports no protocol that all members support")
 
     def value(self, protocol_name: str | None, assignment: bytes) -> GroupMetadataMember:
         """Return the member's part of the group's record."""

@@ -1,7 +1,8 @@
-"""A rebalance of a classic group: its beginning, and the end of its join phase.
+"""The start of a classic group's rebalance, and the end of its join phase.
 
-When a phase ends, the leader is answered last. The leader ends the next phase and, in a cooperative rebalance, ends this
-generation by rejoining within a millisecond. The head start lets the other members' requests arrive before that.
+When a phase ends, the leader is answered last, so that the next requests of the other members arrive before the leader's: the
+leader's SyncGroup ends the next phase, and in a cooperative rebalance the leader may rejoin within a millisecond, which ends
+the generation.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 MIN_RETRY_MS = 100
-"""The shortest pause before a join phase without joined members is checked again. It matters if the members' rebalance
-timeout is shorter: with a timeout of 0, Kafka checks without a pause until their sessions end.
+"""While only static members are left and none has rejoined, the join phase is checked again after their rebalance timeout,
+but not before this many ms. With a rebalance timeout of 0, Kafka checks in a busy loop until the sessions expire.
 """
 
 
@@ -27,7 +28,7 @@ def rebalance(turn: GroupTurn) -> None:
 
 
 def begin_rebalance(turn: GroupTurn) -> None:
-    """Begin the join phase. In an empty group it lasts at least `group.initial.rebalance.delay.ms`."""
+    """Begin the join phase. If the group was empty, the phase lasts at least `group.initial.rebalance.delay.ms`."""
     group, roster = turn.group, turn.group.roster
     if group.state is GroupState.COMPLETING_REBALANCE:
         drop_assignments(turn, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -55,7 +56,7 @@ def drop_assignments(turn: GroupTurn, error: ErrorCode) -> None:
 
 
 def complete_join_if_ready(turn: GroupTurn) -> None:
-    """End the join phase if all have joined. The first rebalance always lasts for its whole delay."""
+    """End the join phase if all members have joined, unless the initial delay of an empty group is still running."""
     group = turn.group
     is_delayed = group.initial_delay is not None
     if group.state is GroupState.PREPARING_REBALANCE and not is_delayed and group.roster.have_all_joined:
@@ -63,7 +64,7 @@ def complete_join_if_ready(turn: GroupTurn) -> None:
 
 
 def join_expired(turn: GroupTurn) -> None:
-    """Handle the JOIN timer: the initial delay is over, or the rebalance timeout for rejoining."""
+    """Handle the JOIN timer: extend the initial delay, or end the join phase without the members that have not rejoined."""
     if turn.group.state is not GroupState.PREPARING_REBALANCE:
         return
     delay = turn.group.initial_delay
@@ -75,7 +76,7 @@ def join_expired(turn: GroupTurn) -> None:
 
 
 def complete_join(turn: GroupTurn) -> None:
-    """Form the next generation from the members that have joined. Without members, the group becomes Empty.
+    """Form the next generation from the members that have joined and all static members. If there are none, become Empty.
 
     Source: GroupMetadataManager.completeClassicGroupJoin.
     """
@@ -85,7 +86,7 @@ def complete_join(turn: GroupTurn) -> None:
     for member in [m for m in group.members.values() if m.join_waiter is None and not m.is_static]:
         turn.remove(member.member_id)
     if group.members and not roster.elect_joined_leader():
-        # All members are static and none has rejoined: their session timeouts decide.
+        # All members are static and none has rejoined: wait until they rejoin or their sessions expire.
         turn.set_timer(TimerKind.JOIN, max(roster.rebalance_timeout_ms, MIN_RETRY_MS))
         return
     group.generation_id += 1
@@ -94,7 +95,7 @@ def complete_join(turn: GroupTurn) -> None:
     group.remember_subscriptions()
     if not group.members:
         turn.enter(GroupState.EMPTY)
-        # If this write fails, a restart restores the old generation, which then times out.
+        # If this write fails, a restart restores the members of the old generation, whose sessions then expire.
         turn.write(group.value(), lambda turn, error: None)
         return
     turn.enter(GroupState.COMPLETING_REBALANCE)

@@ -1,6 +1,6 @@
-"""The members of a classic group: its leader, the ids expected to rejoin, and the protocol (assignor) that they choose.
+"""The members of a classic group, their leader, the ids expected to rejoin, and the choice of the protocol (assignor).
 
-Bound: that of the group (`classic_group.py`).
+Bound: see `classic_group.py`.
 
 Source: ClassicGroup (add, remove, replaceStaticMember, maybeElectNewJoinedLeader, validateMember, supportsProtocols,
 candidateProtocols, selectProtocol).
@@ -18,9 +18,11 @@ from diamant.protocol.errors import ErrorCode
 
 
 class ClassicRoster:
-    """`pending`: assigned ids that have not rejoined. `awaiting_sync`: members whose sync is expected.
-    `leader_id`: the leader's member id, None without members. `protocol_type`: the first member's.
-    `parked_count`: members with a parked join.
+    """The members of one group.
+
+    `pending`: assigned ids with which no member has rejoined yet. `awaiting_sync`: the ids of members that have to sync.
+    `leader_id`: None if there are no members. `protocol_type`: that of the first member. `parked_count`: the number of members
+    whose join is parked.
     """
 
     __slots__ = (
@@ -37,7 +39,7 @@ class ClassicRoster:
     def __init__(self) -> None:
         self.members: dict[str, ClassicMember] = {}
         self.static_members: dict[str, str] = {}
-        """The member id of each instance id."""
+        """Maps each instance id to its member id."""
         self.pending: dict[str, None] = {}
         self.awaiting_sync: dict[str, None] = {}
         self.leader_id: str | None = None
@@ -49,7 +51,7 @@ class ClassicRoster:
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether the join phase need not wait for any member."""
+        """Whether all members have joined, and no assigned id is pending."""
         return self.parked_count == len(self.members) and not self.pending
 
     @property
@@ -76,21 +78,21 @@ class ClassicRoster:
         return self._choice.choose(self.members.values())
 
     def joined_members(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        """Return the members as the leader sees them."""
+        """Return the members as JoinGroup describes them to the leader."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
             for member in self.members.values()
         )
 
     def leader_last(self) -> list[ClassicMember]:
-        """Return the members, the leader last."""
+        """Return the members in an order that ends with the leader."""
         members = [member for member in self.members.values() if member.member_id != self.leader_id]
         return [*members, *(member for member in self.members.values() if member.member_id == self.leader_id)]
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicMember, protocol_type: str, waiter: object | None = None) -> None:
-        """Add a member. `waiter`: its join, if it is to be parked."""
+        """Add a member. If `waiter` is set, park it as the member's join."""
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
         if not self.members:
@@ -110,7 +112,7 @@ class ClassicRoster:
         self._choice.add(member)
 
     def swap(self, old: ClassicMember, new: ClassicMember) -> None:
-        """Replace a static member with `new`."""
+        """Replace the static member `old` with `new`, which takes over its instance id and its role as leader."""
         assert old.group_instance_id is not None
         self._choice.remove(old)
         self._choice.add(new)
@@ -124,7 +126,7 @@ class ClassicRoster:
             self.awaiting_sync[new.member_id] = None
 
     def remove(self, member: ClassicMember) -> None:
-        """Remove a member whose requests were answered. If it was the leader, the next member becomes the leader."""
+        """Remove a member without parked requests. If it was the leader, the first remaining member becomes the leader."""
         del self.members[member.member_id]
         self.awaiting_sync.pop(member.member_id, None)
         self._choice.remove(member)
@@ -158,7 +160,7 @@ class ClassicRoster:
 
 
 class ProtocolChoice:
-    """The number of members that support each protocol. Bound: the protocol names of the current members."""
+    """Counts the members that support each protocol. Bound: the protocol names of the current members."""
 
     __slots__ = ("_supporters",)
 
@@ -179,12 +181,12 @@ class ProtocolChoice:
         return any(self._supporters[name] == member_count for name in names)
 
     def choose(self, members: Collection[ClassicMember]) -> str:
-        """Return the protocol of the next generation: each member votes for the first of its protocols that all support.
+        """Return the protocol of the next generation: each member votes for its first protocol that all support.
 
-        Such a protocol exists if every member was admitted after `has_common`.
+        There is such a protocol if `has_common` was true for each member before it was added.
         """
         candidates = {name for name, count in self._supporters.items() if count == len(members)}
         votes = Counter(member.vote(candidates) for member in members)
         most = max(votes.values())
-        # Kafka breaks a tie by the order of its hash map.
+        # Break ties like Kafka, which takes the first in the order of its hash map.
         return next(name for name in strings_in_java_order(votes) if votes[name] == most)

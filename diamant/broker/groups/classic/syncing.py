@@ -1,10 +1,10 @@
-"""The assignments of a classic group: the leader sends them, each member fetches its own (SyncGroup).
+"""SyncGroup of a classic group: the leader sends the assignments, and each member fetches its own.
 
 Deviations from Kafka, on purpose:
-* a member that the leader left out gets an empty ConsumerProtocolAssignment if the protocol type is `consumer`; Kafka sends
-  no bytes, which the Java consumer cannot read;
-* if a sync is repeated while the first one is parked, the first one is answered REBALANCE_IN_PROGRESS; the parked sync of a
-  removed member is answered UNKNOWN_MEMBER_ID; Kafka answers neither.
+* if the protocol type is `consumer`, a member to which the leader assigned nothing receives an empty
+  ConsumerProtocolAssignment; Kafka returns zero bytes, which the Java consumer cannot parse;
+* if a member repeats its sync while the first one is parked, the first one is answered with REBALANCE_IN_PROGRESS; if a
+  member is removed, its parked sync is answered with UNKNOWN_MEMBER_ID; Kafka answers neither.
 
 Source: GroupMetadataManager.classicGroupSyncToClassicGroup.
 """
@@ -23,7 +23,7 @@ from diamant.protocol.internal_topics.consumer_protocol import empty_assignment
 
 
 def sync(turn: GroupTurn, request: SyncRequest, waiter: object) -> None:
-    """Handle a member's SyncGroup; the leader's sets all assignments. `waiter` is answered now or once the leader syncs."""
+    """Handle SyncGroup. The leader's request contains the assignments; `waiter` is answered now or after that request."""
     group, awaiting = turn.group, turn.group.roster.awaiting_sync
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
@@ -88,7 +88,7 @@ def _assigned(group: ClassicGroup, member: ClassicMember) -> SyncAnswer:
 
 
 def sync_expired(turn: GroupTurn) -> None:
-    """Handle the SYNC timer: remove members that did not sync within the rebalance timeout; the others rebalance.
+    """Handle the SYNC timer: remove the members that did not sync within the rebalance timeout, and rebalance the others.
 
     Source: GroupMetadataManager.expirePendingSync.
     """

@@ -1,8 +1,8 @@
-"""One event of a classic group: its inputs, and its effects so far.
+"""One event of a classic group: its inputs, and the effects collected so far.
 
-Pure: no event loop, no sockets, no clock. An event is a function of a `GroupTurn`. The caller carries out `turn.effects` in
-order. A `WriteGroup` is the last of them: the caller appends the record and calls `after` with a new turn and the outcome,
-before any other event. The record takes effect at that moment.
+Pure: no event loop, no sockets, no clock. Each event handler is a function that takes a `GroupTurn`. The caller then carries
+out `turn.effects` in order. A `WriteGroup` is always the last effect: the caller appends the record and, before it handles any
+other event, calls `after` with a new turn and the error code of the write. Only `after` makes the record take effect.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Effect: TypeAlias = events.AnswerJoin | events.AnswerSync | events.SetTimer | ev
 
 
 class GroupTurn:
-    """An event of `group`. `now_ms`: the time by the clock of record timestamps."""
+    """An event of `group` at `now_ms`, by the clock that also supplies the timestamps of records."""
 
     __slots__ = ("effects", "group", "limits", "now_ms")
 
@@ -82,13 +82,13 @@ class GroupTurn:
             member.sync_waiter = None
 
     def park_join(self, member: ClassicMember, waiter: object) -> None:
-        """Park a member's join until the join phase ends."""
+        """Park a member's join until the join phase ends. A join that is already parked is answered."""
         self.answer_parked_join(member, events.JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.group.roster.park_join(member, waiter)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending id, if it exists. A parked join is answered UNKNOWN_MEMBER_ID, so that a live member
-        retries.
+        """Remove a member or a pending id, if it exists. Parked requests are answered with UNKNOWN_MEMBER_ID, so that a client
+        that is still alive retries.
         """
         roster = self.group.roster
         roster.pending.pop(member_id, None)
@@ -100,5 +100,5 @@ class GroupTurn:
             roster.remove(member)
 
     def write(self, value: GroupMetadataValue, after: Callable[[GroupTurn, ErrorCode], None]) -> None:
-        """Write the group's record and continue with `after`. If the write fails, JoinGroup and SyncGroup answer its error."""
+        """Write the group's record, then call `after`, which answers the request, with the error code of the write."""
         self.effects.append(WriteGroup(value, after))
