@@ -1,1 +1,1 @@
-"""Consumer groups (KIP-848): their state and its records."""
+"""Consumer groups (KIP-848): their state, and the records that describe it."""

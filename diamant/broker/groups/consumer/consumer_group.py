@@ -1,10 +1,10 @@
 """The state of a consumer group (KIP-848): its members, epochs and target assignment.
 
-    group epoch       grows with every change of members' subscriptions or of the topics
+    group epoch       is incremented when members' subscriptions or their topics change
     assignment epoch  the group epoch for which the target assignment was computed
     member epoch      the assignment epoch that a member has reached
 
-Bound: the group's records in `__consumer_offsets`; `group.consumer.max.size` members, each as large as a request.
+Bound: the group's records in `__consumer_offsets`; `group.consumer.max.size` members, each at most as large as a request.
 
 Source: ConsumerGroup, ModernGroup of Kafka 4.3.
 """
@@ -30,23 +30,23 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 from diamant.protocol.internal_topics.consumer_protocol import PROTOCOL_TYPE
 
 FIRST_EPOCH = 1
-"""Group and assignment epoch of a new group."""
+"""The group epoch and the assignment epoch of a new group."""
 
 
 class ConsumerGroupState(StrEnum):
-    """Kafka's names of the states, as in ListGroups and ConsumerGroupDescribe."""
+    """The states of a consumer group, by the names that ListGroups and ConsumerGroupDescribe return."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
     """The target assignment is behind the group epoch."""
     RECONCILING = "Reconciling"
-    """Some member has not reached its target assignment."""
+    """At least one member has not reached its target assignment."""
     STABLE = "Stable"
     DEAD = "Dead"
 
 
 class ResolvedRegularExpression(NamedTuple):
-    """The topics that an expression matched, with the metadata log's offset and the time in ms of the match."""
+    """The topics that an expression matched at `timestamp_ms`, when `version` was the end offset of the metadata log."""
 
     topics: frozenset[str]
     version: int
@@ -54,7 +54,7 @@ class ResolvedRegularExpression(NamedTuple):
 
 
 class ConsumerGroup:
-    """The state of one group. Belongs to the loop thread; mappings are read-only for other modules."""
+    """The state of one group. Belongs to the loop thread; other modules must not change its mappings."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -64,14 +64,14 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.members: dict[str, ConsumerGroupMember] = {}
         self.static_members: dict[str, str] = {}
-        """The member id of each instance id."""
+        """Maps each instance id to its member id."""
         self.target: dict[str, Assignment] = {}
         self.resolved: dict[str, ResolvedRegularExpression] = {}
         self.subscriptions = SubscriptionCounts()
         self.classic_protocol_counts: Counter[str] = Counter()
         self.classic_count = 0
         self.has_partition_metadata = False
-        """Whether the log has a record that only Kafka before 4.1 needs; the next change erases it."""
+        """Whether the log contains a record that only Kafka before 4.1 needs. The next change of the group deletes it."""
         self.is_dead = False
         self._name_sets: WeakValueDictionary[int, frozenset[str]] = WeakValueDictionary()  # by hash
         self.holders = PartitionHolders()
@@ -118,7 +118,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
-        """Return the target assignment of a member; a static member has that of the current member with its instance id."""
+        """Return a member's target assignment. A static member shares that of the current member with the same instance id."""
         if member.instance_id is None:
             return self.target.get(member.member_id, NOTHING)
         return self.target.get(self.static_members.get(member.instance_id, ""), NOTHING)
@@ -126,8 +126,8 @@ class ConsumerGroup:
     def preferred_assignor(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> str | None:
         """Return the assignor that most members request, with `before` replaced by `after`; None if no member requests one.
 
-        As in Kafka, the order of the map of counts breaks a tie: it is a copy of the group's map, in which a new name goes to
-        the front of its bucket (`HashMap.compute`).
+        Ties are broken as in Kafka: by the order of its map of counts, a copy of the group's map in which `HashMap.compute`
+        inserts a new name at the front of its bucket.
         """
         counts = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
         names: list[str] = strings_in_timeline_order([name for name in counts if name])
@@ -143,7 +143,7 @@ class ConsumerGroup:
         return max(in_java_order(names, string_hash, capacity), key=counts.__getitem__, default=None)
 
     def is_waiting_for_partitions(self, member: ConsumerGroupMember) -> bool:
-        """Return whether other members still hold partitions of the target of `member`."""
+        """Return whether other members still hold partitions of the member's target assignment."""
         return any(
             partition not in member.assigned.get(topic_id, {})
             and self.holders.epoch_of(topic_id, partition) != NOT_ASSIGNED
@@ -152,7 +152,7 @@ class ConsumerGroup:
         )
 
     def supports_classic_protocols(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Return whether a classic member with these protocols is compatible: all classic members must support one of them."""
+        """Return whether a classic member with these protocols may join: all classic members must support one of them."""
         names = list(names)
         if protocol_type != PROTOCOL_TYPE:
             return False
@@ -163,7 +163,7 @@ class ConsumerGroup:
     # -- changes, by records (`consumer_group_records.py`) -------------------------------------------------------------
 
     def shared_names(self, names: frozenset[str]) -> frozenset[str]:
-        """Return one shared set for all members that name the same topics, as comparing sets of 10,000 names is slow."""
+        """Return one set object for all members with the same `names`: comparing a set of 10,000 names with a copy is slow."""
         shared = self._name_sets.get(hash(names))
         if shared == names:
             return shared
@@ -171,7 +171,7 @@ class ConsumerGroup:
         return names
 
     def replace(self, before: ConsumerGroupMember | None, after: ConsumerGroupMember | None) -> None:
-        """Replace a member; `before` None: add one, `after` None: remove it."""
+        """Replace a member. If `before` is None, add `after`; if `after` is None, remove `before`."""
         self.holders.replace(before, after)
         if after is not None:
             self.members[after.member_id] = after

@@ -1,7 +1,7 @@
 """The records of a consumer group, and their effects on its state.
 
-Only records change a group: records just written for a decision, or records read at a start. So memory never differs
-from the log.
+Only records change a group: those just written for a decision, or those read when the group is loaded. So memory always
+matches the log.
 
 Source: GroupMetadataManager.replay, GroupCoordinatorRecordHelpers of Kafka 4.3.
 """
@@ -16,13 +16,13 @@ from diamant.broker.groups.consumer.member import LEAVE_EPOCH, NO_PARTITIONS, NO
 from diamant.protocol.internal_topics import group_records as records
 
 GroupRecord: TypeAlias = tuple[records.GroupRecordKey, Any]
-"""Key and value of a record; a value of None is a tombstone."""
+"""The key and value of a record. A value of None makes it a tombstone."""
 
 
 def apply(group: ConsumerGroup, key: records.GroupRecordKey, value: Any) -> None:
     """Apply one record of a group (types 3 to 8 and 16). The value of a tombstone is None.
 
-    A record that contradicts the state is applied all the same, as compaction may have removed an earlier record.
+    A record that contradicts the state is applied anyway, because compaction may have removed earlier records.
     """
     handler = _HANDLERS.get(type(key))
     if handler is None:
@@ -31,7 +31,7 @@ def apply(group: ConsumerGroup, key: records.GroupRecordKey, value: Any) -> None
 
 
 def tombstones(group: ConsumerGroup) -> Iterator[GroupRecord]:
-    """Yield the records that erase the group, in Kafka's order: the group's own record last."""
+    """Yield the tombstones that delete the group, in Kafka's order. The tombstone of the group's own record is the last."""
     group_id = group.group_id
     for member_id in group.members:
         yield records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None

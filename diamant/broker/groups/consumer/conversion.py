@@ -1,10 +1,10 @@
-"""Protocol conversions of groups with members (KIP-848, `group.consumer.migration.policy`).
+"""Conversion of groups with members to the other protocol (KIP-848, `group.consumer.migration.policy`).
 
-Upgrade: a member with the consumer protocol joins a classic group of consumers. The group becomes a consumer group at once. Its
-classic members keep their partitions; their requests are answered from the consumer group's state. Downgrade: the last member
-with the consumer protocol leaves, or a classic member replaces it; the remaining members form a classic group.
+Upgrade: when a member with the consumer protocol joins a classic group of consumers, the group becomes a consumer group. Its
+classic members keep their partitions, and their requests are answered from the consumer group's state. Downgrade: when the last
+member with the consumer protocol leaves or is replaced by a classic member, the remaining members form a classic group.
 
-An empty group converts at once, regardless of the policy.
+An empty group is converted as soon as a member joins with the other protocol, regardless of the policy.
 
 Pure functions. Source: GroupMetadataManager.validateOnlineUpgrade, validateOnlineDowngradeWith..., ConsumerGroup.
 fromClassicGroup, ClassicGroup.fromConsumerGroup of Kafka 4.3.
@@ -51,7 +51,7 @@ DISABLED = "disabled"
 
 
 def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
-    """Check that a classic group with members may become a consumer group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+    """Raise KafkaError GROUP_ID_NOT_FOUND unless a classic group with members may become a consumer group."""
     if policy not in UPGRADING_POLICIES:
         reason = "online upgrade is disabled"
     elif not classic.uses_consumer_protocol:
@@ -64,9 +64,9 @@ def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
 
 
 def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
-    """Return a classic group as a consumer group. Its members are Stable and keep their partitions; the generation is its epoch.
+    """Convert a classic group to a consumer group. Members are Stable and keep their partitions; the epoch is the generation id.
 
-    Raises KafkaError GROUP_ID_NOT_FOUND if the members' metadata cannot be read, or would be lost.
+    Raises KafkaError GROUP_ID_NOT_FOUND if a member's metadata cannot be parsed, or if a custom assignor's data would be lost.
     """
     group_id, generation = classic.group_id, classic.generation_id
     group = ConsumerGroup(group_id)
@@ -95,7 +95,7 @@ def _upgraded_member(
     member: ClassicMember, classic: ClassicGroup, image: MetadataImage
 ) -> tuple[ConsumerGroupMember, Assignment]:
     target: dict[UUID, tuple[int, ...]] = {}
-    if member.assignment:  # empty if it has just joined and never synced
+    if member.assignment:  # empty if the member has joined but never synced
         assignment = parse_assignment(member.assignment)
         if assignment.user_data:
             raise _no_upgrade(
@@ -106,7 +106,7 @@ def _upgraded_member(
         for topic, partitions in assignment.partitions.items():
             if topic in image.topics and partitions:
                 target[image.topics[topic].topic_id] = tuple(sorted(set(partitions)))
-    # Before the group has chosen a protocol, use the member's own first one.
+    # If the group has not chosen a protocol yet, use the member's first one.
     protocol = classic.protocol_name if classic.protocol_name is not None else member.protocols[0].name
     subscription = parse_subscription(member.metadata(protocol))
     return (
@@ -129,7 +129,7 @@ def _upgraded_member(
 
 
 def classic_metadata(session_timeout_ms: int, protocols: Collection[GroupProtocol]) -> ClassicMemberMetadata:
-    """Return the part of a classic member's JoinGroup that a consumer group keeps."""
+    """Return the fields of a classic member's JoinGroup that a consumer group stores."""
     return ClassicMemberMetadata(session_timeout_ms, tuple(ClassicProtocol(name, data) for name, data in protocols))
 
 
@@ -141,7 +141,7 @@ def may_downgrade(
     *,
     joining: int = 0,
 ) -> bool:
-    """Return whether a group becomes classic once these members have left and `joining` classic members have joined."""
+    """Return whether a group is downgraded when the `leaving` members leave and `joining` more classic members join."""
     classic_leaving = sum(member.uses_classic_protocol for member in leaving)
     if group.classic_count - classic_leaving != len(group.members) - len(leaving):
         return False
@@ -156,10 +156,10 @@ def downgraded(
     image: MetadataImage,
     now_ms: int,
 ) -> ClassicGroup:
-    """Return the classic group of the remaining members, Stable at the group epoch, with their target assignments.
+    """Convert a consumer group to a Stable classic group, whose generation id is the group epoch.
 
-    `joining` replaces the static member of the same instance id, and takes over its assignment. Raises KafkaError
-    GROUP_ID_NOT_FOUND if the members' metadata cannot be read.
+    The remaining members are assigned their target assignments. `joining` replaces the static member with the same instance
+    id, and takes over its target assignment. Raises KafkaError GROUP_ID_NOT_FOUND if a member's metadata cannot be parsed.
     """
     gone = {member.member_id for member in leaving}
     staying = {member.member_id: member for member in group.members.values() if member.member_id not in gone}
@@ -198,7 +198,7 @@ def _downgraded_member(member: ConsumerGroupMember) -> ClassicMember:
 
 
 def encoded_assignment(assignment: Assignment, image: MetadataImage, version: int) -> bytes:
-    """Return an assignment as a classic consumer reads it, without deleted topics."""
+    """Encode an assignment as ConsumerProtocolAssignment, which classic consumers read. Deleted topics are left out."""
     topics = image.topics_by_id
     named = {
         topics[topic_id].name: sorted(partitions) for topic_id, partitions in assignment.items() if topic_id in topics

@@ -1,7 +1,7 @@
-"""A member of a consumer group, as its group's records describe it.
+"""A member of a consumer group, as the group's records describe it.
 
-Members are frozen: a change creates a new one. Partitions are kept as topic id → partition → *assignment epoch*, the member
-epoch at which the partition was assigned. Commits sent before that epoch are refused (KIP-1251).
+Members are immutable: a change creates a new object. For each partition, a member stores its *assignment epoch*: the member
+epoch at which the partition was assigned. Commits with an older epoch are refused (KIP-1251).
 
 Source: ConsumerGroupMember, MemberState of Kafka 4.3.
 """
@@ -25,15 +25,15 @@ from diamant.protocol.internal_topics.group_records import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""Special member epochs of a heartbeat. A static member that has left temporarily keeps the last of these epochs."""
+"""Special member epochs in heartbeats. A static member that leaves temporarily sends this one and keeps it until it rejoins."""
 
 EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
-"""Topic id → partition → assignment epoch; no topic without partitions. Never changed in place."""
+"""The assignment epoch by topic id and partition. Contains no topic without partitions. Never changed in place."""
 
 NO_PARTITIONS: EpochedPartitions = {}
 
 Assignment: TypeAlias = Mapping[UUID, Sequence[int]]
-"""Partitions by topic id, in ascending order; no topic without partitions."""
+"""Ascending partition numbers by topic id. Contains no topic without partitions."""
 
 NOTHING: Assignment = MappingProxyType({})
 
@@ -43,15 +43,17 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """The member still has to revoke partitions; every heartbeat answer tells it so."""
+    """The member still has to revoke partitions."""
     UNRELEASED_PARTITIONS = 2
-    """The member waits for partitions that others have not released yet."""
+    """The member is waiting for partitions that others have not released yet."""
     UNKNOWN = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMember:
-    """`subscribed_topic_regex` is "" or None for none. `assigned` and `pending_revocation` never share a partition."""
+    """A member. `subscribed_topic_regex` is "" or None if there is none. No partition is in both `assigned` and
+    `pending_revocation`.
+    """
 
     member_id: str
     member_epoch: int = JOIN_EPOCH
@@ -74,11 +76,11 @@ class ConsumerGroupMember:
         return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
-        """Return whether the member has reached the target assignment of this epoch."""
+        """Return whether the member has reached the target assignment of `target_epoch`."""
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
-        """Return the epoch at which a partition was assigned, including one pending revocation; None if not assigned."""
+        """Return the epoch at which a partition was assigned, even if its revocation is pending; None if it is not assigned."""
         for owned in (self.assigned, self.pending_revocation):
             epoch = owned.get(topic_id, {}).get(partition)
             if epoch is not None:
@@ -90,7 +92,7 @@ class ConsumerGroupMember:
         return replace(self, **fields)
 
     def moved_to(self, member_epoch: int, state: MemberState, assigned: EpochedPartitions, **fields: Any) -> Self:
-        """Return the member after a step of reconciliation. Its current epoch becomes the previous one."""
+        """Return the member after a reconciliation step, with its current epoch as the previous epoch."""
         return replace(
             self,
             member_epoch=member_epoch,
@@ -169,7 +171,7 @@ def _to_records(owned: EpochedPartitions) -> tuple[TopicPartitions, ...]:
 
 
 def _from_records(records: tuple[TopicPartitions, ...], member_epoch: int) -> EpochedPartitions:
-    """Parse the partitions. Records from before Kafka 4.3 lack the epochs, so the member's epoch is used."""
+    """Parse partitions. If they lack assignment epochs, as in records from before Kafka 4.3, use the member's epoch."""
     default = max(member_epoch, 0)
     owned: dict[UUID, dict[int, int]] = {}
     for topic_id, partitions, epochs in records:

@@ -1,15 +1,15 @@
-"""A hash that changes when topics of a consumer group are created, deleted or given more partitions.
+"""A hash that changes when a topic of a consumer group is created, is deleted, or gains partitions.
 
-The group's epoch record holds it, so that a coordinator that has just loaded a group, ours or Kafka's, can see whether the
-assignment is still valid.
+It is stored in the group's epoch record, so that a coordinator that has just loaded the group, Diamant's or Kafka's, can tell
+whether the assignment is still valid.
 
     topic   XXH3 of  0 int8, topic id int64 int64, name, partition count int32, for each partition its number int32 and the
-                     racks of its replicas in order, each as length int32 and name
-    group   XXH3 of  the hashes of its existing topics, in order of name, int64 each; 0 if there are none
+                     sorted racks of its replicas, each as length int32 and name
+    group   XXH3 of  the hashes of its existing topics, sorted by name, int64 each; the hash of a group without topics is 0
 
-All numbers are little-endian. A name is its UTF-16 code units, then their number as an int32.
+All numbers are little-endian. A name consists of its UTF-16 code units, followed by their number as an int32.
 
-Bound: a cached hash of 200 bytes for each topic of an image, as computing a hash takes 30 us for 100 partitions. The
+Bound: 200 bytes for each topic of an image, whose hash is cached because computing it takes 30 us for 100 partitions. The
 hashes of deleted topics are dropped when they outnumber the others.
 
 Source: KIP-1101; Utils.computeTopicHash and computeGroupHash of Kafka 4.3.
@@ -27,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 from diamant.storage.kraft.image import MetadataImage, TopicImage
 
 SPARE_HASHES = 100
-"""Slack, so that a few short-lived topics do not trigger a pass over all hashes each time."""
+"""Slack, so that a few short-lived topics do not cause frequent passes over all hashes."""
 
 _INT32 = Struct("<i")
 _HASH = Struct("<Q")
@@ -35,13 +35,13 @@ _TOPIC_ID = Struct("<bQQ")
 _HALF = (1 << 64) - 1
 
 Hashes: TypeAlias = dict[UUID, tuple[int, int]]
-"""Partition count and hash (without racks) of a topic, by topic id. The name of an id never changes."""
+"""The partition count and the hash (without racks) of each topic, by topic id. The name that belongs to an id never changes."""
 
 _remembered: Hashes = {}
 
 
 def metadata_hash(topic_names: Iterable[str], image: MetadataImage, remembered: Hashes = _remembered) -> int:
-    """Return the hash of the existing topics among `topic_names`, an int64. `remembered`: the cache of topic hashes."""
+    """Return the hash, an int64, of those `topic_names` that exist. `remembered` is the cache of topic hashes."""
     topics = [topic for name in topic_names if (topic := image.topics.get(name)) is not None]
     if not topics:
         return 0

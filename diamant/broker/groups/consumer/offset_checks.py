@@ -1,4 +1,4 @@
-"""Checks of commits and fetches of offsets by members of a consumer group.
+"""Checks whether members of a consumer group may commit or fetch offsets.
 
 Source: ConsumerGroup.validateOffsetCommit, validateOffsetFetch of Kafka 4.3.
 """
@@ -14,10 +14,10 @@ from diamant.broker.groups.consumer.member import ConsumerGroupMember
 from diamant.protocol.errors import ErrorCode, KafkaError
 
 FIRST_COMMIT_VERSION = 9
-"""The first version of OffsetCommit with a member epoch, which the consumer protocol needs."""
+"""The first version of OffsetCommit that contains a member epoch, which the consumer protocol needs."""
 
 PartitionCheck: TypeAlias = Callable[[str, UUID | None, int], None]
-"""A check of a commit for (topic name, topic id, partition); raises KafkaError."""
+"""Takes (topic name, topic id, partition). Raises KafkaError if the partition's offset must not be committed."""
 
 
 def validate_commit(
@@ -29,11 +29,11 @@ def validate_commit(
     *,
     is_transactional: bool = False,
 ) -> PartitionCheck | None:
-    """Check a commit; return None if all of it is allowed, otherwise a check for each of its partitions.
+    """Check a commit. Return None if it is allowed for all partitions, otherwise a function that checks one partition.
 
-    A commit with an older epoch than the member's is valid for partitions that the member had then and still has
-    (KIP-1251). Raises KafkaError, for the whole request: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION for
-    classic members, UNSUPPORTED_VERSION. Source: ConsumerGroup.validateOffsetCommit.
+    A commit with an epoch older than the member's is valid for partitions that the member has owned since that epoch
+    (KIP-1251). Raises KafkaError if the whole request is refused: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (classic members:
+    ILLEGAL_GENERATION), UNSUPPORTED_VERSION. Source: ConsumerGroup.validateOffsetCommit.
     """
     if member_epoch < 0 and not group.members:
         return None  # an administrator, or a consumer without group membership
@@ -66,7 +66,8 @@ def validate_commit(
 
 
 def validate_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:
-    """Check that offsets may be read. KafkaError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+    """Check that the caller may fetch offsets. Raises KafkaError UNKNOWN_MEMBER_ID, or STALE_MEMBER_EPOCH (classic members:
+    ILLEGAL_GENERATION).
 
     Source: ConsumerGroup.validateOffsetFetch.
     """

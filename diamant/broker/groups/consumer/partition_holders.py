@@ -1,6 +1,6 @@
 """The holders of partitions in a consumer group.
 
-A member holds a partition from its assignment until it has reported the revocation, or has left.
+A member holds a partition from the time it is assigned until the member confirms its revocation or leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NOT_ASSIGNED = -1
 
 
 class PartitionHolders:
-    """Partitions, with the member epoch of the member that holds them."""
+    """The partitions that members hold, and the member epoch of each holder."""
 
     __slots__ = ("epochs",)
 

@@ -1,4 +1,4 @@
-"""Counts of the subscriptions in a consumer group."""
+"""Counts of the members of a consumer group per subscription."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from diamant.broker.groups.consumer.member import ConsumerGroupMember
 
 @dataclass(slots=True)
 class SubscriptionCounts:
-    """The number of members that subscribe to each topic by name, and to each regular expression; no entries of 0."""
+    """The number of members that subscribe to each topic name and to each regular expression. Zero counts are dropped."""
 
     names: Counter[str] = field(default_factory=Counter)
     regexes: Counter[str] = field(default_factory=Counter)
@@ -28,7 +28,7 @@ class SubscriptionCounts:
         count_change(self.regexes, _regexes_of(before), _regexes_of(after))
 
     def are_homogeneous(self, member_count: int, resolved_count: int) -> bool:
-        """Return whether all `member_count` members have the same subscription. `resolved_count`: resolved expressions."""
+        """Return whether all `member_count` members have the same subscription, given the number of resolved expressions."""
         if not self.regexes:
             return all(count == member_count for count in self.names.values())
         is_one = len(self.regexes) == 1 and self.regexes.total() == member_count
