@@ -25,7 +25,7 @@ from diamant.protocol.internal_topics.group_records import (
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
-"""Special member epochs in heartbeats. A static member that leaves temporarily sends this one and keeps it until it rejoins."""
+"""Special member epochs in heartbeats. A static member that leaves temporarily sends -2 and keeps it until it rejoins."""
 
 EpochedPartitions: TypeAlias = Mapping[UUID, Mapping[int, int]]
 """The assignment epoch by topic id and partition. Contains no topic without partitions. Never changed in place."""

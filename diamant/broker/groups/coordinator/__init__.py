@@ -1,1 +1,1 @@
-"""The group coordinator: loading, commits of offsets, their expiry and removal, and deletion of groups."""
+"""The group coordinator: loads and deletes groups, and commits, expires and removes their offsets."""

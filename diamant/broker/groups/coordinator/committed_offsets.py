@@ -1,11 +1,11 @@
-"""Committed offsets of all groups, for answers that must not miss a group, such as which groups have not passed a tombstone.
+"""The committed offsets of all groups, for callers that must not miss a group, such as a check that all have read a tombstone.
 
-After a start, groups are loaded in the background, and an unreadable partition of `__consumer_offsets` is left out. So a
-caller first waits until the readable partitions are loaded, and learns which are not:
+After the broker starts, groups are loaded in the background, without those in unreadable partitions of `__consumer_offsets`.
+So a caller first waits until the readable partitions are loaded, and learns which partitions are missing:
 
-    unknown = await groups_not_known(groups, topics)    empty: `offsets_of` and `all_offsets` know every group
+    unknown = await groups_not_known(groups, topics)    if empty, `offsets_of` and `all_offsets` know every group
 
-Loaded groups stay loaded, so the calls may be in different turns of the loop, in this order.
+Loaded groups stay loaded, so `offsets_of` and `all_offsets` may be called in later turns of the loop.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ GROUPS_PER_TURN = 1_000
 LOADING_TIMEOUT_S = 60.0
 """The default time to wait for groups to be loaded."""
 MAX_TOLD = 10
-"""The most partitions that are listed; the others are only counted."""
+"""The maximum number of partitions to list; the others are only counted."""
 
 
 async def groups_not_known(
     groups: Lazy[GroupCoordinator], topics: Topics, timeout_s: float = LOADING_TIMEOUT_S
 ) -> list[str]:
-    """Wait until the readable groups are loaded; return the reason for each partition that is not loaded.
+    """Wait until the readable groups are loaded. Return each partition that is not loaded, with the reason.
 
-    Waits at most `timeout_s`, or not at all if it is 0. Returns at most `MAX_TOLD` texts and a count of the others.
+    Waits at most `timeout_s`, or not at all if it is 0. Lists at most `MAX_TOLD` partitions, then the number of the others.
     """
     if GROUP_OFFSETS_TOPIC not in topics.by_name:
         return []
@@ -52,7 +52,7 @@ async def groups_not_known(
 
 
 async def offsets_of(groups: Lazy[GroupCoordinator], topic: str, partition: int) -> list[tuple[int, str]]:
-    """Return the committed offset and the id of each group with a commit for a partition, ascending."""
+    """Return a sorted list of (committed offset, group id) of the loaded groups that have committed an offset of a partition."""
     offsets = []
     async for group in _groups(groups):
         stored = group.offsets.get(topic, partition)
@@ -82,5 +82,5 @@ async def _groups(groups: Lazy[GroupCoordinator]) -> AsyncIterator[Group]:
 
 
 async def groups_of(groups: Lazy[GroupCoordinator], log: Log) -> list[tuple[int, str]]:
-    """Return the committed offset and the id of each loaded group with a commit for a partition, ascending."""
+    """Return what `offsets_of` returns for the partition of `log`."""
     return await offsets_of(groups, log.topic, log.partition)

@@ -1,7 +1,7 @@
 """The group coordinator: the groups by id, and the operations that requests perform on them.
 
-A change is decided, written and applied in one turn of the loop. So memory always equals the replayed log, and answered
-changes survive SIGKILL.
+A change is decided, written and applied in one turn of the loop. So memory always has the state that replaying the log would
+give, and answered changes survive SIGKILL.
 
 Source: GroupCoordinatorService, GroupCoordinatorShard, CoordinatorRuntime.
 """
@@ -81,13 +81,13 @@ class GroupCoordinator:
 
     @cached_property
     def share_offsets(self) -> ShareOffsets:
-        """The start offsets of share groups."""
+        """The service for the start offsets of share groups, created on first use."""
         from diamant.broker.groups.membership.share_offsets import ShareOffsets
 
         return ShareOffsets(self.share, self)
 
     async def stop(self) -> None:
-        """Cancel timers and answer parked requests. Later requests are refused, so that no request is parked during the stop."""
+        """Cancel timers and answer parked requests. From now on, requests are refused, so that no more are parked."""
         self._is_stopped = True
         await self.loading.stop()
         if "classic" in self.__dict__:
@@ -106,9 +106,9 @@ class GroupCoordinator:
     def check_usable(self, group_id: str | None, *, may_be_empty: bool = False) -> None:
         """Check that requests about a group can be answered now.
 
-        KafkaError: INVALID_GROUP_ID for null, or "" unless `may_be_empty`; NOT_COORDINATOR if there is no topic, or the
-        group's partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS until the partition, which moves to the front, is loaded;
-        COORDINATOR_NOT_AVAILABLE when the broker stops.
+        Raises KafkaError INVALID_GROUP_ID if the id is None, or "" without `may_be_empty`; NOT_COORDINATOR if there is no
+        `__consumer_offsets`, or the group's partition cannot be used; COORDINATOR_LOAD_IN_PROGRESS if that partition is not
+        loaded yet, which moves it to the front of the queue; COORDINATOR_NOT_AVAILABLE if the broker is stopping.
         """
         if self._is_stopped:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker is stopping")
@@ -119,11 +119,11 @@ class GroupCoordinator:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def group(self, group_id: str) -> Group | None:
-        """Return the group with this id, of any kind."""
+        """Return the group with this id, of any type, or None."""
         return self.groups.get(group_id)
 
     def group_or_new(self, group_id: str) -> Group:
-        """Return the group with this id; create a simple group if missing. In memory only: write a record, or `forget` it."""
+        """Return the group with this id. Create a simple one in memory if missing: write a record for it, or `forget` it."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id)
@@ -147,10 +147,10 @@ class GroupCoordinator:
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Replace a group's members, of any type, with classic or consumer members or none. No other method does so.
+        """Replace a group's members of any type by those of `classic` or `consumer`, or by none. Only this method does so.
 
-        Timers of the old members stop, and their parked requests are answered `error`; the default makes them rejoin. The
-        new members' sessions begin. The records of the change must be written first.
+        Stops the old members' timers, answers their parked requests with `error` (by default, they have to rejoin), and starts
+        the new members' sessions. The caller must have written the records of the change.
         """
         was_classic, was_consumer = group.classic, group.consumer
         if group.share is not None:
@@ -180,8 +180,8 @@ class GroupCoordinator:
             self.consumer.runner.restore(group, key, value)
 
     def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
-        """Answer the parked requests of groups that another broker coordinates now, and unload the share partitions that
-        another broker leads now (`BrokerTable.listeners`).
+        """Answer the parked requests of groups that another broker now coordinates, and unload the share partitions that
+        another broker now leads (called through `BrokerTable.listeners`).
         """
         if "share" in self.__dict__:
             self.share.delivery.partitions_moved(moves)
@@ -200,18 +200,18 @@ class GroupCoordinator:
     # -- events of topics ----------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Commit or drop a producer's pending offsets, as its transaction marker was written to `partition` of the topic."""
+        """Commit or drop a producer's pending offsets after its transaction marker was appended to this `partition`."""
         self.loading.when_read(partition, lambda: self.commits.end_transaction(partition, producer_id, is_commit))
 
     def topic_created(self, topic: Topic) -> None:
-        """Use the new topic if it is `__consumer_offsets` or `__share_group_state` (`Topics.listeners`)."""
+        """Use the new topic if it is `__consumer_offsets` or `__share_group_state` (called through `Topics.listeners`)."""
         if topic.name == GROUP_OFFSETS_TOPIC:
             self._use(topic)
         elif topic.name == SHARE_GROUP_STATE_TOPIC and "share" in self.__dict__:
             self.share.delivery.state.use(topic)
 
     def topic_deleted(self, topic: Topic) -> Coroutine[Any, Any, None] | None:
-        """Remove a deleted topic's offsets and share states; for `__consumer_offsets`, drop all groups (`Topics.listeners`)."""
+        """Remove a deleted topic's offsets and share states. If it was `__consumer_offsets`, drop all groups."""
         name, topic_id = topic.name, topic.topic_id
         if name == GROUP_OFFSETS_TOPIC:
             self._use(None)
@@ -222,7 +222,7 @@ class GroupCoordinator:
         return self.removal.remove_deleted_topic(name, topic_id)
 
     def _use(self, topic: Topic | None) -> None:
-        """Use another topic as `__consumer_offsets`; drop all groups of the previous one."""
+        """Drop all groups, then use `topic` as `__consumer_offsets` (None: there is no such topic)."""
         self.loading.use(None)
         for group in self.groups.values():
             self.become(group, error=ErrorCode.NOT_COORDINATOR)

@@ -45,10 +45,10 @@ class GroupDeletion:
         self.delete_empty(group)
 
     def delete_empty(self, group: Group) -> None:
-        """Write the tombstones of a group without members and of its offsets, and drop it.
+        """Write tombstones for a group without members and for its offsets, and drop the group from memory.
 
-        The tombstones are one batch, so that a crash leaves all or nothing. If the batch would be too large, most offsets are
-        removed first, and the last with the group. A crash then leaves a group with fewer offsets, which can be deleted again.
+        The tombstones form one batch, of which a crash leaves all or nothing. If it would be too large, earlier batches remove
+        offsets until the rest fits. After a crash between two batches, the deletion can be repeated.
         """
         group_id = group.group_id
         records = group.tombstones()

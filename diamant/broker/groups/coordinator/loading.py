@@ -1,8 +1,9 @@
-"""Loading of groups from `__consumer_offsets`, in the background, after a start (`coordinators/partition_loader.py`).
+"""Loads groups from `__consumer_offsets` in the background when the broker starts (`coordinators/partition_loader.py`).
 
-Until a partition is loaded, requests about its groups are refused, and move it to the front.
+Until a partition is loaded, requests about its groups are refused, but move the partition to the front of the queue.
 
-Bounds: the contents of the topic, which the cleaner keeps at one record per key. Memory of the reader: see `partition_scan.py`.
+Bounds: the contents of the topic, which the cleaner compacts to one record per key. For the reader's memory, see
+`partition_scan.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSET_GROUPS_PER_TURN = 2_000
-"""Like `GROUPS_PER_TURN`, for groups with offsets only, which are merely registered."""
+"""The number of groups that are registered with their offsets in one turn of the loop, which is cheap."""
 
 
 class GroupLoading:
@@ -46,7 +47,7 @@ class GroupLoading:
         removal: OffsetRemoval,
         restore: Callable[[Group, GroupRecordKey | OtherGroupKey, Any], None],
     ) -> None:
-        """`restore` applies a record of a group that is not an offset."""
+        """`restore(group, key, value)` applies any record that is not an offset."""
         self._node = node
         self._store = store
         self._log = log
@@ -58,12 +59,12 @@ class GroupLoading:
         self._topic_ids: dict[str, UUID] = {}  # topics that existed when loading began
 
     def use(self, topic: Topic | None) -> None:
-        """Load the groups of a topic; None: there is no topic."""
+        """Stop loading the previous topic, and load the groups of `topic` unless it is None."""
         self._loader.cancel()
         self._in_use = topic
         self._loader = self._loader_of(topic)
         if not self._loader.is_complete:
-            # The current ids suffice: a partition that is not loaded cannot have commits for topics created from now on.
+            # The current ids suffice: partitions that are not loaded accept no commits, so they have none for later topics.
             self._topic_ids = {name: image.topic_id for name, image in self._node.topics.image.topics.items()}
             self._loader.start()
 
@@ -78,8 +79,8 @@ class GroupLoading:
         await self._loader.stop()
 
     def check(self, group_id: str) -> None:
-        """Raise KafkaError: NOT_COORDINATOR if there is no topic, or the group's partition cannot be used;
-        COORDINATOR_LOAD_IN_PROGRESS until the partition, which moves to the front, is loaded.
+        """Raise KafkaError NOT_COORDINATOR if there is no topic, or the group's partition cannot be used. Raise
+        COORDINATOR_LOAD_IN_PROGRESS if the partition is not loaded yet, and move it to the front of the queue.
         """
         if self._in_use is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{self._log.topic.name} does not exist yet")
@@ -94,19 +95,19 @@ class GroupLoading:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partitions are neither loaded nor failed."""
+        """Whether there are partitions that have neither been loaded nor failed."""
         return not self._loader.is_done
 
     def not_loaded(self) -> dict[int, str]:
-        """Return the partitions whose groups are not known now, with the reasons."""
+        """Return the partitions whose groups are currently unknown, with the reasons."""
         return self._loader.not_loaded()
 
     def when_read(self, partition: int, apply: Callable[[], None]) -> None:
-        """Call `apply` for a record just appended, unless its partition is not read yet, as the scan will read the record."""
+        """Call `apply` for a record just appended, once its partition is loaded. No effect if the scan will read the record."""
         self._loader.when_read(partition, apply)
 
     def when_loaded(self, apply: Callable[[], None]) -> None:
-        """Call `apply` once for each partition not loaded yet, when it is loaded."""
+        """Call `apply` each time that one of the partitions not loaded yet has been loaded."""
         for partition in self._loader.missing_partitions():
             self._loader.when_loaded(partition, apply)
 
@@ -144,7 +145,7 @@ class GroupLoading:
 
     def _remove_left_behind(self, places: Sequence[tuple[Group, str, int]]) -> None:
         if places:
-            logger.info("%d offsets of topics deleted before the last stop are removed", len(places))
+            logger.info("removing %d offsets of topics that were deleted before the broker last stopped", len(places))
             try:
                 self._removal.remove(places)
             except KafkaError as error:

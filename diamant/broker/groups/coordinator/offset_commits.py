@@ -1,4 +1,4 @@
-"""Commits of offsets, including those that take effect at the end of a transaction.
+"""Offset commits, including those that take effect at the end of a transaction.
 
 Source: OffsetMetadataManager.commitOffset, commitTransactionalOffset.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from diamant.broker.node.node import Node
 
 FIRST_WITH_GROUP_ID_NOT_FOUND = 9
-"""Earlier versions of OffsetCommit answer ILLEGAL_GENERATION to a member of a missing group."""
+"""Earlier versions of OffsetCommit return ILLEGAL_GENERATION if a member's group does not exist."""
 FIRST_TXN_WITH_GROUP_ID_NOT_FOUND = 6
-"""The same for TxnOffsetCommit; this is also the first version with STALE_MEMBER_EPOCH."""
+"""The corresponding version of TxnOffsetCommit, which is also its first version with STALE_MEMBER_EPOCH."""
 
 NO_RETENTION_MS = -1
 
@@ -33,7 +33,7 @@ class OffsetCommits:
     """Commits to all groups. Belongs to the loop thread."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, seen: Callable[[ClassicGroup, str], None]) -> None:
-        """`seen(group, member_id)` is called with each member of a classic group that commits, as a sign of life."""
+        """`seen(group, member_id)` is called when a member of a classic group commits, which counts as a heartbeat."""
         self._node = node
         self._store = store
         self._log = log
@@ -53,9 +53,9 @@ class OffsetCommits:
     ) -> list[tuple[int, int]]:
         """Commit offsets; return the (number, row) in `topics` of each offset refused as OFFSET_METADATA_TOO_LARGE.
 
-        `generation`: in consumer groups the member epoch; -1 without membership. `version`: the request's version.
-        Raises KafkaError when all offsets are refused: the errors of `check_usable`, the group's `validate_commit` and `append`;
-        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION for a missing group. Source: OffsetMetadataManager.commitOffset.
+        `generation` is the member epoch in consumer groups, and -1 if the caller is not a member. `version` is the API version.
+        Raises KafkaError if all offsets are refused: the errors of `check_usable`, the group's `validate_commit` and `append`;
+        GROUP_ID_NOT_FOUND or ILLEGAL_GENERATION if a member's group does not exist. Source: OffsetMetadataManager.commitOffset.
         """
         self._store.check_usable(group_id, may_be_empty=True)
         group = self._group(group_id, generation, is_known=version >= FIRST_WITH_GROUP_ID_NOT_FOUND)
@@ -85,10 +85,10 @@ class OffsetCommits:
         generation: int,
         version: int,
     ) -> list[tuple[int, int]]:
-        """Commit offsets as `commit` does, with effect once `end_transaction` reports a commit (TxnOffsetCommit).
+        """Like `commit`, but the offsets stay pending until `end_transaction` commits or drops them (TxnOffsetCommit).
 
-        Raises KafkaError as `commit` does (below version 6, ILLEGAL_GENERATION in place of STALE_MEMBER_EPOCH and
-        GROUP_ID_NOT_FOUND), and the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
+        Raises the KafkaErrors of `commit` (before version 6, ILLEGAL_GENERATION instead of STALE_MEMBER_EPOCH and
+        GROUP_ID_NOT_FOUND) and the log's errors about the producer. Source: OffsetMetadataManager.commitTransactionalOffset.
         """
         self._store.check_usable(group_id)
         is_known = version >= FIRST_TXN_WITH_GROUP_ID_NOT_FOUND
@@ -118,7 +118,7 @@ class OffsetCommits:
         return too_long
 
     def _group(self, group_id: str, generation: int, *, is_known: bool) -> Group:
-        """Return the group, or a new one for a caller without membership. `is_known`: the version has GROUP_ID_NOT_FOUND."""
+        """Return the group, or a new one if the caller is not a member. `is_known`: the version has GROUP_ID_NOT_FOUND."""
         group = self._store.group(group_id)
         if group is None and generation >= 0:
             code = ErrorCode.GROUP_ID_NOT_FOUND if is_known else ErrorCode.ILLEGAL_GENERATION
@@ -126,7 +126,7 @@ class OffsetCommits:
         return Group(group_id) if group is None else group
 
     def open_transaction(self, partition: int, producer_id: int, group_id: str) -> None:
-        """Record that a group in a partition has pending offsets of a producer."""
+        """Record that a producer has pending offsets in a group, whose records are in `partition`."""
         self._open_transactions.setdefault((partition, producer_id), set()).add(group_id)
 
     def end_transaction(self, partition: int, producer_id: int, is_commit: bool) -> None:
@@ -151,7 +151,7 @@ def _check_member(
     *,
     is_transactional: bool,
 ) -> None:
-    """Check that this member may commit these offsets. A KafkaError refuses all of them."""
+    """Raise KafkaError unless the caller may commit all of these offsets."""
     group.check_has_offsets()
     if group.classic is not None:
         group.classic.validate_commit(member_id, instance_id, generation, version, is_transactional=is_transactional)

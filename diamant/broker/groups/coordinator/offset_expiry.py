@@ -1,4 +1,4 @@
-"""Expiry of committed offsets (`offsets.retention.minutes`), and of groups without members and offsets.
+"""Expires committed offsets (`offsets.retention.minutes`), and deletes groups that have neither members nor offsets.
 
 Source: OffsetMetadataManager.cleanupExpiredOffsets, GroupCoordinatorShard.cleanupGroupMetadata.
 """
@@ -36,7 +36,7 @@ class OffsetExpiry:
         self._deletion = deletion
 
     async def expire(self) -> None:
-        """Remove expired offsets, and groups without members and offsets.
+        """Remove expired offsets, and groups that have neither members nor offsets left.
 
         Source: GroupCoordinatorShard.cleanupGroupMetadata.
         """
@@ -84,7 +84,7 @@ def expired_offsets(group: Group, now_ms: int, retention_ms: int) -> list[tuple[
 
 
 def _base_time(group: Group) -> tuple[bool, int | None]:
-    """Return whether offsets may expire, and the start of their retention time (None: the time of each commit)."""
+    """Return whether offsets may expire, and when their retention began (None: each at its own commit)."""
     classic = group.classic
     if classic is None or not classic.protocol_type:
         return True, None

@@ -1,4 +1,4 @@
-"""Removal of committed offsets, on request or with their topics."""
+"""Removes committed offsets, on request or when their topics are deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from diamant.protocol.internal_topics.group_records import encode_offset_commit_
 logger = logging.getLogger(__name__)
 
 GROUPS_PER_TURN = 200
-"""Groups to check in one turn of the loop."""
+"""The number of groups that are checked in one turn of the loop."""
 
 
 class OffsetRemoval:
@@ -28,10 +28,10 @@ class OffsetRemoval:
         self._log = log
 
     def delete(self, group_id: str, places: Iterable[tuple[str, int]]) -> set[str]:
-        """Delete a group's offsets of (topic, partition) pairs; return the topics whose offsets stay because members read them.
+        """Delete a group's offsets of (topic, partition) pairs. Return the topics whose offsets are kept, as members read them.
 
-        KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP for a group with members other than consumers; and the errors of
-        `GroupStore.check_usable` and `GroupLog`. Source: OffsetMetadataManager.deleteOffsets.
+        Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if the group has members that are not consumers, and the errors
+        of `GroupStore.check_usable` and `GroupLog`. Source: OffsetMetadataManager.deleteOffsets.
         """
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
@@ -54,7 +54,7 @@ class OffsetRemoval:
     async def remove_deleted_topic(self, name: str, topic_id: UUID) -> None:
         """Remove all groups' offsets of a deleted topic, but not those of a new topic with the same name.
 
-        There may be many thousands of groups, so this yields to the loop in between.
+        Yields to the loop regularly, since there may be many thousands of groups.
 
         Source: OffsetMetadataManager.onTopicsDeleted.
         """
@@ -81,7 +81,7 @@ class OffsetRemoval:
             logger.error("offsets for the deleted topic %s could not be removed: %s", name, error)
 
     def remove(self, places: Sequence[tuple[Group, str, int]]) -> None:
-        """Write tombstones in batches, partition by partition of the log, and apply them."""
+        """Write tombstones in batches, one partition of the group log after another, and remove the offsets from memory."""
         by_partition: dict[int, list[tuple[Group, str, int]]] = {}
         for place in places:
             by_partition.setdefault(self._log.partition_of(place[0].group_id), []).append(place)

@@ -1,11 +1,11 @@
-"""Selects the offsets of a request that can be committed, and maps the results to its answer (OffsetCommit, TxnOffsetCommit).
+"""Selects which offsets of an OffsetCommit or TxnOffsetCommit can be committed, and maps the results to rows of the answer.
 
     selection = Selection(broker.topics, request.topics, has_topic_ids=False)
     refused = coordinator.commits.commit(group_id, selection.known, ...)
     selection.refuse(refused, ErrorCode.OFFSET_METADATA_TOO_LARGE)        or refuse_all(code) if it raised
     selection.codes                                                       the refused rows, for the answer
 
-Refusals are reported row by row. All other rows are committed together or not at all.
+Each refused row is reported with its own code. All other rows are committed together or not at all.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from diamant.protocol.errors import ErrorCode
 from diamant.protocol.messages.offset_columns import TopicOffsets
 
 MAX_METADATA_BYTES = 0x7FFF
-"""The most that a record's string can hold, regardless of `offset.metadata.max.bytes`."""
+"""The maximum size of a string in a record. Applies even if `offset.metadata.max.bytes` is larger."""
 
 
 def without_long_metadata(
     topics: Sequence[TopicOffsets], limit: int
 ) -> tuple[Sequence[TopicOffsets], list[tuple[int, int]]]:
-    """Return the offsets that `offset.metadata.max.bytes` allows, and the (number, row) in `topics` of the other offsets."""
+    """Return the offsets whose metadata is within `limit`, and the (topic number, row) in `topics` of each of the others."""
     for topic in topics:
         if topic.metadata is not None:
             return _without_long_metadata(topics, limit)
@@ -50,20 +50,20 @@ def _without_long_metadata(
 
 
 def _is_too_long(metadata: str, limit: int) -> bool:
-    """Return whether a text has too many UTF-16 code units (OffsetMetadataManager.isMetadataInvalid), or does not fit."""
+    """Return whether metadata exceeds `limit` UTF-16 code units (OffsetMetadataManager.isMetadataInvalid) or a record's size."""
     if metadata.isascii():
         return len(metadata) > min(limit, MAX_METADATA_BYTES)
     return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES
 
 
 CODES = {ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR}
-"""Errors of the log that clients see under another code (CoordinatorOperationExceptionHelper)."""
+"""Errors of the log that are reported to clients under another code (CoordinatorOperationExceptionHelper)."""
 
 
 class Selection:
-    """The offsets of one request. `known`: the offsets of existing partitions, with the name and id of their topic.
+    """The offsets of one request. `known` holds those of existing partitions, with the names and ids of their topics.
 
-    `codes`: the error codes of refused rows, by number and row in the request.
+    `codes` holds the error code of each refused row, by the number of its topic and its row in the request.
     """
 
     __slots__ = ("_places", "codes", "known")
@@ -71,10 +71,10 @@ class Selection:
     def __init__(
         self, topics: Topics, requested: Sequence[TopicOffsets], *, has_topic_ids: bool, access: Access = OPEN
     ) -> None:
-        """Refuse topics that the client may not READ, whether they exist or not."""
+        """Refuse missing partitions, and topics that the client may not READ, whether they exist or not."""
         self.known: list[TopicOffsets] = []
         self.codes: dict[tuple[int, int], int] = {}
-        self._places: list[tuple[int, Sequence[int]]] = []  # for each of `known`: number and rows in the request
+        self._places: list[tuple[int, Sequence[int]]] = []  # the topic number and rows of each item of `known`
         is_open = access.is_open
         by_name, by_id, images = topics.by_name, topics.by_id, topics.image.topics
         for number, offsets in enumerate(requested):
@@ -103,11 +103,11 @@ class Selection:
                 self._places.append((number, rows))
 
     def refuse(self, places: Iterable[tuple[int, int]], code: int) -> None:
-        """Refuse the (number, row) places of `known` with a code."""
+        """Refuse offsets, given by (number, row) in `known`, with an error code."""
         for number, row in places:
             requested, rows = self._places[number]
             self.codes[requested, rows[row]] = code
 
     def refuse_all(self, code: int) -> None:
-        """Refuse all of `known` with a code."""
+        """Refuse all offsets in `known` with an error code."""
         self.codes.update(((number, row), code) for number, rows in self._places for row in rows)

@@ -1,20 +1,20 @@
 """Reads a partition of `__consumer_offsets` into groups, for the coordinator's `PartitionLoader`.
 
-Later records replace most records of such a log, so the scan decodes as little as possible: it walks over the batches
-and keeps the latest value of every key as bytes. The survivors are decoded at the end.
+Most records of such a log are superseded by later ones, so the scan decodes as little as possible: it walks over the batches
+and keeps the latest value of each key as bytes. The values that remain are decoded at the end.
 
     scan = PartitionScan("__consumer_offsets-7")
-    scan.feed(data)                                        # bytes of whole batches, again and again
+    scan.feed(data)                                        # the bytes of whole batches; called repeatedly
     loaded = scan.finish()
 
-The scan is pure and runs in a thread. Offsets of a transaction are kept by producer id until its marker. When the transaction
-commits, a stored offset that is later in the log is kept.
+The scan is pure and runs in a thread. The offsets of a transaction are kept by producer id until its marker is read. When the
+transaction commits, they replace stored offsets, except those that are later in the log.
 
 The loop looks up the next range of the log, and a thread reads and scans it (`coordinators/partition_loader.py`). So
-requests are served between two ranges and, as the interpreter switches threads often, during them.
+requests are served between two ranges and, because the interpreter switches threads often, while a range is scanned.
 
-Bounds: one value per key that the log holds; a compressed batch may grow to `MAX_DECOMPRESSED_BYTES`; one range of
-`offsets.load.buffer.size`.
+Bounds: one value for each key in the log; one range of `offsets.load.buffer.size` bytes; `MAX_DECOMPRESSED_BYTES` for a
+decompressed batch.
 
 Source: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransactionMarker, GroupCoordinatorShard.replay.
 """
@@ -64,25 +64,27 @@ _HEADER = Struct(">qi4xb4xhi16xq6xi")
 
 _OFFSET_COMMIT = b"\x00\x01"
 _MARKER_FRONT = b"\x20\x00\x00\x00\x08\x00\x00\x00"
-"""The first bytes of the single record of a transaction marker; the low byte of its type follows."""
+"""The first bytes of the single record of a transaction marker. The next byte is the low byte of the marker's type."""
 
 _PARTITION = Struct(">i")
 _V4_SIZE = 42
-"""Bytes of an OffsetCommitValue of version 4 with a topic id and empty metadata."""
+"""The size in bytes of an OffsetCommitValue of version 4 with a topic id and empty metadata."""
 _TOPIC_ID_TAG = b"\1\0\x10"
-"""One tagged field, its tag and its size."""
+"""The number of tagged fields (1), and the tag and the size of this field."""
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset: a key of `group_records` and its parsed value, or a streams group's key and raw value."""
+    """A record that is not an offset. `value` is parsed if the key is from `group_records`, and raw for a streams group's key."""
 
     key: GroupRecordKey | OtherGroupKey
     value: Any
 
 
 class LoadedPartition(NamedTuple):
-    """`groups`: groups with offsets, pending or not. `records`: other records of groups, in log order.
-    `open_transactions`: (group id, producer id) pairs with pending offsets.
+    """The state that a partition's log describes.
+
+    `groups`: the groups with committed or pending offsets. `records`: all records that are not offsets, in log order.
+    `open_transactions`: the (group id, producer id) pairs with pending offsets.
     """
 
     groups: dict[str, Group]
@@ -91,7 +93,7 @@ class LoadedPartition(NamedTuple):
 
 
 class PartitionScan:
-    """Reads one partition's log from `next_offset` on. `name`: for messages. Callable from any thread, one at a time."""
+    """Reads one partition's log from `next_offset` on. Any thread may use it, but only one at a time. `name` is for messages."""
 
     def __init__(self, name: str, next_offset: int = 0) -> None:
         self.next_offset = next_offset
@@ -105,7 +107,7 @@ class PartitionScan:
         try:
             self._feed(data)
         except IndexError:
-            raise CorruptBatch(0, f"a batch from offset {self.next_offset} on is truncated") from None
+            raise CorruptBatch(0, f"a batch at or after offset {self.next_offset} is truncated") from None
 
     def _feed(self, data: bytes) -> None:
         unpack = _HEADER.unpack_from
@@ -173,15 +175,15 @@ class PartitionScan:
         payload = records_payload(data, position, header, max_bytes=MAX_DECOMPRESSED_BYTES)
         try:
             is_plain = self._feed_plain(payload, header, target)
-        except IndexError:  # not the usual form after all, such as a tombstone with a time delta after cleaning
+        except IndexError:  # not the usual form, such as a tombstone that has a time delta since it was cleaned
             is_plain = False
         if not is_plain:
             self._feed_records(data, position, target)
 
     def _feed_plain(self, payload: bytes, header: BatchHeader, target: dict[bytes, StoredOffset]) -> bool:
-        """Read offsets from records of the usual form; return False, or raise IndexError, at any other record.
+        """Read offsets from records of the usual form. Return False, or raise IndexError, if a record has another form.
 
-        The caller may then read the batch again from its beginning: the last record of a key wins.
+        The caller can then read the whole batch again, because the last record of a key wins.
         """
         base_offset = header.base_offset
         position = 0
@@ -192,7 +194,7 @@ class PartitionScan:
                 size = size & 0x7F | payload[position] << 7
                 position += 1
             following = position + (size >> 1)
-            # Attributes, then the time delta: 0 in all records, as a coordinator's batch has one timestamp.
+            # The attributes and the time delta come first. Both are 0, as all records of a coordinator's batch share a timestamp.
             delta = payload[position + 2]
             at = position + 3
             if delta >= 0x80:
@@ -219,13 +221,13 @@ class PartitionScan:
         return position == len(payload)
 
     def _feed_records(self, data: bytes, position: int, target: dict[bytes, StoredOffset]) -> None:
-        """Read a batch of any magic, as batches from before Kafka 0.11 may still exist."""
+        """Read a batch of any magic, because batches from before Kafka 0.11 may still exist."""
         for record in iter_records(data, position, max_bytes=MAX_DECOMPRESSED_BYTES):
             key, value = record.key, record.value
             if key is None or len(key) < 2:
                 raise CorruptBatch(position, f"the record at offset {record.offset} has no key")
             if key[0] or key[1] > 1:
-                # As compaction would leave them: in the order of the latest writes, without removed keys.
+                # Keep the same records as compaction: the latest of each key, in log order, without deleted keys.
                 self._records.pop(key, None)
                 if value is not None:
                     self._records[key] = (value, record.offset)
@@ -248,7 +250,7 @@ class PartitionScan:
                 self._offsets[key] = stored
 
     def finish(self) -> LoadedPartition:
-        """Return the state in the log. Raises CorruptBatch if a key or value cannot be read. The scan cannot be used again."""
+        """Return the state that the log describes. Raises CorruptBatch if a key or value is corrupt. Call only once."""
         groups: dict[str, Group] = {}
         # The keys of one topic's partitions in one group share a prefix.
         by_front: dict[bytes, dict[int, StoredOffset]] = {}
@@ -257,7 +259,7 @@ class PartitionScan:
         while offsets:
             key, stored = offsets.popitem()
             value = stored[0]
-            # Most values have the version that we write and short metadata: one check shows that they can be decoded.
+            # Most values have the version that Diamant writes, and short metadata. One check shows that these can be decoded.
             size = len(value)
             if (
                 not _V4_SIZE <= size < _V4_SIZE + 0x7F
@@ -303,11 +305,11 @@ class PartitionScan:
             except CorruptBatch as error:
                 raise CorruptBatch(0, f"the record at offset {offset}: {error.reason}") from None
         if unknown_count:
-            logger.warning("%s: %d records of unknown types are ignored", self._name, unknown_count)
+            logger.warning("%s: ignored %d records of unknown types", self._name, unknown_count)
 
 
 def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
-    """Parse the key of the record at `offset`. CorruptBatch names only the offset, as log lines contain no keys."""
+    """Parse the key of the record at `offset`. Raises CorruptBatch, but without the key, as keys must not be logged."""
     try:
         parsed = parse_key(key)
     except CorruptBatch as error:
@@ -320,7 +322,7 @@ def _parse_offset_key(key: bytes, offset: int) -> OffsetCommitKey:
 
 
 def _check_value(stored: StoredOffset) -> None:
-    """Check that a value can be decoded later."""
+    """Raise CorruptBatch unless the value can be decoded later."""
     value, offset = stored
     try:
         parse_offset_commit_value(value)
@@ -347,14 +349,14 @@ async def scanned(log: Log, buffer_size: int) -> PartitionScan:
 
 
 async def finished(scan: PartitionScan) -> LoadedPartition:
-    """Return the state found by the scan. Raises CorruptBatch."""
+    """Run `scan.finish()` in a thread and return its result. Raises CorruptBatch."""
     return await to_thread(scan.finish)
 
 
 async def left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list[tuple[Group, str, int]]:
-    """Return the offsets of deleted topics, including earlier topics of an existing name.
+    """Return the offsets of deleted topics, including topics whose name is in use again under another id.
 
-    They exist if the broker was killed before it could remove them. `topic_ids`: the current ids, by name.
+    Such offsets are left if the broker was killed before it could remove them. `topic_ids`: the current ids, by name.
     """
     return await to_thread(_left_behind, loaded, topic_ids)
 
@@ -364,7 +366,7 @@ def _left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list
     for group in loaded.groups.values():
         for topic, partitions in group.offsets.committed.items():
             topic_id = topic_ids.get(topic, _NO_TOPIC)
-            ending = topic_id.bytes  # the last bytes of a value with this id: faster than parsing
+            ending = topic_id.bytes  # A value with this id ends in its bytes: comparing them is faster than parsing.
             left += [
                 (group, topic, partition)
                 for partition, (value, _) in partitions.items()

@@ -1,5 +1,7 @@
-"""The order of groups in answers. In Kafka each partition of `__consumer_offsets` is a shard, queried separately; the answer
-lists shard after shard, in hash map order. Groups in the same slot of a hash table may be in reverse order.
+"""The order of groups in answers. Each partition of `__consumer_offsets` is a shard, which Kafka queries separately.
+
+So answers list groups shard by shard, in the order of Java's hash maps. Deviation: groups in the same slot of a hash table may
+be in reverse order.
 
 Source: GroupCoordinatorService.listGroups and describeGroups, CoordinatorRuntime.scheduleReadAllOperation.
 """
@@ -13,18 +15,16 @@ from diamant.broker.coordinators.java_order import grown_capacity, in_java_order
 
 
 def in_listed_order(topic: InternalTopic, group_ids: Collection[str]) -> list[str]:
-    """Return all groups of the topic's coordinator, in the order of ListGroups."""
+    """Sort `group_ids`, which must be all groups of the coordinator, as ListGroups lists them."""
     shards = _by_shard(topic, group_ids)
     count = topic.partition_count
-    # Kafka has a shard per partition; a ConcurrentHashMap grows when it is three quarters full, not only beyond that.
+    # Kafka keeps the shards in a ConcurrentHashMap, which grows as soon as it is three quarters full, before a HashMap does.
     order = in_java_order(range(count), _shard_hash(topic), grown_capacity(count + 1))
     return [group_id for shard in order for group_id in strings_in_timeline_order(shards.get(shard, ()))]
 
 
 def in_described_order(topic: InternalTopic, group_ids: Iterable[str]) -> list[str]:
-    """Return the requested groups in the order in which Kafka's describe responses list them: by shard, and within a shard as
-    requested.
-    """
+    """Sort the requested groups as Kafka's describe responses list them: by shard, and in the requested order within a shard."""
     shards = _by_shard(topic, group_ids)
     order = in_java_order(shards, _shard_hash(topic), grown_capacity(len(shards)))
     return [group_id for shard in order for group_id in shards[shard]]

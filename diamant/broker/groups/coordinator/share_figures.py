@@ -1,4 +1,4 @@
-"""Share partitions as `status`, the metrics and reports show them: how far a group is, and which records its members hold.
+"""The figures of share partitions in `status`, metrics and reports: the group's progress, and the records that members hold.
 
 Bounds: at most the caller's `limit` of share partitions, with `MAX_HELD` ranges each.
 """
@@ -21,7 +21,7 @@ MAX_HELD = 100
 
 
 class HeldRecords(NamedTuple):
-    """Offsets `first` to `last`, held by a member until the lock ends; `deliveries` counts this one."""
+    """The records at offsets `first` to `last`, which a member holds until the lock ends. `deliveries` includes this one."""
 
     member_id: str
     first: int
@@ -31,9 +31,10 @@ class HeldRecords(NamedTuple):
 
 
 class SharePartitionFigures(NamedTuple):
-    """`in_flight`: records from the start offset to the last record given out. `largest_batch`: records of the largest batch.
+    """The figures of one share partition. `in_flight` counts the records from the start offset to the last acquired record.
 
-    `lock_timeouts`: records whose locks have ended since the start. `held`: at most `MAX_HELD` ranges.
+    `largest_batch` counts the records of the largest batch, `lock_timeouts` the records whose locks have expired since the
+    broker started. `held` has at most `MAX_HELD` ranges.
     """
 
     group: str
@@ -77,7 +78,7 @@ def share_figures(groups: GroupCoordinator | None, topics: Topics, limit: int) -
 
 
 class Held(NamedTuple):
-    """Records of a partition that a member of a share group holds."""
+    """A range of records that a member of a share group holds."""
 
     group: str
     records: HeldRecords

@@ -1,7 +1,7 @@
-"""The tombstones of a log that are held for groups, as the slowest committed offset has not passed them.
+"""Determines which tombstones of a log are held for groups, because the slowest committed offset has not passed them.
 
-For a topic with `diamant.tombstone.hold=groups`, all groups are visited once per turn of the loop, regardless of its partition
-count, in some 5 ms for 10,000 groups. Then the log is read where a Fetch of the slowest offset would begin.
+For a topic with `diamant.tombstone.hold=groups`, all groups are visited once per turn of the loop, however many partitions the
+topic has. This takes about 5 ms for 10,000 groups. Then the log is read at the slowest committed offset, as a Fetch would do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BASE_OFFSET_BYTES = 8
 class GroupHolds:
     """The holds on the logs of one broker. Belongs to the loop thread.
 
-    Memory: an entry for each partition of the topics checked in this turn of the loop.
+    Memory: one entry for each partition of the topics that were checked in the current turn of the loop.
     """
 
     def __init__(self, groups: Lazy[GroupCoordinator], topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,12 +35,12 @@ class GroupHolds:
         self._topics = topics
         self._loop = loop
         self._slowest: dict[str, dict[int, tuple[int, str]]] = {}
-        """Committed offset and id of the slowest group in this turn, by topic and partition."""
+        """The committed offset and the id of the slowest group, by topic and partition, valid for this turn of the loop."""
 
     def hold(self, log: Log) -> TombstoneHold | None:
         """Return the current hold on a log; None if every group has read to the log's end.
 
-        Until all groups are loaded, every tombstone is held, as one of the groups may be behind.
+        Until all groups are loaded, every tombstone is held, because an unloaded group may be behind.
         """
         max_ms = log.config.diamant_tombstone_hold_max_ms
         if GROUP_OFFSETS_TOPIC not in self._topics.by_name:
@@ -68,7 +68,7 @@ class GroupHolds:
 
 
 def _batch_with(log: Log, offset: int) -> int:
-    """Return the base offset of the batch that a consumer at `offset` reads first; if it is unreadable, the segment's."""
+    """Return the base offset of the batch with which a Fetch at `offset` begins, or that of the segment if it cannot be read."""
     segment = log.segments[max(0, log.floor_segment(offset))]
     try:
         slices = log.read(offset, 1, isolation_level=0, min_one_message=True).slices
