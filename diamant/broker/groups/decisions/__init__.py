@@ -1,1 +1,1 @@
-"""Decisions about groups of KIP-848: the records and timers that follow from a heartbeat or a departure. Pure."""
+"""Pure decisions about KIP-848 groups: which records and timers result when a member sends a heartbeat or leaves."""

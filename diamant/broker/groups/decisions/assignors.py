@@ -1,15 +1,15 @@
 """The assignors of consumer groups, which assign partitions to members: `uniform` and `range`.
 
-Both are functions of the members, their subscriptions, and (uniform) the members' earlier targets. In the same situation,
-they produce the same result as Kafka, member by member:
+Their results depend only on the members, their subscriptions, and (uniform) the members' earlier targets. For the same
+inputs, each member is assigned the same partitions as by Kafka:
 
-    range    each topic separately: its partitions in ranges; the first members (static before dynamic, then by id) get
-             one more partition. Topics with the same subscribers are split alike.
-    uniform  all partitions together, in shares that differ by one at most. Members keep their partitions as far as the
-             shares allow. With different subscriptions, the shares are as equal as these allow.
+    range    divides each topic separately into contiguous ranges. If they cannot be equal, the first members (static before
+             dynamic, then by id) get one more partition. Topics with the same subscribers are divided alike.
+    uniform  divides all partitions together into shares that differ by at most one. Members keep their partitions as far as
+             the shares allow. If subscriptions differ, the shares are as equal as the subscriptions allow.
 
     assign("uniform", {"m1": MemberSpec(topic_ids=(topic,)), "m2": MemberSpec(topic_ids=(topic,))}, {topic: 3}, True)
-    → {"m1": {topic: (0, 1)}, "m2": {topic: (2,)}}
+    returns {"m1": {topic: (0, 1)}, "m2": {topic: (2,)}}
 
 Source: RangeAssignor, UniformHomogeneousAssignmentBuilder, UniformHeterogeneousAssignmentBuilder of Kafka 4.3.
 """
@@ -32,19 +32,19 @@ from diamant.broker.coordinators.java_order import (
 from diamant.broker.groups.consumer.member import NOTHING, Assignment
 
 MAX_ROUNDS = 16
-"""The most passes over all topics to improve the balance (Kafka's `MAX_ITERATION_COUNT`)."""
+"""The maximum number of passes over all topics to improve the balance (Kafka's `MAX_ITERATION_COUNT`)."""
 
 NO_OWNER = -1
 
 
 class MemberSpec(NamedTuple):
-    """An assignor's view of a member: the subscribed topics that exist, and its target so far."""
+    """An assignor's view of a member: the subscribed topics that exist, and its previous target assignment."""
 
     topic_ids: Sequence[UUID]
     assignment: Assignment = NOTHING
     instance_id: str | None = None
     topic_name_count: int = 0
-    """The number of names that the member subscribes to, including missing topics. Only for the order."""
+    """The number of topic names in the subscription, including missing topics. Only needed to reproduce Kafka's order."""
 
 
 def assign(
@@ -52,8 +52,8 @@ def assign(
 ) -> dict[str, Assignment]:
     """Compute the assignment of every member.
 
-    `partition_counts`: every topic with a subscriber. `is_homogeneous`: all members subscribe to the same topics.
-    Raises KeyError for an assignor that is not in `ASSIGNORS`.
+    `partition_counts` must contain every topic with a subscriber. `is_homogeneous`: all members subscribe to the same topics.
+    Raises KeyError if `assignor` is not in `ASSIGNORS`.
     """
     compute = ASSIGNORS[assignor]
     if not members:
@@ -78,10 +78,10 @@ def _subscribers(
     Members that share one list of topics are handled together: a thousand members with a thousand topics each make a million
     pairs, and hashing an id is slow in Python.
     """
-    sharing: dict[int, list[int]] = {}  # members, by the identity of their list
+    sharing: dict[int, list[int]] = {}  # indexes of members, by the identity of their list
     for index, member_id in enumerate(ordered):
         sharing.setdefault(0 if is_homogeneous else id(members[member_id].topic_ids), []).append(index)
-    lists: dict[UUID, list[int]] = {}  # the lists that name a topic
+    lists: dict[UUID, list[int]] = {}  # for each topic, the lists that contain it
     for identity, indexes in sharing.items():
         for topic_id in members[ordered[indexes[0]]].topic_ids:
             lists.setdefault(topic_id, []).append(identity)
@@ -112,7 +112,7 @@ def _range(members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, in
 
 
 def _range_position(member_id: str, instance_id: str | None) -> tuple[bool, bytes]:
-    """Return a sort key: static members first, by instance id; others by member id. Java compares UTF-16 code units."""
+    """Return a sort key: static members first, by instance id; then dynamic members, by id. Java compares UTF-16 code units."""
     text = member_id if instance_id is None else instance_id
     return instance_id is None, text.encode("utf-16-be", "surrogatepass")
 
@@ -170,7 +170,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
             unassigned += [(topic_id, partition) for partition in ordered[room:]]
             room = 0
         if room > 0 and has_extra and len(member_ids) - index > extras:
-            # The share is not full: leave the extra partition to a later member, unless too few are left.
+            # The member cannot fill its share: leave the extra partition to a later member, unless too few members are left.
             room -= 1
             has_extra = False
         if room > 0:
@@ -180,9 +180,8 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
     waiting = iter(unassigned)
     for member_id, room in unfilled:
         owned = result[member_id]
-        for _, (topic_id, partition) in zip(
-            range(room), waiting, strict=False
-        ):  # range first: zip takes from its first argument before it stops
+        # `range` comes first, so that zip stops without dropping an item of `waiting`.
+        for _, (topic_id, partition) in zip(range(room), waiting, strict=False):
             owned.setdefault(topic_id, set()).add(partition)
     return result
 
@@ -191,7 +190,7 @@ def _uniform_homogeneous(members: Mapping[str, MemberSpec], partition_counts: Ma
 
 
 class _UniformHeterogeneous:
-    """Members are numbered in the order of the members' map; sizes and owners use these numbers."""
+    """One assignment. Members are referred to by their indexes in `_member_ids`, which is in the order of Kafka's map."""
 
     def __init__(self, members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]) -> None:
         self._members = members
@@ -203,7 +202,7 @@ class _UniformHeterogeneous:
         self._owners = {topic_id: [NO_OWNER] * partition_counts[topic_id] for topic_id in self._subscribers}
         self._queues: dict[int, _LoadQueue] = {}  # both by the identity of a list of subscribers
         self._balanced_at: dict[int, int] = {}
-        """The move count at which the loads of a list of subscribers differed by one at most."""
+        """For each list of subscribers, the move count at which their loads differed by at most one."""
         self._move_count = 0
 
     def build(self) -> dict[str, _Owned]:
@@ -265,7 +264,7 @@ class _UniformHeterogeneous:
         self._sizes[index] += 1
 
     def _balance(self, topic_ids: Sequence[UUID]) -> None:
-        """Balance topic by topic until a whole pass has moved nothing."""
+        """Balance one topic after another until a whole pass moves nothing."""
         last_changed = -1
         for _ in range(MAX_ROUNDS):
             for index, topic_id in enumerate(topic_ids):
@@ -283,7 +282,7 @@ class _UniformHeterogeneous:
         if ladder.imbalance <= 1:
             self._balanced_at[id(subscribers)] = self._move_count
             return 0
-        left: dict[int, list[int]] = {}  # the partitions that each member may still give, the next one last
+        left: dict[int, list[int]] = {}  # the partitions that each member may still give away, the next one last
         for partition, owner in enumerate(self._owners[topic_id]):
             left.setdefault(owner, []).append(partition)
         moved = 0
@@ -305,10 +304,10 @@ class _UniformHeterogeneous:
 
 
 class _LoadQueue:
-    """Subscribers by load. They get the partitions of one topic after another.
+    """Subscribers ordered by load, to which the partitions of one topic after another are given.
 
-    Equivalent to sorting them by load for each topic: each subscriber at the lowest level gets one partition, then the level
-    rises and includes the subscribers already there. In between, other topics may increase loads, but never decrease them.
+    The result is the same as if the subscribers were sorted by load for each topic, each of those with the lowest load were
+    given a partition, and so on, one load higher. Between two topics, other queues may increase loads, but not decrease them.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
@@ -317,9 +316,9 @@ class _LoadQueue:
         heapify(self._heap)
 
     def least_loaded(self, count: int) -> list[int]:
-        """Return the members that get `count` partitions of a topic, in order."""
+        """Return the members that are given `count` partitions of a topic, one for each partition."""
         heap, sizes = self._heap, self._sizes
-        given: list[tuple[int, int, int]] = []  # load now, load before this topic, subscriber
+        given: list[tuple[int, int, int]] = []  # (current load, load before this topic, subscriber)
         takers = []
         for _ in range(count):
             while heap and heap[0][0] != sizes[heap[0][1]]:
@@ -338,16 +337,17 @@ class _LoadQueue:
 
 
 class _Ladder:
-    """Subscribers of a topic, sorted by load, with two rungs that move towards each other.
+    """The subscribers of a topic, sorted by load, with two ranges that move towards each other.
 
-    The lower rung is the range of subscribers at the lowest level: each of them gets one partition in turn, then the
-    level rises and the range includes the subscribers already there. The upper rung does the same downwards, and excludes
-    subscribers without a partition of this topic to give. Balanced when the levels differ by one at most.
+    The lower range contains the subscribers with the lowest load, the low level. When each of them has taken a partition, the
+    level rises by one, and the range grows by the subscribers at the new level. The upper range gives partitions away in the
+    same manner, downwards, and excludes subscribers with no partition of this topic left. The topic is balanced when the two
+    levels differ by at most one.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
         self._sizes = sizes
-        # Subscribers are ascending and sorting is stable: equal loads keep that order.
+        # `subscribers` is ascending and sorting is stable, so subscribers with equal loads stay ascending.
         self._sorted = sorted(subscribers, key=sizes.__getitem__)
         least, most = sizes[self._sorted[0]], sizes[self._sorted[-1]]
         self.imbalance = most - least
@@ -374,7 +374,7 @@ class _Ladder:
     def next_most_loaded(self) -> int:
         if self._high_next < self._high_start:
             if self._high_end <= self._high_start and self._high_start > 0:
-                # All members at this level were excluded, so continue with the members below.
+                # All members at this level were excluded, so continue with the next lower level.
                 self._high_level = self._size(self._high_start - 1)
             else:
                 self._high_level -= 1
@@ -388,7 +388,7 @@ class _Ladder:
         return member
 
     def exclude_most_loaded(self) -> None:
-        """Remove the subscriber returned last from the upper range."""
+        """Exclude the subscriber that `next_most_loaded` returned last from the upper range."""
         position, last = self._high_next + 1, self._high_end - 1
         self._sorted[position], self._sorted[last] = self._sorted[last], self._sorted[position]
         self._high_end -= 1

@@ -1,8 +1,8 @@
 """A decision about a consumer group: the records to write and the timers to set.
 
-A decision reads a group and changes nothing. Functions of a `GroupChange` make it (`member_heartbeat.py`, `leaving.py`,
-`targets.py`, `subscriptions.py`). The caller writes `records`, applies them to `group`, sets the timers, and then answers. If
-the log refuses the records, nothing changes.
+Functions make a decision by adding to a `GroupChange` (`member_heartbeat.py`, `leaving.py`, `targets.py`, `subscriptions.py`).
+They read the group, but do not change it. The caller then writes `records`, applies them to `group`, sets the timers, and
+answers. If the log refuses the records, nothing changes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class GroupSettings(NamedTuple):
 class Moment(NamedTuple):
     """The time and other inputs of a decision.
 
-    `has_metadata_changed`: the topics may have changed since the group last checked. `may_assign()`: whether the last target
-    assignment is old enough for another one, and none is being computed.
+    `has_metadata_changed`: the topics may have changed since the group last checked them. `may_assign()`: whether the last
+    target assignment is old enough for a new one, and none is being computed.
     """
 
     now_ms: int
@@ -41,7 +41,7 @@ class Moment(NamedTuple):
 
 
 class MemberTimer(StrEnum):
-    """The timers of a member. The value is the reason for the member's removal when the timer expires."""
+    """The timers of a member, which is removed when one of them expires. The value is the reason for the removal."""
 
     SESSION = "the member session expired"
     REBALANCE = "it failed to revoke its partitions in time"
@@ -50,7 +50,7 @@ class MemberTimer(StrEnum):
 
 
 class StartTimer(NamedTuple):
-    """`member_epoch`: fire only if the member still has this epoch; None: always."""
+    """Start a timer. If `member_epoch` is set, the timer has an effect only if the member still has this epoch when it fires."""
 
     kind: MemberTimer
     member_id: str
@@ -64,7 +64,7 @@ class StopTimer(NamedTuple):
 
 
 class GroupChange:
-    """One decision about one group."""
+    """One decision about one group. Methods that write or remove something only add to `records`."""
 
     def __init__(self, group: ConsumerGroup, image: MetadataImage, settings: GroupSettings, moment: Moment) -> None:
         self.group = group
@@ -75,23 +75,23 @@ class GroupChange:
         self.timers: list[StartTimer | StopTimer] = []
         self.has_computed_target = False
         self.heavy_task: TargetTask | None = None
-        """A target assignment to compute in a thread; pass its result to `targets.take_targets` of a later change."""
+        """A target assignment to compute in a thread. Pass its result to `targets.take_targets` with a later change."""
         self.has_checked_metadata = False
-        """Whether the group has checked the current topics."""
+        """Whether the decision has checked the current topics."""
         self.group_epoch = group.group_epoch
         """The group epoch after the decision."""
 
     def hash_of(self, counts: SubscriptionCounts) -> int:
-        """Return the hash of the topics of these subscriptions."""
+        """Return the metadata hash of the topics to which these subscriptions refer."""
         topics = set(counts.names)
         for regex, resolved in self.group.resolved.items():
-            # Skip an expression that loses its last member.
+            # Skip an expression whose last member is leaving it.
             if regex in counts.regexes or not self.group.subscriptions.regexes[regex]:
                 topics |= resolved.topics
         return metadata_hash(topics, self.image)
 
     def raise_epoch(self, new_hash: int) -> None:
-        """Increase the group epoch."""
+        """Increase the group epoch by one."""
         self.group_epoch = self.group.group_epoch + 1
         value = records.ConsumerGroupMetadataValue(self.group_epoch, new_hash)
         self.records.append((records.ConsumerGroupMetadataKey(self.group.group_id), value))
@@ -107,7 +107,7 @@ class GroupChange:
         self.records.append((key, member.assignment_value()))
 
     def remove_member(self, member_id: str) -> None:
-        """Erase a member."""
+        """Remove a member by writing tombstones of its records."""
         group_id = self.group.group_id
         self.records += [
             (records.ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),

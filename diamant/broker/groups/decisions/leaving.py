@@ -1,4 +1,4 @@
-"""Departures of members from a consumer group, and removals.
+"""Decisions when members leave a consumer group or are removed.
 
 Source: GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers of Kafka 4.3.
 """
@@ -34,7 +34,7 @@ def leave_for_a_while(change: GroupChange, member: ConsumerGroupMember) -> None:
 
 
 def fence(change: GroupChange, members: Collection[ConsumerGroupMember]) -> None:
-    """Remove members and increase the group epoch, so that the others get their partitions."""
+    """Remove members and increase the group epoch, so that their partitions are reassigned."""
     if not members:
         return
     group = change.group

@@ -1,4 +1,4 @@
-"""A heartbeat of a consumer group's member: a join, or a sign of life with its changes.
+"""A heartbeat of a consumer group's member, which joins, or shows that it is alive and reports changes.
 
 Source: GroupMetadataManager.consumerGroupHeartbeat of Kafka 4.3.
 """
@@ -19,8 +19,8 @@ from diamant.broker.groups.decisions.targets import reconcile, update_target
 def heartbeat(change: GroupChange, request: MemberRequest, check_pattern: Callable[[str], None]) -> ConsumerGroupMember:
     """Let a member join or continue; return the updated member.
 
-    `check_pattern` raises KafkaError INVALID_REGULAR_EXPRESSION. KafkaError: GROUP_MAX_SIZE_REACHED,
-    UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
+    Raises KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
+    FENCED_INSTANCE_ID, or, from `check_pattern`, INVALID_REGULAR_EXPRESSION.
     """
     check_room(change, request.member_id)
     before = find_member(change, request)

@@ -1,4 +1,4 @@
-"""The member of a request: known, new, or the successor of a static member.
+"""Finds the member that sent a request: an existing member, a new one, or the successor of a static member.
 
 Source: GroupMetadataManager.getOrMaybeCreateConsumerGroupMember and its siblings of Kafka 4.3.
 """
@@ -15,7 +15,7 @@ from diamant.protocol.errors import ErrorCode, KafkaError
 
 
 def check_room(change: GroupChange, member_id: str) -> None:
-    """Check that one more member fits. Raises KafkaError GROUP_MAX_SIZE_REACHED."""
+    """Raise KafkaError GROUP_MAX_SIZE_REACHED if the group is full and `member_id` is not a member."""
     group = change.group
     if len(group.members) >= change.settings.max_size and member_id not in group.members:
         raise KafkaError(
@@ -25,9 +25,9 @@ def check_room(change: GroupChange, member_id: str) -> None:
 
 
 def find_member(change: GroupChange, request: MemberRequest, *, is_joining: bool | None = None) -> ConsumerGroupMember:
-    """Return the member of a request: known, new, or the successor of a static member.
+    """Return the member that sent a request: an existing member, a new one, or the successor of a static member.
 
-    `is_joining`: by default derived from the epoch.
+    `is_joining`: None to derive it from the member epoch.
     """
     is_joining = request.member_epoch == JOIN_EPOCH if is_joining is None else is_joining
     if request.instance_id is not None:
@@ -73,7 +73,9 @@ def _find_static_member(
 
 
 def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerGroupMember:
-    """Return the static member with this instance id. KafkaError: UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for another member."""
+    """Return the static member with this instance id. Raises KafkaError UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if it has
+    another member id.
+    """
     known = group.static_member(instance_id)
     if known is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -86,10 +88,10 @@ def known_static_member(group: ConsumerGroup, instance_id: str, member_id: str) 
 
 
 def check_member_epoch(member: ConsumerGroupMember, received: int, owned: Owned | None) -> None:
-    """Check that a heartbeat's epoch is the member's. Raises KafkaError FENCED_MEMBER_EPOCH.
+    """Raise KafkaError FENCED_MEMBER_EPOCH unless `received` is the member's epoch, or 0 because the member is joining.
 
-    The previous epoch is accepted, too, since the answer with the new one may be lost. In this case the owned partitions
-    must be a subset of the assigned partitions.
+    The previous epoch is also accepted, because the answer with the new one may have been lost. The owned partitions must then
+    be a subset of the assigned partitions.
     """
     if received in (JOIN_EPOCH, member.member_epoch):
         return

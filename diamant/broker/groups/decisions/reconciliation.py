@@ -1,10 +1,10 @@
 """Moves one member from its current to its target assignment, one step per heartbeat.
 
-A member first revokes partitions, and stays in its epoch until it confirms the revocation. Then it gets the free partitions, at
-the epoch of the target assignment, and later partitions that others release. It gets no partition that another member may still
-hold (`current_epoch_of`).
+A member that has to revoke partitions keeps its epoch until it confirms the revocation. Then it moves to the epoch of the
+target assignment and is assigned the free partitions, and later those that other members release. A partition that another
+member may still hold is never assigned (`current_epoch_of`).
 
-    STABLE → UNREVOKED_PARTITIONS → (confirmed) → UNRELEASED_PARTITIONS → STABLE
+    STABLE -> UNREVOKED_PARTITIONS -> (revocation confirmed) -> UNRELEASED_PARTITIONS -> STABLE
 
 Pure functions of the member's and the group's state. Source: CurrentAssignmentBuilder of Kafka 4.3.
 """
@@ -42,9 +42,10 @@ def next_step(
 ) -> ConsumerGroupMember:
     """Return the member after the next step, or the same member if it cannot proceed.
 
-    `owned`: the partitions reported with this heartbeat, None if not reported.
+    `owned`: the partitions reported in this heartbeat, None if it reports none.
     `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.
-    Raises KafkaError FENCED_MEMBER_EPOCH for a member whose state was written by a later version, unless it owns nothing.
+    Raises KafkaError FENCED_MEMBER_EPOCH if the member's state is unknown, as a later version wrote it, unless it reports that
+    it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member
@@ -77,7 +78,7 @@ class _Step:
     current_epoch_of: Callable[[UUID, int], int]
 
     def owns_any(self, partitions: EpochedPartitions) -> bool:
-        """Return whether the member may still use one of these partitions. True if it did not report its partitions."""
+        """Return whether the member may still use any of these partitions. True if it did not report which it owns."""
         if self.owned is None:
             return True
         return any(
@@ -85,9 +86,9 @@ class _Step:
         )
 
     def without_unsubscribed(self) -> ConsumerGroupMember:
-        """Return the member without the topics to which it no longer subscribes, before there is a new target.
+        """Return the member after it has dropped the topics to which it no longer subscribes. Needs no new target assignment.
 
-        As in Kafka, a member without subscriptions takes the step even if it owns nothing, which makes its previous epoch
+        As in Kafka, a member without subscriptions takes this step even if it owns nothing, so that its previous epoch becomes
         invalid.
         """
         member = self.member
@@ -116,7 +117,7 @@ class _Step:
             keep = {partition: epoch for partition, epoch in current.items() if partition in wanted}
             revoke = {partition: epoch for partition, epoch in current.items() if partition not in wanted}
             for partition in sorted(wanted - keep.keys()):
-                # A partition that this member itself still has to revoke is not held by another.
+                # If this member still has to revoke the partition, no other member holds it.
                 is_own = partition in member.pending_revocation.get(topic_id, {})
                 if is_own or self.current_epoch_of(topic_id, partition) == NOT_ASSIGNED:
                     free.setdefault(topic_id, []).append(partition)

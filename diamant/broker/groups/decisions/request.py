@@ -14,8 +14,8 @@ from diamant.protocol.internal_topics.group_records import ClassicMemberMetadata
 class MemberRequest(NamedTuple):
     """The fields of a request.
 
-    None (-1 for the timeout) means "unchanged". `member_id` is never "": the caller has assigned one.
-    `owned`: the partitions reported as owned, None if not reported.
+    None (-1 for the timeout) means "unchanged". If `member_id` is "", the service assigns one before any decision.
+    `owned`: the partitions that the member reports as owned, None if it does not report them.
     """
 
     member_id: str
@@ -35,7 +35,7 @@ class MemberRequest(NamedTuple):
 def check_request(
     group_id: str, request: MemberRequest, *, is_member_id_required: bool, assignors: Sequence[str]
 ) -> None:
-    """Check that a ConsumerGroupHeartbeat is valid by itself. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """Check the fields of a ConsumerGroupHeartbeat, without the group. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
     `is_member_id_required`: True from version 1 of the request on (KIP-1082). Source:
     GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid.
@@ -59,7 +59,7 @@ def check_request(
 
 
 def check_not_blank(**texts: str | None) -> None:
-    """Check that no field, given by name, is blank. Raises KafkaError INVALID_REQUEST."""
+    """Raise KafkaError INVALID_REQUEST if one of the fields, given by name, is blank. None is not blank."""
     for name, text in texts.items():
         if text is not None and not text.strip():
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
@@ -78,6 +78,6 @@ def _check_join(request: MemberRequest) -> None:
 
 
 def is_full_request(request: MemberRequest) -> bool:
-    """Return whether the request has all fields, as after an error. If so, the member expects a full answer."""
+    """Return whether all fields are set, as in a client's heartbeat after an error. Such a client expects a full answer."""
     has_subscription = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_subscription and request.owned is not None

@@ -1,4 +1,4 @@
-"""Subscriptions of members, and the subscribed topics. A change of either increases the group epoch."""
+"""Changes of members' subscriptions and of the subscribed topics. Both increase the group epoch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def updated(before: ConsumerGroupMember, request: MemberRequest) -> ConsumerGrou
 def update_subscription(
     change: GroupChange, before: ConsumerGroupMember, after: ConsumerGroupMember, check_pattern: Callable[[str], None]
 ) -> tuple[bool, bool]:
-    """Write the member if it has changed; return (whether the group epoch must grow, whether the subscription has changed)."""
+    """Write the member if it has changed. Return (must the group epoch increase, has the subscription changed)."""
     have_names_changed = False
     if after != before:
         change.write_member(after)
@@ -97,7 +97,7 @@ def refresh_metadata(change: GroupChange, before: ConsumerGroupMember, after: Co
 
 
 def replaced(group: ConsumerGroup, before: ConsumerGroupMember) -> ConsumerGroupMember | None:
-    """Return the member that `before` replaces in the group's counts: itself, or its static predecessor."""
+    """Return the member that the group's counts contain for `before`: itself, its static predecessor, or None if it is new."""
     known = group.members.get(before.member_id)
     return known if known is not None else group.static_member(before.instance_id)
 
@@ -112,7 +112,7 @@ def _check_metadata(change: GroupChange, new_hash: int, *, is_forced: bool) -> N
 
 
 def take_resolved(change: GroupChange, found: dict[str, ResolvedRegularExpression]) -> None:
-    """Record the topics that expressions match now. The group epoch grows if they have changed."""
+    """Write the topics that expressions now match, and increase the group epoch if these have changed."""
     group = change.group
     current = {regex: new for regex, new in found.items() if group.subscriptions.regexes[regex]}
     for regex, new in current.items():

@@ -1,8 +1,8 @@
-"""The target assignment of a consumer group as a task: its inputs are of one moment, and any thread may compute it.
+"""Computes the target assignment of a consumer group as a task that any thread may run, since its inputs are a snapshot.
 
-The task of a small group runs inline. A task that would block the loop (not `is_light`) runs in a thread. Until it is done,
-the group keeps its last target assignment, as it does until `group.consumer.assignment.interval.ms` has passed. The result
-belongs to the group epoch at which the task was created.
+The task of a small group runs inline. A task that would block the loop (not `is_light`) runs in a thread, and the group keeps
+its last target assignment until the task is done. The result belongs to the group epoch at which the task was created. Between
+two assignments of a group, `group.consumer.assignment.interval.ms` must pass.
 
 Source: TargetAssignmentBuilder of Kafka 4.3.
 """
@@ -23,14 +23,14 @@ LIGHT_WEIGHT = 10_000
 """Up to this weight, a task takes 20 ms at most, and usually 1 ms."""
 
 PARTITIONS_PER_PART = 2_000
-"""The partitions in one part, which is written and applied in about 10 ms."""
+"""The approximate number of partitions in one part, which is written and applied in about 10 ms."""
 
 Subscription: TypeAlias = tuple[frozenset[str], str | None]
-"""Names, and a regular expression."""
+"""Topic names and a regular expression."""
 
 
 class TargetTask(NamedTuple):
-    """`members`: by id. `has`: their assignments so far, by member id. `topics`: id and partition count of existing topics."""
+    """The inputs of an assignment. `has`: the previous targets by member id. `topics`: ids and partition counts by name."""
 
     group_epoch: int
     assignor: str
@@ -43,7 +43,7 @@ class TargetTask(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """The amount of work: partitions, plus pairs of a member and a topic if subscriptions differ."""
+        """The amount of work: partitions, members and topics or, if subscriptions differ, partitions and (member, topic) pairs."""
         partitions = sum(count for _, count in self.topics.values())
         if self.is_homogeneous:
             return partitions + len(self.members) + len(self.topics)
@@ -51,12 +51,12 @@ class TargetTask(NamedTuple):
 
     @property
     def is_light(self) -> bool:
-        """Whether the loop may run the task."""
+        """Whether the task is fast enough to run on the loop."""
         return self.weight <= LIGHT_WEIGHT
 
     def run(self) -> dict[str, Assignment]:
-        """Return the target of every member, by its id."""
-        # Members with the same subscription share a list, as ordering is slow.
+        """Return the target assignment of every member, by member id."""
+        # Members with the same subscription share a list, because sorting is slow.
         ordered = {subscription: self._ordered(names) for subscription, names in self.names.items()}
         specs = {
             member_id: MemberSpec(
@@ -70,7 +70,7 @@ class TargetTask(NamedTuple):
         return assign(self.assignor, specs, dict(self.topics.values()), self.is_homogeneous)
 
     def run_in_parts(self) -> list[dict[str, Assignment]]:
-        """Run, and return the changes in parts; the loop applies one part at a time."""
+        """Run, and return the changed targets in parts, each of which the loop can apply in one turn."""
         parts: list[dict[str, Assignment]] = []
         room = 0
         for member_id, target in self.run().items():
@@ -84,7 +84,7 @@ class TargetTask(NamedTuple):
         return parts
 
     def _ordered(self, names: Collection[str]) -> list[UUID]:
-        """Return the ids of the existing topics, in the order of Kafka's set of names."""
+        """Return the ids of the existing topics among `names`, in the order of Kafka's set of names."""
         in_order = in_java_order(sorted(names), string_hash, copied_capacity(len(names)))
         return [self.topics[name][0] for name in in_order if name in self.topics]
 
@@ -97,7 +97,7 @@ def target_task(
     assignor: str,
     is_homogeneous: bool,
 ) -> TargetTask:
-    """Return the task for a group with these members. It refers to no mutable state."""
+    """Return the task for a group with these members. It does not refer to mutable state."""
     names = {}
     for member in members.values():
         subscription = subscription_of(member)
@@ -122,6 +122,6 @@ def subscription_of(member: ConsumerGroupMember) -> Subscription:
 
 
 def subscribed_names(group: ConsumerGroup, member: ConsumerGroupMember) -> frozenset[str]:
-    """Return the topics of a member. An unresolved expression matches nothing."""
+    """Return the topics to which a member subscribes. An unresolved expression matches nothing."""
     resolved = group.resolved.get(member.subscribed_topic_regex or "")
     return member.subscribed_topic_names if resolved is None else member.subscribed_topic_names | resolved.topics

@@ -24,7 +24,8 @@ def update_target(
 ) -> tuple[int, Assignment]:
     """Return the assignment epoch, and the member's target at that epoch.
 
-    If the target is behind the group epoch and may be recomputed, this happens here or, for a heavy task, in its runner.
+    If the assignment epoch is behind the group epoch, first compute new targets, unless that has to wait. If the task is not
+    light, put it into `change.heavy_task` instead, and return the current target.
     """
     group = change.group
     if group.assignment_epoch >= change.group_epoch or not change.moment.may_assign():
@@ -48,8 +49,8 @@ def update_target(
 
 
 def take_targets(change: GroupChange, targets: Mapping[str, Assignment], task: TargetTask) -> None:
-    """Apply a part of a heavy task's result; call `finish_targets` after the last part. Skip members that have left since.
-    The target of a replaced static member goes to its successor.
+    """Apply a part of a heavy task's result, except for members that have left since the task was created. The target of a
+    replaced static member goes to its successor. The caller must call `finish_targets` after the last part.
 
     Until all parts are applied, the assignment epoch is behind the group epoch, so the whole task is repeated after a crash.
     """

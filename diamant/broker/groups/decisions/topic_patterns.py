@@ -1,9 +1,9 @@
 r"""Subscriptions by regular expression: RE2 matched against whole topic names, in linear time.
 
-Clients may send any pattern, so no backtracking engine may run it: Python's `re` would block the broker for hours on `(a+)+$`.
-Kafka uses RE2/J; google-re2 has the same syntax but other error texts, which are translated to the texts of RE2/J.
+Clients may send any pattern, so a backtracking engine is unsafe: Python's `re` would block the broker for hours on `(a+)+$`.
+Kafka uses RE2/J. google-re2 has the same syntax but different error messages, which are translated to those of RE2/J.
 
-Bounds: MAX_PATTERN_LENGTH characters; MAX_MEMORY_BYTES for a compiled pattern. All names are matched in a thread.
+Bounds: MAX_PATTERN_LENGTH characters; MAX_MEMORY_BYTES for a compiled pattern. Matching runs in a thread.
 
 Source: KIP-848, com.google.re2j; TopicRegexResolver.
 """
@@ -38,7 +38,7 @@ def check_pattern(text: str) -> None:
 
 
 def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the names that each pattern matches as a whole. An invalid pattern matches no name. Runs in a thread."""
+    """Return the names that each pattern matches completely. An invalid pattern matches no name. Called in a thread."""
     matches: dict[str, frozenset[str]] = {}
     for text in patterns:
         try:
@@ -50,7 +50,7 @@ def matching_topics(patterns: Sequence[str], names: Sequence[str]) -> dict[str, 
 
 
 class TopicPattern:
-    """One compiled pattern. KafkaError INVALID_REGULAR_EXPRESSION if it cannot be compiled."""
+    """One compiled pattern. Raises KafkaError INVALID_REGULAR_EXPRESSION if the pattern cannot be compiled."""
 
     def __init__(self, text: str) -> None:
         try:
