@@ -43,7 +43,7 @@ class TargetTask(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """The amount of work: partitions, members and topics or, if subscriptions differ, partitions and (member, topic) pairs."""
+        """The amount of work: partitions, members and topics; if subscriptions differ, partitions and (member, topic) pairs."""
         partitions = sum(count for _, count in self.topics.values())
         if self.is_homogeneous:
             return partitions + len(self.members) + len(self.topics)

@@ -1,1 +1,1 @@
-"""Share partitions at work: their state topic, their locks, and the sessions of their members."""
+"""Delivery of records from share partitions: the state topic, the record locks, and the members' sessions."""

@@ -1,4 +1,4 @@
-"""Batches just read for a share partition: their places in files, and their offsets that have no record to deliver."""
+"""Batches just read for a share partition: where they are in files, and which offsets have no record to deliver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diamant.storage.segments.txn_index import AbortedTxn
 
 
 class ReadBatch(NamedTuple):
-    """A batch at a byte position of the file of `part`."""
+    """A batch at a byte `position` in the file of `part`."""
 
     part: FileSlice
     position: int
@@ -24,7 +24,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> Iterator[ReadBatch]:
-    """Yield the first batch, and those that begin at most `max_records` after it, or after `offset` if that is later."""
+    """Yield the first batch, and all that begin within `max_records` offsets of its base offset or of `offset`, if greater."""
     horizon = -1
     for part in slices:
         for position, header in scan_headers(part.file, part.position, part.position + part.size):
@@ -36,7 +36,7 @@ def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> 
 
 
 def slices_of(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[FileSlice]:
-    """Yield the file ranges of the batches that have offsets from `first` to `last`."""
+    """Yield the file ranges of the batches that overlap the offsets from `first` to `last`."""
     found: FileSlice | None = None
     for part, position, header in read:
         if header.last_offset < first or header.base_offset > last:
@@ -52,9 +52,9 @@ def slices_of(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[File
 
 
 def gone(read: Sequence[ReadBatch], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges from `first` to `last` whose records were removed by compaction, an erasure or a redaction.
+    """Yield the ranges between `first` and `last` whose records were removed by compaction, an erasure or a redaction.
 
-    Offsets after the last batch are left out, as nothing is known of them; without any batch, the whole range is yielded.
+    If `read` is empty, this is the whole range. Otherwise, offsets after the last batch are left out, as they were not read.
     Only batches with fewer records than offsets are decompressed.
     """
     for one in read:
@@ -81,7 +81,7 @@ def _present(one: ReadBatch) -> Iterator[tuple[int, int]]:
         for record in iter_records(one.part.file.pread(header.size, one.position)):
             yield record.offset, record.offset
     except CorruptBatch:
-        yield header.base_offset, header.last_offset  # left for the client to detect
+        yield header.base_offset, header.last_offset  # the client will detect the corruption
 
 
 def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> Iterator[tuple[int, int]]:
@@ -92,7 +92,7 @@ def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> 
     for _, _, header in read:
         first, last = header.base_offset, header.last_offset
         if header.attributes & TRANSACTIONAL_FLAG and not header.attributes & CONTROL_FLAG:
-            # The transactions of a producer follow each other.
+            # The transactions of one producer do not overlap.
             own = of_producers.get(header.producer_id, [])
             index = bisect_right(own, last, key=attrgetter("first_offset")) - 1
             if index >= 0 and first <= own[index].last_offset:
@@ -100,7 +100,7 @@ def aborted_ranges(read: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]) -> 
 
 
 def without(acquired: Sequence[Acquired], ranges: Sequence[tuple[int, int]]) -> Iterator[Acquired]:
-    """Yield the acquired offsets outside these ranges; `acquired` and `ranges` are ascending."""
+    """Yield the parts of `acquired` that are outside of `ranges`. Both must be ascending."""
     for one in acquired:
         first = one.first
         for begin, end in ranges:

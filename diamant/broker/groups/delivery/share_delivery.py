@@ -1,10 +1,12 @@
-"""Share partitions at work: members read, hold and acknowledge records; locks end; changes go to the state topic.
+"""Delivers the records of share partitions: members acquire and acknowledge them, locks expire, and changes are written to the
+state topic.
 
 Every operation takes one turn of the loop: decide, append the changes, answer. So answered acknowledgements survive SIGKILL.
-As in Kafka, acquisitions are not written: after a start, acquired records are given out again, and the lost delivery is not
-counted. Locks end by the broker's clock. A moved log start is noticed, as in Kafka, by a fetch that would read below it.
+As in Kafka, acquisitions are not written: after the broker starts, records that were acquired are delivered again, and the
+lost delivery does not count. Locks expire by the broker's clock. As in Kafka, a fetch that would read below the log's start
+notices that the start has moved.
 
-Bounds: a `SharePartition` for each share partition that was fetched from; one due time for each that has locks.
+Bounds: a `SharePartition` and the time of the next lock expiry, for each share partition that was fetched from.
 
 Source: SharePartitionManager, DelayedShareFetch, ShareFetchUtils of Kafka 4.3.
 """
@@ -47,13 +49,13 @@ MAX_RECORD_LOCKS = "share.partition.max.record.locks"
 START = "share.auto.offset.reset"
 ISOLATION_LEVEL = "share.isolation.level"
 RETRY_MS = 1_000
-"""The pause before the locks of a partition that could not be used are checked again."""
+"""The time until expired locks are checked again, if their partition could not be used."""
 NOT_HOSTED = "This server does not host this topic-partition."
 RENEW = "share.renew.acknowledge.enable"
 
 
 class LivePartition(NamedTuple):
-    """A share partition with its log."""
+    """A share partition and its log."""
 
     key: SharePartitionKey
     log: Log
@@ -61,7 +63,7 @@ class LivePartition(NamedTuple):
 
 
 class WantedRecords(NamedTuple):
-    """The number and size of records that a member wants from a partition (see `acquisition.Acquirer`)."""
+    """How many records of a partition a member wants, in number and size (see `acquisition.Acquirer`)."""
 
     member_id: str
     max_records: int
@@ -71,25 +73,25 @@ class WantedRecords(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Records given to a member: the file ranges of whole batches, and the offsets in them that the member holds."""
+    """The records acquired for a member: the file ranges of whole batches, and the offsets in them that the member now holds."""
 
     slices: tuple[FileSlice, ...]
     acquired: tuple[Acquired, ...]
 
     @property
     def record_count(self) -> int:
-        """The number of offsets."""
+        """The number of acquired offsets."""
         return sum(one.last - one.first + 1 for one in self.acquired)
 
 
 NOTHING = Given((), ())
 MORE_TO_SKIP = Given((), ())
-"""No records yet, but some may follow a long run of aborted or removed records."""
+"""Means that no records were found yet, but that some may follow after many aborted or removed records."""
 SKIPS_PER_TURN = 32
 
 
 class ShareDelivery:
-    """The delivery of records of share partitions to members; see the module. Belongs to the loop thread."""
+    """Delivers the records of share partitions to members; see the module. Belongs to the loop thread."""
 
     def __init__(self, node: Node, state: ShareState) -> None:
         self._node = node
@@ -97,7 +99,7 @@ class ShareDelivery:
         self.sessions = ShareSessions()
         self.starts = ShareStarts(node)
         self.acknowledged: Counter[AcknowledgeType] = Counter()
-        """The number of records acknowledged since the start, by type."""
+        """The number of records acknowledged since the broker started, by type."""
         self._due: list[tuple[int, SharePartitionKey]] = []
         self._is_due: dict[SharePartitionKey, int] = {}
         node.scheduler.add(ScheduledTask("end of record locks", self._next_due_ms, self._expire))
@@ -107,28 +109,28 @@ class ShareDelivery:
         return value_of_group(name, self._overrides(group_id), self._node.config)
 
     def text_of(self, group_id: str, name: str) -> str:
-        """Return a textual configuration of a group."""
+        """Return a configuration of a group whose value is a string."""
         return text_of_group(name, self._overrides(group_id))
 
     def _overrides(self, group_id: str) -> dict[str, str]:
         return dict(self._node.topics.image.configs.get((GROUP_RESOURCE, group_id), {}))
 
     def find(self, key: SharePartitionKey) -> LivePartition:
-        """Return a share partition; load it on its first use.
+        """Return a share partition, which is loaded on first use.
 
-        KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE while its state is being loaded,
-        UNKNOWN_SERVER_ERROR (as in Kafka) if it has no state. Raises StartSearched while its first offset is not known.
+        Raises KafkaError UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, COORDINATOR_NOT_AVAILABLE if its state is not loaded,
+        UNKNOWN_SERVER_ERROR (as in Kafka) if it has no state. Raises StartSearched until its first offset has been found.
         """
         log = self._node.topics.log_by_id(key.topic_id, key.partition)
         if key in self._is_due and self._is_due[key] <= (now_ms := self._node.env.clock.now_ms()):
-            self._end_locks(key, now_ms)  # the scheduler may be busy with another job
+            self._end_locks(key, now_ms)  # in case the scheduler is busy with another job
         try:
             self.state.check(key)
         except KafkaError as error:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.detail) from None
         stored = self.state.states.get(key)
         if stored is None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no member's subscription has initialized this partition")
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "no subscription has initialized this share partition")
         live = stored.live
         if live is None:
             start = stored.start_offset
@@ -141,7 +143,7 @@ class ShareDelivery:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def give(self, partition: LivePartition, wanted: WantedRecords) -> Given:
-        """Give a member the available records, at most as many as it wants. Raises KafkaError as `Log.read` does."""
+        """Acquire available records for a member, at most as many as it wants. Raises KafkaError as `Log.read` does."""
         for _ in range(SKIPS_PER_TURN):
             given = self._give(partition, wanted)
             if given is not None:
@@ -159,7 +161,7 @@ class ShareDelivery:
         if state.next_fetch_offset() < log.log_start_offset:
             state.begin_at(log.log_start_offset)
         offset = state.next_fetch_offset()
-        if offset >= log.log_end_offset or wanted.max_records <= 0:  # the start may be beyond the end
+        if offset >= log.log_end_offset or wanted.max_records <= 0:  # the start offset may be beyond the log's end
             return NOTHING
         isolation = READ_COMMITTED if self.text_of(key.group_id, ISOLATION_LEVEL) == "read_committed" else 0
         result = log.read(offset, wanted.max_bytes, isolation_level=0, min_one_message=True)
@@ -196,8 +198,10 @@ class ShareDelivery:
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
     def acknowledge(self, key: SharePartitionKey, member_id: str, batches: Sequence[AcknowledgementBatch]) -> None:
-        """Acknowledge records that the member holds. Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST,
-        UNKNOWN_TOPIC_OR_PARTITION if no member has fetched from the partition since the start; then nothing has changed.
+        """Acknowledge records that the member holds. If KafkaError is raised, nothing has changed.
+
+        Codes: INVALID_RECORD_STATE, INVALID_REQUEST, and UNKNOWN_TOPIC_OR_PARTITION if no member has fetched from the partition
+        since it was loaded.
         """
         stored = self.state.states.get(key)
         if stored is None or stored.live is None:
@@ -223,7 +227,7 @@ class ShareDelivery:
     def end_session(self, key: SessionKey) -> None:
         """End a member's session because the member or its connection has closed, and release its records.
 
-        Records acquired through a session with another broker, which now leads their partition, are left alone.
+        Skips partitions that another broker now leads: their records belong to the member's session with that broker.
         """
         group_id, member_id, broker_id = key
         brokers = self._node.topics.brokers
@@ -231,7 +235,7 @@ class ShareDelivery:
             share_key = SharePartitionKey(group_id, *place)
             stored = self.state.states.get(share_key)
             if stored is None or stored.live is None:
-                continue  # never fetched from, or it does not exist: nothing is held
+                continue  # never fetched from or deleted, so no records are held
             try:
                 partition = self.find(share_key)
                 if brokers is not None and brokers.leader(partition.log.topic, partition.log.partition) != broker_id:
@@ -240,7 +244,7 @@ class ShareDelivery:
                 self._persist(partition, partition.state.release(member_id, limit))
             except REQUEST_ERRORS as error:
                 logger.warning(
-                    "group %s: the records that member %s holds are not released yet: %s", group_id, member_id, error
+                    "group %s: could not release the records of member %s yet: %s", group_id, member_id, error
                 )
 
     def disconnected(self, peer: str) -> None:
@@ -249,7 +253,7 @@ class ShareDelivery:
             self.end_session(key)
 
     def _persist(self, partition: LivePartition, changes: Sequence[StateBatch]) -> None:
-        """Write changes, move the start offset, and wake waiting fetches if there may be records for them now."""
+        """Write changes, advance the start offset, and wake waiting fetches if records may now be available."""
         if not changes:
             return
         key, log, state = partition
@@ -288,16 +292,17 @@ class ShareDelivery:
             stored.lock_timeouts += sum(last - first + 1 for first, last, _, _ in changes)
             self._persist(partition, changes)
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: records whose locks have ended could not be released: %s", key.group_id, error)
+            logger.warning("group %s: could not release records whose locks have ended: %s", key.group_id, error)
         next_ms = stored.live.next_lock_end_ms()
         if next_ms is not None:
-            # Ended locks are left only if the partition cannot be used now.
+            # An expired lock can only remain if the partition could not be used.
             self._watch_lock(key, next_ms if next_ms > now_ms else now_ms + RETRY_MS)
 
     # -- leaders and topics --------------------------------------------------------------------------------------------
 
     def partitions_moved(self, moves: Sequence[LeaderMove]) -> None:
-        """Release the records of moved partitions without counting the delivery: a new leader knows only the stored states.
+        """Release the records of moved partitions without counting their deliveries, since a new leader knows only the stored
+        states.
 
         Source: SharePartitionListener.onBecomingFollower.
         """

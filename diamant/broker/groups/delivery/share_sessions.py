@@ -1,7 +1,8 @@
 """Share sessions: the partitions that a member of a share group fetches, remembered between its requests.
 
-Epoch 0 opens a session, -1 closes it, and other requests count up. A session ends with its connection, too, which releases
-the records that its member holds. A member has one session with each broker that leads some of its partitions.
+A request with epoch 0 opens a session, and one with epoch -1 closes it; the requests in between increment the epoch. A session
+also ends when its connection closes. Its member's records are then released. A member has a session with each broker that
+leads some of its partitions.
 
 Bound: `group.share.max.share.sessions` for each broker.
 
@@ -20,7 +21,7 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _MAX_INT = (1 << 31) - 1
 
 SessionKey: TypeAlias = tuple[str, str, int]
-"""Group id, member id and broker."""
+"""Group id, member id and broker id."""
 
 
 class RequestedSession(NamedTuple):
@@ -65,7 +66,7 @@ class ShareSessions:
         has_acknowledgements: bool,
         limit: int,
     ) -> ShareSession | None:
-        """Open, continue or find the session of a fetch; None if the request closes it.
+        """Open or continue the session of a fetch, and return it. Return None if the caller has to close it after the request.
 
         Raises KafkaError INVALID_REQUEST, SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED.
         """
@@ -90,7 +91,7 @@ class ShareSessions:
         return session
 
     def for_acknowledgement(self, asked: RequestedSession) -> None:
-        """Continue or find the session of an acknowledgement. Raises KafkaError as `for_fetch` does."""
+        """Check an acknowledgement's session; continue it unless the request closes it. Raises KafkaError as `for_fetch` does."""
         if asked.epoch == INITIAL_EPOCH:
             raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if asked.epoch == FINAL_EPOCH:

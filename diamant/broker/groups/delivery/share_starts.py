@@ -1,6 +1,6 @@
-"""The first offsets of share partitions that no member has read: the log's end, its start, or an offset by time.
+"""Finds the offset at which a share partition begins when it is first read: the log's end, its start, or an offset by time.
 
-A search by time tries a few light steps at once. The rest of a longer search runs in threads; fetches wait for it.
+A search by time first runs a few light steps on the loop. If they do not suffice, the rest runs in threads, and fetches wait.
 
 Bound: one search for each share partition.
 
@@ -27,7 +27,7 @@ LIGHT_STEPS = 8
 
 
 class StartSearched(Exception):
-    """The first offset of a share partition is still being searched for; fetches waiting on `log` are woken at the end."""
+    """The first offset of a share partition is still being searched for. When it is found, fetches waiting on `log` are woken."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(f"the first offset of {log.topic}-{log.partition} is being searched for")
@@ -42,7 +42,7 @@ class ShareStarts:
         self._searches: dict[SharePartitionKey, asyncio.Task[int]] = {}
 
     def of(self, key: SharePartitionKey, start: str, log: Log) -> int:
-        """Return the first offset by `start` (`share.auto.offset.reset`). Raises StartSearched, StorageError, OSError."""
+        """Return the offset that `start` denotes (`share.auto.offset.reset`). Raises StartSearched, StorageError, OSError."""
         if start == "latest":
             return log.log_end_offset
         if start == "earliest":
@@ -68,11 +68,11 @@ class ShareStarts:
 
     def _wake(self, log: Log, search: asyncio.Task[int]) -> None:
         if not search.cancelled():
-            search.exception()  # marks it as retrieved; the next fetch raises it
+            search.exception()  # mark it as retrieved: the next fetch will raise it
             self._node.purgatory.wake(log)
 
     async def stop(self) -> None:
-        """End all searches."""
+        """Cancel all searches."""
         searches = list(self._searches.values())
         self._searches.clear()
         for search in searches:

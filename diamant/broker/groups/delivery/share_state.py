@@ -1,10 +1,10 @@
 """The states of all share partitions, in memory and in `__share_group_state`.
 
 A change is appended as an update before its caller answers. After `share.coordinator.snapshot.update.records.per.snapshot`
-updates, a snapshot follows, which makes earlier records redundant. The log is not compacted; its start moves up to the oldest
-record still needed.
+updates, a snapshot is written, which makes earlier records redundant. Instead of compacting the log, the broker moves its start
+up to the oldest record that is still needed.
 
-Bounds: an entry for each initialized share partition; its stored batches are kept only until a member fetches from it.
+Bounds: an entry for each initialized share partition. Its stored batches are kept only until a member fetches from it.
 
 Source: ShareCoordinatorShard, ShareGroupOffset, ShareCoordinatorOffsetsManager of Kafka 4.3.
 """
@@ -46,10 +46,10 @@ READ_BYTES = 1 << 20
 
 
 class StoredState:
-    """The state of a share partition as stored. Its start offset may lag behind that of `live`; `current` returns the latest.
+    """The stored state of a share partition. Its start offset may be older than that of `live`; `current` returns the latest.
 
-    `batches` are dropped once `live` exists, from which they can be derived. `lock_timeouts`: records whose locks have ended
-    since the start. `snapshot_at`: the offset of the last snapshot.
+    `batches` is emptied once `live` exists, because it can be derived from `live`. `lock_timeouts`: the number of records whose
+    locks have expired since the state was loaded. `snapshot_at`: the offset of the last snapshot.
     """
 
     __slots__ = (
@@ -74,7 +74,7 @@ class StoredState:
         self.set_to(snapshot, snapshot_at)
 
     def set_to(self, snapshot: ShareSnapshotValue, snapshot_at: int) -> None:
-        """Adopt a snapshot."""
+        """Replace the state with a snapshot."""
         self.snapshot_epoch = snapshot.snapshot_epoch
         self.state_epoch = snapshot.state_epoch
         self.leader_epoch = snapshot.leader_epoch
@@ -85,7 +85,7 @@ class StoredState:
         self.update_count = 0
 
     def update(self, update: ShareUpdateValue) -> None:
-        """Adopt an update."""
+        """Apply an update."""
         if update.start_offset != UNKNOWN_OFFSET:
             self.start_offset = update.start_offset
         self.leader_epoch = update.leader_epoch
@@ -95,20 +95,20 @@ class StoredState:
             self.batches = overlaid(self.batches, update.state_batches, self.start_offset)
 
     def current(self) -> tuple[int, int, Sequence[StateBatch]]:
-        """Return the start offset, the number of completed records and the batches as a snapshot made now would hold them."""
+        """Return the current start offset, number of completed records, and batches, as a new snapshot would contain them."""
         if self.live is None or self.start_offset == UNKNOWN_OFFSET:
             return self.start_offset, self.completed_count, self.batches
         return self.live.start_offset, self.live.completed_count, self.live.state_batches()
 
     def unload(self) -> None:
-        """Release the records that members hold, as a start does."""
+        """Release the records that members have acquired, as happens when the broker starts."""
         if self.live is not None:
             self.start_offset, self.completed_count = self.live.start_offset, self.live.completed_count
             self.batches, self.live = self.live.state_batches(), None
 
 
 def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Return the batches with later batches laid over them, merged as by `combined` (`PersisterStateBatchCombiner`)."""
+    """Replace parts of `below` with the later batches `above`, and merge them by `combined` (`PersisterStateBatchCombiner`)."""
     found = list(below)
     for batch in above:
         rest = []
@@ -149,7 +149,7 @@ class ShareState:
         self.use(node.topics.by_name.get(SHARE_GROUP_STATE_TOPIC))
 
     def use(self, topic: Topic | None) -> None:
-        """Load the states of a topic; None: drop all states, as there is no topic any more."""
+        """Drop all states, and load those of `topic` unless it is None."""
         self._loader.cancel()
         self.states.clear()
         self._loader = self._loader_of(topic)
@@ -167,18 +167,18 @@ class ShareState:
         await self._loader.stop()
 
     def check(self, key: SharePartitionKey) -> None:
-        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR while the state of a share partition is not known."""
+        """Raise KafkaError COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR unless the share partition's state is loaded."""
         if not self._loader.is_complete:
             self._loader.check(self.partition_of(key))
 
     def partition_of(self, key: SharePartitionKey) -> int:
-        """Return the partition of the state topic that has the records of a share partition."""
+        """Return the partition of the state topic that contains the records of a share partition."""
         return self.topic.partition_of(coordinator_key(key, uuid_to_text(key.topic_id)))
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int = UNKNOWN_OFFSET) -> None:
-        """Begin the state of a share partition, at `start_offset` if given. Raises KafkaError as `InternalTopic.append` does."""
+        """Write a new state of a share partition, without records in flight. Raises KafkaError as `InternalTopic.append` does."""
         self.check(key)
         now_ms = self._node.env.clock.now_ms()
         before = self.states.get(key)
@@ -211,7 +211,7 @@ class ShareState:
         changes: Sequence[StateBatch],
         batches: Callable[[], Sequence[StateBatch]],
     ) -> None:
-        """Append an update, or a snapshot if one is due. `batches` returns the whole state, including the changes."""
+        """Append an update or, after enough updates, a snapshot. `batches` returns the whole state, including the changes."""
         state = self.states[key]
         if state.update_count >= self._node.config.share_coordinator_snapshot_update_records_per_snapshot:
             self._write_snapshot(key, state, leader_epoch, start, count, batches())
@@ -237,18 +237,18 @@ class ShareState:
         state.set_to(snapshot, self._append(key, snapshot))
 
     def remove(self, keys: Iterable[SharePartitionKey]) -> None:
-        """Erase the states of share partitions."""
+        """Delete the states of share partitions."""
         for key in keys:
             if key in self.states:
                 self._append(key, None)
                 del self.states[key]
 
     async def prune(self) -> None:
-        """Move the start of each log up to the oldest record that is needed.
+        """Move the start of each log up to the oldest record that is still needed.
 
-        A rarely written state gets a new snapshot once so many records follow its last snapshot that it alone keeps the log
-        from being pruned. So a log has at most twice the records that its states may have between two snapshots. Kafka writes
-        a new snapshot of every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
+        The old snapshot of a rarely written state would keep the log from being pruned. So a new one is written as soon as
+        twice as many records follow it as all states of the log can have between two snapshots. Kafka writes a new snapshot
+        of every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
         """
         if not self.topic.exists or not self._loader.is_complete:
             return

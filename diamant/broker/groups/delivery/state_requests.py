@@ -1,6 +1,6 @@
-"""Requests that brokers send each other about the states of share partitions: initialize, read, write, delete.
+"""Answers the requests that brokers send each other about states of share partitions: initialize, read, write, delete.
 
-A write to the state of a share partition releases the records that members hold: the partition is reloaded from its state.
+A write request releases the records that members have acquired, because it makes the share partition reload its state.
 
 Source: ShareCoordinatorService, ShareCoordinatorShard of Kafka 4.3.
 """
@@ -23,7 +23,7 @@ NO_EPOCH = -1
 
 
 class WrittenState(NamedTuple):
-    """The fields of a write. A start offset or leader epoch of -1 leaves the stored one unchanged."""
+    """The fields of a write request. A start offset or leader epoch of -1 leaves the stored value unchanged."""
 
     state_epoch: int
     leader_epoch: int
@@ -33,14 +33,14 @@ class WrittenState(NamedTuple):
 
 
 class StateRequests:
-    """Answers the requests. Belongs to the loop thread."""
+    """Answers the requests, see the module. Belongs to the loop thread."""
 
     def __init__(self, state: ShareState, topics: Topics) -> None:
         self._state = state
         self._topics = topics
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin a state. Raises KafkaError NOT_COORDINATOR, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
+        """Create a state. Raises KafkaError NOT_COORDINATOR, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
         stored = self._found(key)
         if stored is not None and NO_EPOCH != state_epoch < stored.state_epoch:
             raise _fenced_state()
@@ -48,7 +48,7 @@ class StateRequests:
         self._state.initialize(key, state_epoch, start_offset)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredState:
-        """Return a state; write a later leader epoch. Raises KafkaError as `initialize` does, and FENCED_LEADER_EPOCH."""
+        """Return a state; store `leader_epoch` if it is later. Raises KafkaError as `initialize` does, or FENCED_LEADER_EPOCH."""
         stored = self._found(key)
         if stored is None:
             raise _refused("Read operation on uninitialized share partition not allowed.")
@@ -59,14 +59,14 @@ class StateRequests:
         return stored
 
     def summary(self, key: SharePartitionKey, leader_epoch: int) -> StoredState | None:
-        """Return a state; None if there is none. Raises KafkaError as `read` does."""
+        """Return a state, or None if it does not exist. Raises KafkaError as `read` does."""
         stored = self._found(key)
         if stored is not None:
             self._check(key, stored, leader_epoch)
         return stored
 
     def write(self, key: SharePartitionKey, written: WrittenState) -> None:
-        """Change a state. Raises KafkaError as `read` does, and FENCED_STATE_EPOCH."""
+        """Change a state. Raises KafkaError as `read` does, or FENCED_STATE_EPOCH."""
         stored = self._found(key)
         if stored is None:
             raise _refused("Write operation on uninitialized share partition not allowed.")
@@ -79,7 +79,7 @@ class StateRequests:
         self._state.write_update(key, leader_epoch, start, written.completed_count, written.batches)
 
     def remove(self, key: SharePartitionKey) -> None:
-        """Erase a state, if there is one. Raises KafkaError as `initialize` does."""
+        """Delete a state if it exists. Raises KafkaError as `initialize` does."""
         if self._found(key) is not None:
             self._state.remove([key])
 

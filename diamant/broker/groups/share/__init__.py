@@ -1,1 +1,1 @@
-"""Share groups (KIP-932) as values: their members, and their partitions' records in flight. No sockets, no clocks."""
+"""Share groups (KIP-932) as plain state, without sockets and clocks: members, and the records in flight of partitions."""

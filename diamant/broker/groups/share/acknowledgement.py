@@ -1,4 +1,4 @@
-"""Acknowledgements of records by the member that holds them: all of a request's batches for a partition, or none.
+"""Acknowledges records that a member holds: either all of a request's batches for a partition, or none.
 
 Source: SharePartition.acknowledge of Kafka 4.3, KIP-1222 (renew); KafkaApis.validateAcknowledgementBatches.
 """
@@ -17,7 +17,7 @@ from diamant.protocol.internal_topics.share_records import StateBatch
 
 
 class AcknowledgeType(IntEnum):
-    """Kafka's numbers for the types. GAP: the log has no such record."""
+    """The types of acknowledgements, numbered as in Kafka. GAP means that the log has no such record."""
 
     GAP = 0
     ACCEPT = 1
@@ -35,7 +35,7 @@ _STATES = {
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Offsets and their `types`: one type for all offsets, or one for each."""
+    """A range of offsets and their `types`: one type for all offsets, or one for each."""
 
     first: int
     last: int
@@ -57,13 +57,13 @@ def check_form(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> N
 
 
 class Acknowledged(NamedTuple):
-    """`changes`: for the state topic. `before`: each batch that was replaced, with its index, in the order of the changes."""
+    """`changes` have to be written to the state topic. `before` lists the replaced batches with their indexes, in order."""
 
     changes: list[StateBatch]
     before: list[tuple[int, InFlightBatch]]
 
     def undo(self, partition: SharePartition) -> None:
-        """Give the records their states back. As in Kafka, a batch that was divided for the request stays divided."""
+        """Restore the states of the records. As in Kafka, a batch that was divided for the request stays divided."""
         for index, batch in reversed(self.before):
             partition.put(index, batch._replace(is_divided=partition.batches[index].is_divided))
 
@@ -77,8 +77,8 @@ def acknowledge(
 ) -> Acknowledged:
     """Change the state of records that the member holds.
 
-    `lock_ends_ms`: the end of renewed locks; None: the group may not renew locks.
-    Raises KafkaError INVALID_RECORD_STATE, INVALID_REQUEST, and then changes nothing.
+    `lock_ends_ms` is the time at which renewed locks end, None if the group may not renew locks. If KafkaError
+    INVALID_RECORD_STATE or INVALID_REQUEST is raised, nothing has changed.
     """
     partition.make_room_for_locks()
     acknowledging = _Acknowledging(partition, member_id, max_deliveries, lock_ends_ms)
@@ -97,7 +97,7 @@ def acknowledge(
 
 
 class _Acknowledging:
-    """The acknowledgement of one partition's batches in progress."""
+    """An acknowledgement in progress, of batches of one partition."""
 
     def __init__(
         self, partition: SharePartition, member_id: str, max_deliveries: int, lock_ends_ms: int | None
@@ -163,7 +163,7 @@ class _Acknowledging:
 
 
 def _runs_of_types(batch: AcknowledgementBatch, first: int, last: int) -> list[tuple[int, int, AcknowledgeType]]:
-    """Return the ranges of equal types from `first` to `last`."""
+    """Divide the offsets from `first` to `last` into ranges of the same type."""
     if len(batch.types) == 1:
         return [(first, last, AcknowledgeType(batch.types[0]))]
     found: list[tuple[int, int, AcknowledgeType]] = []

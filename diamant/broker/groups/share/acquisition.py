@@ -1,8 +1,8 @@
-"""The acquisition of records: a member acquires the records just read from the log that no member holds.
+"""Acquires records for a member: those just read from the log, except records that members hold or have completed.
 
-Mode batch_optimized acquires whole batches of the log, even beyond the maximum number of records; record_limit (KIP-1206) keeps
-to that number. Records that were delivered often are given out in ever smaller numbers, and singly on their last delivery, so
-that a record that breaks its consumer does not take others with it.
+The mode batch_optimized acquires whole batches of the log, even if they exceed the maximum number of records; record_limit
+(KIP-1206) observes that number. Records that have been delivered often are delivered in smaller and smaller numbers, and one at
+a time for their last delivery, so that a record that breaks its consumer does not prevent the delivery of others.
 
 Source: SharePartition.acquire of Kafka 4.3.
 """
@@ -22,7 +22,7 @@ FEWEST_DELIVERIES_TO_THROTTLE = 2
 
 
 class Acquired(NamedTuple):
-    """Offsets given to a member, and their number of deliveries including this one."""
+    """Offsets that a member has acquired, and how often they have been delivered, including this time."""
 
     first: int
     last: int
@@ -30,7 +30,7 @@ class Acquired(NamedTuple):
 
 
 class Acquirer(NamedTuple):
-    """A request: the member, the most records, the size of a range, the mode, and the end of the locks."""
+    """A request for records. `batch_size` is the desired size of acquired ranges; `is_record_limit` is the mode."""
 
     member_id: str
     max_records: int
@@ -53,13 +53,13 @@ LogBatches = Sequence[tuple[int, int]]
 def acquire(
     partition: SharePartition, asked: Acquirer, limits: ShareLimits, fetch_offset: int, read: LogBatches
 ) -> list[Acquired]:
-    """Give records to a member; return their offsets, ascending. `read`: the batches from `fetch_offset` on."""
+    """Acquire records for a member; return their offsets, ascending. `read`: the batches from `fetch_offset` on."""
     if not read:
         return []
     first_read, last = read[0][0], read[-1][1]
     room = min(asked.max_records, limits.max_in_flight - partition.in_flight_count)
     if room <= 0 and fetch_offset <= partition.end_offset:
-        # The window is full, but has available records.
+        # The window is full, but contains available records.
         room = min(asked.max_records, partition.end_offset - fetch_offset + 1)
         last = min(last, partition.end_offset)
     if room <= 0:
@@ -150,7 +150,7 @@ class _Acquisition:
         return not is_throttled
 
     def _take_parts(self, batch: InFlightBatch, offered: Sequence[Run], throttle_from: int) -> None:
-        """Acquire parts of a batch."""
+        """Acquire parts of a batch, as the limits and the throttling allow."""
         max_deliveries = self._limits.max_deliveries
         room = self._room - self._count if self._asked.is_record_limit else None
         throttled_room: int | None = None
@@ -165,7 +165,7 @@ class _Acquisition:
                 halvings = run.delivery_count - throttle_from + 1
                 throttled_room = max(1, (batch.last - batch.first + 1) >> halvings)
             for limit in (room, throttled_room):
-                if limit is not None and taken < limit:  # equality with a limit ends the loop below, as in Kafka
+                if limit is not None and taken < limit:  # equality ends the loop below, as in Kafka
                     last = min(last, first + limit - taken - 1)
             if is_last_delivery:
                 last = first
@@ -185,10 +185,10 @@ class _Acquisition:
         changes = [(first, last, held) for first, last in ranges]
         self._partition.put(index, batch.changed_in(changes, is_divided=is_divided))
 
-    # -- records that were never given out ---------------------------------------------------------------------------
+    # -- records that were never acquired ----------------------------------------------------------------------------
 
     def _take_new(self, first: int, last: int) -> None:
-        """Acquire records of the range, in ranges of about the requested size that end where a batch of the log ends."""
+        """Acquire records in the range first to last, split at batch boundaries into pieces of about the requested size."""
         partition, asked = self._partition, self._asked
         if not partition.batches and partition.end_offset > first:
             first = partition.end_offset
@@ -217,7 +217,7 @@ class _Acquisition:
         partition.gave_out_to(ranges[-1][1] + 1)
 
     def _locked(self, first: int, last: int, delivery_count: int = 1) -> Run:
-        """Return a run that the member holds from now on."""
+        """Lock records for the member; return them as a run."""
         asked = self._asked
         run = Run(first, last, RecordState.ACQUIRED, delivery_count, asked.member_id, asked.lock_ends_ms)
         self._partition.lock(run)

@@ -1,6 +1,6 @@
-"""Records in flight as ranges: runs of offsets in one state, in the batches in which they were acquired.
+"""Records in flight, as batches that were acquired together, divided into runs of offsets that have the same state.
 
-Memory grows with the runs: a batch that is acquired and acknowledged as a whole is one run, however many records it has.
+Memory is proportional to the number of runs: a batch that is acquired and acknowledged as a whole is a single run.
 
 Source: InFlightBatch, InFlightState, RecordState of Kafka 4.3, which has an object per offset once a batch is divided.
 """
@@ -21,7 +21,7 @@ NO_LOCK = -1
 
 
 class RecordState(IntEnum):
-    """Kafka's numbers for the states."""
+    """The states of records, numbered as in Kafka."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -30,12 +30,12 @@ class RecordState(IntEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether records in this state are never given to a member again."""
+        """Whether records in this state are never delivered again."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 class Run(NamedTuple):
-    """Offsets `first` to `last` in one state. `lock_ends_ms`: by the broker's clock, if acquired."""
+    """Offsets `first` to `last`, which are in the same state. If acquired, `lock_ends_ms` is in terms of the broker's clock."""
 
     first: int
     last: int
@@ -56,10 +56,10 @@ class Run(NamedTuple):
 
 
 class InFlightBatch(NamedTuple):
-    """Offsets that were acquired together, without gaps between the runs.
+    """Offsets that were acquired together. There are no gaps between the runs.
 
-    `is_divided`: the records have been in different states. From then on, Kafka keeps and checks a state for each offset.
-    `completed_count`: the number of records that are done, as counted by the function `completed_count`.
+    `is_divided`: whether the records have ever been in different states. Kafka then keeps and checks a state for each offset.
+    `completed_count`: the result of the function `completed_count` for `runs`.
     """
 
     runs: tuple[Run, ...]
@@ -75,11 +75,11 @@ class InFlightBatch(NamedTuple):
         return self.runs[-1].last
 
     def is_within(self, first: int, last: int) -> bool:
-        """Return whether the range covers the batch."""
+        """Return whether the batch lies within the range `first` to `last`."""
         return first <= self.first and self.last <= last
 
     def changed(self, first: int, last: int, change: Callable[[Run], Run], *, is_divided: bool) -> InFlightBatch:
-        """Return the batch with `change` applied to all parts of runs within the range."""
+        """Return the batch after applying `change` to all runs, or parts of runs, within the range."""
         return self.changed_in([(first, last, change)], is_divided=is_divided)
 
     def floor(self, offset: int) -> int:
@@ -87,9 +87,9 @@ class InFlightBatch(NamedTuple):
         return bisect_right(self.runs, offset, key=attrgetter("first")) - 1
 
     def changed_in(self, changes: Sequence[Change], *, is_divided: bool) -> InFlightBatch:
-        """Return the batch with each change applied within its range. The ranges ascend and do not overlap.
+        """Return the batch after applying each change within its range. The ranges must be ascending and disjoint.
 
-        Only the runs in these ranges and their neighbours are examined, so a change costs much the same in a batch of many runs.
+        Only the runs in these ranges and their neighbours are examined, so the cost hardly depends on the other runs.
         """
         if not changes:
             return self._replace(is_divided=self.is_divided or is_divided)
@@ -101,11 +101,11 @@ class InFlightBatch(NamedTuple):
 
 
 Change: TypeAlias = tuple[int, int, Callable[[Run], Run]]
-"""First and last offset, and a function that returns the changed run."""
+"""The first and the last offset of a range, and a function that returns the changed run."""
 
 
 def completed_count(runs: Iterable[Run]) -> int:
-    """Return the number of records that are done."""
+    """Return the number of records in terminal states."""
     return sum(run.last - run.first + 1 for run in runs if run.state.is_terminal)
 
 

@@ -1,8 +1,8 @@
 """The locks of a share partition, listed by the time at which they end, and by member.
 
-A lock stays listed when its records are acknowledged or renewed, so callers check the runs, too.
+A lock stays listed after its records were acknowledged or renewed, so callers must also check the runs.
 
-Bound: twice the locks at the last rebuild, `_SPARE`, and one request's locks; the next request rebuilds the list from the runs.
+Bound: twice the locks at the last rebuild, plus `_SPARE` and the locks of one request. Then the list is rebuilt from the runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecordLocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether many of the listed locks may be over."""
+        """Whether the list has to be rebuilt, because many of its locks may have ended."""
         return self._room <= 0
 
     def add(self, run: Run) -> None:
@@ -60,5 +60,5 @@ class RecordLocks:
         return heappop(self._by_end)
 
     def drop_member(self, member_id: str) -> list[RecordLock]:
-        """Return the locks of a member, and stop listing them by member."""
+        """Return the locks of a member, and remove them from the list by member."""
         return self._of_member.pop(member_id, [])

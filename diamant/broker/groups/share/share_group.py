@@ -1,8 +1,8 @@
-"""The state of a share group (KIP-932): its members, epochs, target assignment, and the partitions with a state.
+"""The state of a share group (KIP-932): its members, epochs, target assignment, and initialized partitions.
 
-Only records change the state: records just written for a decision, or records read at a start.
+Only records change the state: those just written for a decision, or those read when the group is loaded.
 
-Bound: the group's records in `__consumer_offsets`; `group.share.max.size` members, each as large as a request.
+Bound: the group's records in `__consumer_offsets`; `group.share.max.size` members, each at most as large as a request.
 
 Source: ShareGroup, GroupCoordinatorRecordHelpers, GroupMetadataManager.replay of Kafka 4.3.
 """
@@ -21,7 +21,7 @@ FIRST_EPOCH = 1
 LEAVE_EPOCH = -1
 
 ShareRecord: TypeAlias = tuple[records.GroupRecordKey, Any]
-"""Key and value of a record; a value of None is a tombstone."""
+"""The key and value of a record. A value of None makes it a tombstone."""
 
 
 class ShareMember(NamedTuple):
@@ -35,7 +35,7 @@ class ShareMember(NamedTuple):
 
 
 class ShareGroup:
-    """The state of one group. Belongs to the loop thread; mappings are read-only for other modules."""
+    """The state of one group. Belongs to the loop thread; other modules must not change its mappings."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -46,7 +46,7 @@ class ShareGroup:
         self.members: dict[str, ShareMember] = {}
         self.target: dict[str, tuple[Place, ...]] = {}
         self.initialized: dict[UUID, records.NamedPartitions] = {}
-        """Topics with partitions that have a state in `__share_group_state`."""
+        """The topics and partitions that have a state in `__share_group_state`."""
 
     @property
     def is_empty(self) -> bool:
@@ -54,7 +54,7 @@ class ShareGroup:
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state: Stable or Empty, the only states of a live share group."""
+        """Kafka's name of the state. A share group that exists is either Stable or Empty."""
         return "Stable" if self.members else "Empty"
 
     def subscribed_topics(self) -> set[str]:
@@ -115,7 +115,7 @@ class ShareGroup:
         return records.ShareGroupCurrentMemberAssignmentKey(self.group_id, member_id), value
 
     def target_records(self, target: Mapping[str, Iterable[Place]], epoch: int, now_ms: int) -> Iterator[ShareRecord]:
-        """Yield the target record of each member whose target changes, then the record of the target's epoch."""
+        """Yield the target record of each member whose target changes, then the record of the new assignment epoch."""
         for member_id, places in target.items():
             if self.target.get(member_id) != tuple(places):
                 value = records.ShareGroupTargetAssignmentMemberValue(by_topic(places))
@@ -131,7 +131,7 @@ class ShareGroup:
         return records.ShareGroupStatePartitionMetadataKey(self.group_id), value
 
     def removal(self, member_ids: Iterable[str]) -> Iterator[ShareRecord]:
-        """Yield the tombstones of members, in the only order that a Kafka can load."""
+        """Yield the tombstones of members, in the only order in which Kafka can load them."""
         member_ids = list(member_ids)
         for key in (
             records.ShareGroupCurrentMemberAssignmentKey,
@@ -142,7 +142,7 @@ class ShareGroup:
                 yield key(self.group_id, member_id), None
 
     def tombstones(self) -> Iterator[ShareRecord]:
-        """Yield the records that erase the group."""
+        """Yield the tombstones that delete a group without members."""
         yield records.ShareGroupTargetAssignmentMetadataKey(self.group_id), None
         yield records.ShareGroupStatePartitionMetadataKey(self.group_id), None
         yield records.ShareGroupMetadataKey(self.group_id), None

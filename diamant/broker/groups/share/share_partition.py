@@ -1,10 +1,10 @@
 """The state of a share partition: the window of records in flight, from its start offset to its end offset.
 
 The state has no clock and no log: the caller passes the time, the batches read and the limits, and writes the returned changes
-to the state topic before others see them. The window holds batches in ascending order. Records below the start offset are
-done; records beyond the end offset were never given out.
+to the state topic before others see them. Records below the start offset are completed; records beyond the end offset were
+never acquired.
 
-Bound: `max_in_flight` records, at worst with one run for each.
+Bound: `max_in_flight` records, each of which is a separate run at worst.
 
 Source: SharePartition of Kafka 4.3.
 """
@@ -37,16 +37,16 @@ class SharePartition:
     )
 
     def __init__(self, start_offset: int, state: Iterable[StateBatch] = ()) -> None:
-        """`state`: as read from the state topic, ascending. Offsets missing there had been acquired and are given out again."""
+        """`state` is from the state topic, ascending. Offsets missing there had been acquired, and are delivered again."""
         self.start_offset = start_offset
         self.batches: list[InFlightBatch] = []
-        """Ascending. Other modules replace a batch only by `put`."""
+        """In ascending order. Other modules must use `put` to replace a batch."""
         self._completed_count = 0
-        """The number of done records in all batches."""
+        """The number of completed records in all batches."""
         self._available_from: int | None = None
-        """No record of the window before this offset is available; None: no record of the window is."""
+        """A lower bound of the first available offset in the window, None if no record of the window is available."""
         self._gap_start = self._gap_end = UNKNOWN_OFFSET
-        """The first offset missing in the state topic, -1 if none is missing; and the end offset when the topic was read."""
+        """`_gap_start`: the first offset missing in the state topic, -1 if none is. `_gap_end`: the end offset when loaded."""
         self._locks = RecordLocks()
         expected = start_offset
         for first, last, number, count in state:
@@ -69,12 +69,12 @@ class SharePartition:
 
     @property
     def in_flight_count(self) -> int:
-        """The number of records in the window, done or not."""
+        """The number of records in the window, including completed records."""
         return self.end_offset - self.start_offset + 1 if self.batches else 0
 
     @property
     def completed_count(self) -> int:
-        """The number of records in the window that are done (KIP-1226)."""
+        """The number of completed records in the window (KIP-1226)."""
         below = 0
         for batch in self.batches:
             if batch.first >= self.start_offset:
@@ -90,11 +90,11 @@ class SharePartition:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether records between the batches, missing in the state topic, are still to be given out."""
+        """Whether records between the batches, which are missing in the state topic, still have to be delivered."""
         return self._gap_start != UNKNOWN_OFFSET and self._gap_end == self.end_offset
 
     def next_fetch_offset(self) -> int:
-        """Return the first offset that may be given to a member."""
+        """Return the first offset that a member may acquire."""
         behind = self.end_offset + 1 if self.batches and self.start_offset <= self.batches[-1].last else self.end_offset
         if self._available_from is None:
             return behind
@@ -119,7 +119,7 @@ class SharePartition:
         return None
 
     def can_acquire(self, max_in_flight: int) -> bool:
-        """Return whether a member could be given records now, if the log has them."""
+        """Return whether a member could acquire records now, provided that the log contains them."""
         return self.next_fetch_offset() != self.end_offset + 1 or self.in_flight_count < max_in_flight
 
     def next_lock_end_ms(self) -> int | None:
@@ -137,7 +137,7 @@ class SharePartition:
         return any(run.state is RecordState.ACQUIRED and run.lock_ends_ms == lock.ends_ms for run in runs)
 
     def state_batches(self) -> list[StateBatch]:
-        """Return the state as a snapshot holds it. An acquired record is stored as it was before this delivery."""
+        """Return the state for a snapshot, in which an acquired record has the state that it had before this delivery."""
         found = []
         for run in self.runs():
             if run.state is RecordState.ACQUIRED:
@@ -154,23 +154,23 @@ class SharePartition:
         return bisect_right(self.batches, offset, key=attrgetter("first")) - 1
 
     def overlapping(self, first: int, last: int) -> range:
-        """Return the indexes of the batches with offsets in the range."""
+        """Return the indexes of the batches that overlap the range."""
         index = self.floor(first)
         if index < 0 or self.batches[index].last < first:
             index += 1
         return range(index, self.floor(last) + 1)
 
     def put(self, index: int, batch: InFlightBatch) -> None:
-        """Change the states of a batch's records."""
+        """Replace a batch with one that has the same records in other states."""
         self._completed_count += batch.completed_count - self.batches[index].completed_count
         self.batches[index] = batch
 
     def released(self, offset: int) -> None:
-        """Note that records from `offset` on may be available, for the next fetch to find."""
+        """Make the next fetch look for available records from `offset` on."""
         self._available_from = offset if self._available_from is None else min(offset, self._available_from)
 
     def gave_out_to(self, offset: int) -> None:
-        """Note that the gaps left by the state topic are given out up to `offset`, exclusive."""
+        """Note that the records missing in the state topic have been delivered up to `offset`, exclusive."""
         if self._gap_start == UNKNOWN_OFFSET:
             return
         if self._gap_end == self.end_offset and offset <= self._gap_end:
@@ -179,7 +179,7 @@ class SharePartition:
             self._gap_start = UNKNOWN_OFFSET
 
     def advance(self) -> bool:
-        """Move the start offset past records that are done, and drop batches below it; return whether it has moved."""
+        """Move the start offset past completed records, and drop the batches below it. Return whether it has moved."""
         index = self.floor(self.start_offset)
         if index < 0:
             return False
@@ -209,7 +209,7 @@ class SharePartition:
         return True
 
     def _join_done(self, done: int) -> None:
-        """Merge the first batch's runs up to `done`, which are below the window, so that later searches pass over one run."""
+        """Merge the first batch's runs up to `done`, which are below the window, so that later searches skip a single run."""
         batch = self.batches[0]
         index = batch.floor(done)
         if index > 0:
@@ -228,7 +228,7 @@ class SharePartition:
         return done
 
     def begin_at(self, log_start_offset: int) -> None:
-        """Follow a log whose start has moved, by retention, DeleteRecords or compaction of its whole beginning.
+        """Adapt to a log whose start has moved because of retention, DeleteRecords, or compaction that emptied its beginning.
 
         Available records before the new start are archived. Acquired records stay with their member until the lock ends.
         """
@@ -255,23 +255,23 @@ class SharePartition:
                 self.released(first)
 
     def make_room_for_locks(self) -> None:
-        """Forget the locks that are over, if many may be. Do not call it while records are being locked: it reads the batches."""
+        """Rebuild the list of locks from `batches` if many may have ended. Do not call this while records are being locked."""
         if self._locks.is_full:
             self._locks = RecordLocks(self.runs())
 
     def lock(self, run: Run) -> None:
-        """List the lock of a run that is just being acquired or renewed."""
+        """Add the lock of a run that is being acquired or renewed."""
         self._locks.add(run)
 
     def expire(self, now_ms: int, max_deliveries: int) -> list[StateBatch]:
-        """Release the records whose locks have ended; return the changes. Records on their last delivery are archived."""
+        """Release the records whose locks have ended, or archive them after their last delivery. Return the changes."""
         locks = []
         while (lock := self._locks.first) is not None and lock.ends_ms <= now_ms:
             locks.append(self._locks.drop_first())
         return self._free(locks, lambda run: run.lock_ends_ms <= now_ms, max_deliveries)
 
     def release(self, member_id: str, max_deliveries: int) -> list[StateBatch]:
-        """Release the records of a member whose session has closed; return the changes as `expire` does."""
+        """Release the records of a member whose session has closed, in the same way as `expire`. Return the changes."""
         locks = self._locks.drop_member(member_id)
         return self._free(locks, lambda run: run.member_id == member_id, max_deliveries)
 
@@ -300,7 +300,7 @@ class SharePartition:
         return combined(changes)
 
     def _by_batch(self, locks: Sequence[RecordLock]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Yield the index of each batch with such locks, and their ranges: ascending, disjoint, split at the start offset."""
+        """Yield the index of each batch with `locks`, and the locks' ranges: ascending, disjoint, split at the start offset."""
         found: dict[int, list[tuple[int, int]]] = {}
         behind = 0
         for first, last in sorted((lock.first, lock.last) for lock in locks):
@@ -317,7 +317,7 @@ class SharePartition:
 
 
 def combined(batches: Iterable[StateBatch], start_offset: int = 0) -> list[StateBatch]:
-    """Return ascending batches from `start_offset` on, with adjacent batches of equal state merged."""
+    """Return the ascending `batches` from `start_offset` on, after merging adjacent ones with equal state and delivery count."""
     found: list[StateBatch] = []
     for batch in batches:
         if batch.last_offset < start_offset:

@@ -1,6 +1,6 @@
 """The assignor `simple`: every partition has a member, every member has a partition, and members may share partitions.
 
-A member keeps its partitions up to its fair number, as other members can take over records in flight only when locks end.
+A member keeps its partitions up to a fair number, because others cannot acquire its records in flight until its locks end.
 
 Source: KIP-932; SimpleAssignor of Kafka 4.3 has the same aims.
 """
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 Place: TypeAlias = tuple[UUID, int]
-"""Topic id and partition."""
+"""A topic id and a partition."""
 
 
 def assign(
