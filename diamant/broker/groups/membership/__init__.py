@@ -1,1 +1,1 @@
-"""Members of all protocols at work: the services that answer them, timers, and writes."""
+"""Services that answer the members of groups of all protocols, write their records, and run their timers."""

@@ -1,6 +1,7 @@
-"""Classic members of consumer groups (KIP-848): their requests are answered from the state of the consumer group.
+"""Classic members of consumer groups (KIP-848), whose requests are answered from the state of the consumer group.
 
-JoinGroup serves as a heartbeat with changes; SyncGroup only fetches the assignment settled by the join. No request is parked.
+JoinGroup is handled like a consumer group heartbeat that reports changes, and decides the member's assignment. SyncGroup only
+fetches it. No request is parked.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ClassicMembers:
         self._runner = runner
 
     def join(self, group: Group, request: events.JoinRequest) -> events.JoinAnswer:
-        """Handle a classic member's JoinGroup to a non-empty consumer group.
+        """Handle JoinGroup of a classic member in a non-empty consumer group.
 
         KafkaError: INCONSISTENT_GROUP_PROTOCOL, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
         Source: GroupMetadataManager.classicGroupJoinToConsumerGroup.
@@ -65,7 +66,7 @@ class ClassicMembers:
             return events.JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         replaced = consumer.static_member(request.group_instance_id)
         member_request = self._classic_request(member_id, request)
-        # A dynamic member may rejoin with an assigned id that the group does not know yet.
+        # A dynamic member may rejoin with the id that it was assigned, which is not in the group yet.
         before = find_member(change, member_request, is_joining=is_dynamic or is_unknown)
         after = updated(before, member_request).changed(subscribed_topic_regex="")
         bumps, has_changed = update_subscription(change, before, after, check_pattern)
@@ -101,7 +102,7 @@ class ClassicMembers:
         try:
             subscription = parse_subscription(request.protocols[0].metadata)
         except ProtocolError as error:
-            # as in Kafka, since no other code fits
+            # as in Kafka, because no other code fits
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Malformed embedded consumer protocol: {error}") from None
         topics = self._runner.image.topics
         return MemberRequest(
@@ -141,8 +142,9 @@ class ClassicMembers:
         return after
 
     def sync(self, group: Group, request: events.SyncRequest) -> events.SyncAnswer:
-        """Answer SyncGroup with the member's assignment. KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
-        INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
+        """Handle SyncGroup; return the answer with the member's assignment.
+
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL, REBALANCE_IN_PROGRESS.
         """
         consumer = _consumer_of(group)
         member = self._member(consumer, request.member_id, request.group_instance_id)
@@ -172,7 +174,7 @@ class ClassicMembers:
         return events.SyncAnswer(ErrorCode.NONE, request.protocol_type, request.protocol_name, data)
 
     def heartbeat(self, group: Group, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Answer Heartbeat: NONE, or REBALANCE_IN_PROGRESS if the member has to rejoin.
+        """Handle Heartbeat; return NONE, or REBALANCE_IN_PROGRESS if the member has to rejoin.
 
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
         """
@@ -190,7 +192,7 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def leave(self, group: Group, leavers: Sequence[events.Leaver]) -> list[events.LeaveResult]:
-        """Answer LeaveGroup of a member or an administrator: remove members of either protocol; return a result for each."""
+        """Handle LeaveGroup, from a member or an administrator: remove members of either protocol. Return a result for each."""
         consumer = _consumer_of(group)
         results: list[events.LeaveResult] = []
         gone: dict[str, ConsumerGroupMember] = {}

@@ -1,14 +1,14 @@
-"""Classic groups at work: connects their events with timers, the log and parked requests.
+"""Runs classic groups: connects their events with timers, the log and parked requests.
 
-A parked request (JoinGroup, SyncGroup) is an asyncio future. It is cancelled when its connection closes. As in Kafka, this does
-not affect the group: the member stays until its session or the rebalance ends.
+A parked request (JoinGroup, SyncGroup) is an asyncio future, which is cancelled when its connection closes. As in Kafka, this
+does not affect the group: the member stays until its session or the rebalance ends.
 
 Every event completes in one turn of the loop: decide, append the record, change memory, answer. So answered changes survive
-SIGKILL, and memory does not differ from the log.
+SIGKILL, and memory always matches the log.
 
 Classic members of consumer groups are served by `ClassicMembers`.
 
-Bound: the members of all groups, one timer and at most one parked request each.
+Bound: the members of all groups, with one timer and at most one parked request each.
 
 Source: GroupMetadataManager, GroupCoordinatorService (joinGroup, syncGroup, heartbeat, leaveGroup).
 """
@@ -47,11 +47,11 @@ _Answer = TypeVar("_Answer", bound=events.JoinAnswer | events.SyncAnswer)
 _WITH_MEMBER_ID = frozenset(
     {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
-"""Errors that refuse a JoinGroup before a group exists. Kafka omits the member id from later refusals."""
+"""Errors of JoinGroup that are found before the group is looked up. As in Kafka, only their answers repeat the member id."""
 
 
 class Waiter(Generic[_Answer]):
-    """A parked request. `future` gets the answer as encoded by `encode`."""
+    """A request that may be parked. The result of `future` is the answer encoded by `encode`."""
 
     __slots__ = ("encode", "future")
 
@@ -66,12 +66,12 @@ class Waiter(Generic[_Answer]):
         try:
             self.future.set_result(self.encode(answer))
         except Exception as error:
-            # An answer that cannot be encoded (a leader's, with too much metadata) must not affect the others: treat it as
-            # an exception in a handler, for this connection only.
+            # If an answer cannot be encoded (a leader's, with too much metadata), the other answers must not be affected. The
+            # exception has the same effect as one in a handler, for this connection only.
             self.future.set_exception(error)
 
     def answer_when_synced(self, answer: _Answer, log: Log, flush: asyncio.Future[None]) -> None:
-        """Answer as `answer` does once this flush of the group's log ends. If the flush fails, close the connection."""
+        """Like `answer`, but wait for `flush`, a flush of the group's log. If it fails, close the connection instead."""
         flush.add_done_callback(lambda _: self._answer_if_synced(answer, log))
 
     def _answer_if_synced(self, answer: _Answer, log: Log) -> None:
@@ -100,7 +100,7 @@ class ClassicGroups:
     def join(
         self, group_id: str, request: events.JoinRequest, encode: Callable[[events.JoinAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
-        """Handle JoinGroup; return the answer, or a future of it."""
+        """Handle JoinGroup; return the encoded answer, or a future if the answer comes later."""
         waiter = Waiter(encode)
         try:
             self._check_join(group_id, request)
@@ -126,7 +126,7 @@ class ClassicGroups:
     def sync(
         self, group_id: str, request: events.SyncRequest, encode: Callable[[events.SyncAnswer], bytes]
     ) -> bytes | asyncio.Future[bytes]:
-        """Handle SyncGroup; return the answer, or a future of it."""
+        """Handle SyncGroup; return the encoded answer, or a future if the answer comes later."""
         waiter = Waiter(encode)
         try:
             self._store.check_usable(group_id)
@@ -143,7 +143,7 @@ class ClassicGroups:
         return _result(waiter.future, answered)
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
-        """Handle Heartbeat; return the code to answer. The cost does not depend on the size of the group."""
+        """Handle Heartbeat; return the error code for the answer. The cost does not depend on the size of the group."""
         try:
             self._store.check_usable(group_id)
             group = self._store.group(group_id)
@@ -155,7 +155,7 @@ class ClassicGroups:
                 return self._classic_members().heartbeat(group, member_id, instance_id, generation_id)
         except REQUEST_ERRORS as error:
             code = _answer_code(error)
-            # The result is not known until the group is loaded, and an error would make the member leave.
+            # Until the group is loaded, the member cannot be checked, but an error would make it leave.
             return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code
         code = leaving.heartbeat(group.classic, member_id, instance_id, generation_id)
         if code in leaving.ALIVE:
@@ -186,7 +186,7 @@ class ClassicGroups:
     # -- beginning and end of groups -----------------------------------------------------------------------------------
 
     def restore(self, group: Group, value: GroupMetadataValue) -> None:
-        """Restore a group from its last record when its partition is loaded. Every member gets a new session.
+        """Restore a group from its last record when its partition is loaded, and start a new session for every member.
 
         Source: GroupMetadataManager.replay(GroupMetadataKey, ...), onLoaded.
         """
@@ -194,11 +194,11 @@ class ClassicGroups:
         self._store.become(group, classic=classic)
 
     def begin(self, classic: ClassicGroup) -> None:
-        """Start the sessions of a group's new members, restored or converted (`GroupCoordinator.become`)."""
+        """Start the sessions of the members of a restored or converted group (called by `GroupCoordinator.become`)."""
         turn = self._turn(classic)
         leaving.start_sessions(turn)
         if len(classic.members) > turn.limits.max_size:
-            # The maximum was lowered; a rebalance lets consumers commit before some of them are removed.
+            # The maximum was lowered. A rebalance lets consumers commit offsets before some of them are removed.
             rebalance.rebalance(turn)
         self._run(turn)
 
@@ -209,19 +209,19 @@ class ClassicGroups:
         self._run(turn)
 
     def release(self, classic: ClassicGroup, error: ErrorCode) -> None:
-        """Drop a group's members (`GroupCoordinator.become`): answer parked requests with `error`, stop timers."""
+        """Drop a group's members: answer parked requests with `error` and stop timers (called by `GroupCoordinator.become`)."""
         turn = self._turn(classic)
         leaving.dissolve(turn, error)
         self._run(turn)
 
     def coordinator_moved(self, classic: ClassicGroup) -> None:
-        """Answer a group's parked requests, as another broker of the process coordinates the group from now on."""
+        """Answer a group's parked requests, because another broker of this process now coordinates the group."""
         turn = self._turn(classic)
         leaving.coordinator_moved(turn)
         self._run(turn)
 
     def stop(self, groups: Iterable[Group]) -> None:
-        """Answer all parked requests; clients then look for the coordinator again."""
+        """Stop all timers, and answer all parked requests, so that clients look for the coordinator again."""
         for group in groups:
             if group.classic is not None and group.classic.state is not GroupState.DEAD:
                 self.release(group.classic, ErrorCode.NOT_COORDINATOR)
@@ -238,13 +238,13 @@ class ClassicGroups:
         if group_id and not (
             config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
         ):
-            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} ms")
+            raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT, f"session timeout {request.session_timeout_ms} ms")
         self._store.check_usable(group_id)
 
     def _group_to_join(self, group_id: str, request: events.JoinRequest) -> Group | None:
-        """Return the group; create it if it does not exist and the member is new.
+        """Return the group. If it is missing, create it for a new member, and return None for any other.
 
-        An empty consumer or streams group is replaced by a classic group, even if the member is then refused.
+        An empty consumer or streams group counts as missing: it is deleted, even if the member is then refused.
         """
         group = self._store.group(group_id)
         is_new_member = request.member_id == events.UNKNOWN_MEMBER_ID
@@ -306,9 +306,9 @@ class ClassicGroups:
         self.timers.set(key, timeout_ms, partial(self._expired, classic, kind, member_id))
 
     def _answer_sync(self, group_id: str, effect: events.AnswerSync) -> None:
-        """Answer with an assignment once it is as durable as `flush.messages` requires.
+        """Answer SyncGroup, with an assignment only after any pending flush of the group's log (`flush.messages`).
 
-        A follower's request waits for the record written for the leader's request.
+        Followers wait, too, because the record written for the leader's request contains their assignments.
         """
         waiter, answer = effect.waiter, effect.answer
         assert isinstance(waiter, Waiter)
@@ -346,14 +346,14 @@ class ClassicGroups:
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
-    """Return the answer to a request. If other requests were answered with it, return a future, so that it keeps its turn."""
+    """Return the answer if no other request was answered. Otherwise return the future, which preserves the order of answers."""
     return future.result() if future.done() and answered == 1 else future
 
 
 def _answer_code(error: BaseException) -> ErrorCode:
-    """Return the code that answers JoinGroup and SyncGroup (appendGroupMetadataErrorToResponseError)."""
+    """Return the error code for the answer to JoinGroup or SyncGroup (appendGroupMetadataErrorToResponseError)."""
     if isinstance(error, OverflowError):
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # a name that does not fit into a record
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # a name is too long for a record
     code = ErrorCode(error_of(error)[0])
     if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
         return ErrorCode.UNKNOWN_SERVER_ERROR

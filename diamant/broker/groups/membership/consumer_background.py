@@ -1,13 +1,13 @@
-"""Long work for consumer groups: target assignments of large groups, and topics of regular expressions.
+"""Background work for consumer groups: target assignments of large groups, and the topics that regular expressions match.
 
-Threads compute both. No request waits for them: members get their partitions a heartbeat later. If the group has changed
-since, the next heartbeat starts over.
+Threads compute both. No request waits for them: members receive their partitions in a later heartbeat. If the group has changed
+in the meantime, the next heartbeat starts another computation.
 
-The next heartbeat in a group notices changes of topics, by `Topics.generation`.
+Changes of topics are noticed by the next heartbeat of any member, through `Topics.generation`.
 
-Deviation: regular expressions are resolved again after PATTERN_INTERVAL_S at the earliest; Kafka waits 10 s.
+Deviation: regular expressions are resolved at most once per PATTERN_INTERVAL_S, and at most every 10 s in Kafka.
 
-Bound: for each group one resolution of regular expressions and one target assignment at a time.
+Bound: for each group, one resolution of regular expressions and one target assignment at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PATTERN_INTERVAL_S = 1.0
 
 
 class _GroupTasks:
-    """A group's tasks in progress, and the times of its last tasks."""
+    """A group's tasks in progress, and when its last tasks ended."""
 
     __slots__ = (
         "assigned_at_s",
@@ -60,19 +60,19 @@ class _GroupTasks:
         self.resolving: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:
-        """Cancel the group's tasks in progress; a running thread finishes, and its result is dropped."""
+        """Cancel the group's tasks in progress. A thread that is running finishes, but its result is dropped."""
         for task in (self.assigning, self.resolving):
             if task is not None:
                 task.cancel()
 
 
 class ConsumerBackground:
-    """The background work of all consumer groups. Belongs to the loop thread, which must create it."""
+    """Runs the background work of all consumer groups. Belongs to the loop thread, which must create it."""
 
     def __init__(
         self, node: Node, change: Callable[[ConsumerGroup], GroupChange], commit: Callable[[GroupChange], None]
     ) -> None:
-        """`change` begins a decision about a group, `commit` carries it out."""
+        """`change` begins a decision about a group, and `commit` carries it out."""
         self._node = node
         self._change = change
         self._commit = commit
@@ -80,7 +80,7 @@ class ConsumerBackground:
         self._progress: WeakKeyDictionary[ConsumerGroup, _GroupTasks] = WeakKeyDictionary()
 
     def has_metadata_changed(self, group: ConsumerGroup) -> bool:
-        """Return whether the group's topics have changed since its epoch was written."""
+        """Return whether the group's topics have changed since its group epoch was written."""
         progress = self._progress.get(group)
         topics = self._node.topics
         if progress is not None and progress.topics_generation == topics.generation:
@@ -92,14 +92,14 @@ class ConsumerBackground:
         return False
 
     def may_assign(self, group: ConsumerGroup, interval_ms: int) -> bool:
-        """Return whether no target assignment is being computed, and the last one is at least `interval_ms` old."""
+        """Return whether a target assignment may begin: none is in progress, and the last one is at least `interval_ms` old."""
         progress = self._progress.get(group)
         if progress is None:
             return True
         return progress.assigning is None and (self._loop.time() - progress.assigned_at_s) * 1000 >= interval_ms
 
     def follow(self, change: GroupChange) -> None:
-        """Record a decision that was carried out, and begin the target assignment that it requires."""
+        """Take note of a decision that was carried out, and start its heavy task, if any."""
         progress = self._progress.get(change.group)
         if progress is None:
             progress = self._progress[change.group] = _GroupTasks()
@@ -111,13 +111,13 @@ class ConsumerBackground:
             progress.assigning = self._loop.create_task(self._assign(change.group, progress, change.heavy_task))
 
     def release(self, group: ConsumerGroup) -> None:
-        """Forget a group."""
+        """Cancel a group's tasks and forget it."""
         progress = self._progress.pop(group, None)
         if progress is not None:
             progress.cancel()
 
     def stop(self) -> None:
-        """Forget all groups."""
+        """Cancel the tasks of all groups and forget them."""
         for progress in self._progress.values():
             progress.cancel()
         self._progress.clear()
@@ -138,9 +138,9 @@ class ConsumerBackground:
             progress.assigning = None
 
     def resolve_if_due(self, group: ConsumerGroup, access: Access) -> None:
-        """Resolve the group's regular expressions if there are new expressions or topics.
+        """Resolve the group's regular expressions if expressions are new, topics have changed, or the last resolution is too old.
 
-        As in Kafka (TopicRegexResolver), an expression matches only topics that the member of this heartbeat may describe.
+        As in Kafka (TopicRegexResolver), expressions match only topics that the client of this heartbeat may DESCRIBE.
         """
         regexes = group.subscriptions.regexes
         if not regexes:

@@ -1,9 +1,9 @@
-"""Consumer groups at work: makes, writes and applies decisions, and sets their timers.
+"""Runs consumer groups: makes decisions, writes and applies their records, and sets their timers.
 
 Every decision takes one turn of the loop: decide (`groups/decisions`), append the records as one batch, apply them, set the
-timers. So answered changes survive SIGKILL, and memory does not differ from the log.
+timers. So answered changes survive SIGKILL, and memory always matches the log.
 
-Bound: the groups' members, up to four timers each.
+Bound: the groups' members, with up to four timers each.
 
 Source: GroupMetadataManager of Kafka 4.3.
 """
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_MS = 1_000
-"""The pause before another attempt to remove a member after a failed write."""
+"""The time in ms after which the removal of a member is retried if its write failed."""
 
 
 class ConsumerGroupRunner:
@@ -65,12 +65,12 @@ class ConsumerGroupRunner:
 
     @property
     def image(self) -> MetadataImage:
-        """The current image of the metadata."""
+        """The current metadata image."""
         return self._node.topics.image
 
     @property
     def default_assignor(self) -> str:
-        """The assignor of groups whose members request none."""
+        """The assignor of a group whose members do not request one."""
         assignors: list[str] = self._node.config.group_consumer_assignors
         return assignors[0]
 
@@ -95,7 +95,7 @@ class ConsumerGroupRunner:
         return self.background.may_assign(group, self.config_of(group.group_id, ASSIGNMENT_INTERVAL_MS))
 
     def commit(self, change: GroupChange, prefix: Iterable[GroupRecord] = ()) -> None:
-        """Write the records, apply them and set the timers. `prefix`: records to write before them, but not to apply."""
+        """Write the decision's records, apply them and set the timers. Records in `prefix` are written first, but not applied."""
         group = change.group
         records = [*prefix, *change.records]
         if records:
@@ -123,11 +123,11 @@ class ConsumerGroupRunner:
             return
         if group.classic is not None:
             logger.info("group %s: converted to a consumer group", consumer.group_id)
-        # Members parked in a rebalance have to rejoin, as members of the consumer group.
+        # Classic members whose requests are parked in a rebalance have to rejoin the consumer group.
         self._store.become(group, consumer=consumer)
 
     def fence(self, group: ConsumerGroup, members: Collection[ConsumerGroupMember]) -> None:
-        """Remove members. If only classic members are left, downgrade the group where the policy allows it."""
+        """Remove members. Downgrade the group if only classic members are left and the policy allows it."""
         config = self._node.config
         if conversion.may_downgrade(group, members, config.group_consumer_migration_policy, config.group_max_size):
             self.downgrade(group, members, None, must_rebalance=True)
@@ -144,7 +144,7 @@ class ConsumerGroupRunner:
         *,
         must_rebalance: bool,
     ) -> None:
-        """Convert a group to the classic protocol, without the leaving members and with the joining static member."""
+        """Convert a group to the classic protocol, without the `leaving` members and with the static member `joining`, if any."""
         now_ms = self._node.env.clock.now_ms()
         classic = conversion.downgraded(group, leaving, joining, self.image, now_ms)
         self._write(group.group_id, [*tombstones(group), (GroupMetadataKey(group.group_id), classic.value())])
@@ -157,7 +157,7 @@ class ConsumerGroupRunner:
     # -- beginning and end of groups -----------------------------------------------------------------------------------
 
     def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
-        """Apply a record of a consumer group when its partition is loaded. Every member gets a new session.
+        """Apply a record of a consumer group when its partition is loaded. Start a new session for every member.
 
         Source: GroupMetadataManager.replay, onLoaded.
         """
@@ -176,13 +176,13 @@ class ConsumerGroupRunner:
             self.set_timer(group.group_id, timer)
 
     def begin(self, consumer: ConsumerGroup) -> None:
-        """Start the sessions of the members of a new or converted group (`GroupCoordinator.become`)."""
+        """Start the sessions of the members of a new or converted group (called by `GroupCoordinator.become`)."""
         for member in consumer.members.values():
             self.start_session(consumer.group_id, member)
 
     def release(self, consumer: ConsumerGroup) -> None:
-        """Stop the timers of a replaced group (`GroupCoordinator.become`), and its computations in threads, whose results
-        would register it again.
+        """Stop the timers of a replaced group, and its background tasks, whose results would register it again (called by
+        `GroupCoordinator.become`).
         """
         for member_id in consumer.members:
             for kind in MemberTimer:
@@ -190,7 +190,7 @@ class ConsumerGroupRunner:
         self.background.release(consumer)
 
     def stop(self) -> None:
-        """Stop timers and computations when the broker stops or all groups were dropped. The runner may be used again."""
+        """Stop all timers and background tasks. The runner can still be used afterwards."""
         self.timers.close()
         self.background.stop()
 
@@ -219,9 +219,9 @@ class ConsumerGroupRunner:
         member = group.consumer.members.get(timer.member_id)
         if member is None or timer.member_epoch not in (None, member.member_epoch):
             return
-        logger.info("group %s: member %s is removed: %s", group_id, member.member_id, timer.kind.value)
+        logger.info("group %s: removing member %s: %s", group_id, member.member_id, timer.kind.value)
         try:
             self.fence(group.consumer, [member])
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: member %s could not be removed: %s", group_id, member.member_id, error)
+            logger.warning("group %s: could not remove member %s: %s", group_id, member.member_id, error)
             self.set_timer(group_id, timer._replace(timeout_ms=RETRY_MS))

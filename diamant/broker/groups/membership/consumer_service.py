@@ -1,4 +1,4 @@
-"""Requests of members of consumer groups (KIP-848). Every request is answered at once.
+"""Handles the requests of members of consumer groups (KIP-848). Every request is answered immediately.
 
 Source: GroupCoordinatorService, GroupMetadataManager of Kafka 4.3.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_WITH_CLIENT_MEMBER_ID = 1
-"""The first version of ConsumerGroupHeartbeat with a member id from the client (KIP-1082)."""
+"""The first version of ConsumerGroupHeartbeat in which the client chooses the member id (KIP-1082)."""
 
 
 class ConsumerGroups:
@@ -52,7 +52,7 @@ class ConsumerGroups:
         self.classic_members = ClassicMembers(node, self.runner)
 
     def heartbeat(self, group_id: str, request: MemberRequest, version: int, access: Access = OPEN) -> dict[str, Any]:
-        """Let a member join, stay or leave; return the fields of the answer. `access`: limits the topics of regular expressions.
+        """Let a member join, stay or leave; return the fields of the answer. `access` limits which topics expressions match.
 
         KafkaError: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, GROUP_ID_NOT_FOUND, and the errors of
         `decisions.member_heartbeat`.
@@ -89,7 +89,7 @@ class ConsumerGroups:
 
     @property
     def is_enabled(self) -> bool:
-        """True if both the configuration and `group.version` allow it. Source: KafkaApis.isConsumerGroupProtocolEnabled."""
+        """Whether both the configuration and `group.version` enable it. Source: KafkaApis.isConsumerGroupProtocolEnabled."""
         node = self._node
         is_configured = PROTOCOL_TYPE in node.config.group_coordinator_rebalance_protocols
         return is_configured and node.metadata.image.features.get(GROUP_VERSION, 0) > 0
@@ -120,9 +120,9 @@ class ConsumerGroups:
         return group.consumer
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> tuple[ConsumerGroup, list[GroupRecord]]:
-        """Return the group, created or converted if a member joins, and the records to write before the decision's records.
+        """Return the group, created or converted if a member joins, and the records to write before those of the decision.
 
-        A created or converted group is registered only by the commit.
+        A created or converted group is not registered until the decision is committed.
         """
         group = self._store.group(group_id)
         if group is not None and group.consumer is not None:
@@ -144,7 +144,7 @@ class ConsumerGroups:
         return converted, [tombstone, *creation(converted)]
 
     def describe(self, group_id: str) -> dict[str, Any]:
-        """Return a group's fields in ConsumerGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for classic groups."""
+        """Return the fields of ConsumerGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND unless it is a consumer group."""
         self._check_enabled()
         self._store.check_usable(group_id)
         return described(self._consumer_group(group_id), self.runner.image, self.runner.default_assignor)

@@ -1,4 +1,4 @@
-"""The fields of a consumer group in ConsumerGroupDescribe, and the owners of the partitions of any group."""
+"""The fields of a consumer group in ConsumerGroupDescribe, and the owners of a group's partitions in either protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from diamant.storage.kraft.image import MetadataImage
 
 
 def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str) -> dict[str, object]:
-    """Return the fields of a group. `default_assignor`: for groups whose members request none."""
+    """Return the fields of a group. `default_assignor` is named if no member requests an assignor."""
     return {
         "group_id": group.group_id,
         "group_state": group.state.value,
@@ -31,7 +31,7 @@ def described(group: ConsumerGroup, image: MetadataImage, default_assignor: str)
 
 
 def owners(group: Group, image: MetadataImage) -> dict[TopicPartition, str]:
-    """Return the member that owns each partition, as `kafka-consumer-groups` shows it; empty for other protocols."""
+    """Return the id of each partition's owner, as in `kafka-consumer-groups`. Empty if the members are not consumers."""
     owner_of: dict[TopicPartition, str] = {}
     if group.consumer is not None:
         for member_id, member in group.consumer.members.items():
@@ -41,7 +41,7 @@ def owners(group: Group, image: MetadataImage) -> dict[TopicPartition, str]:
                         owner_of.update(((topic.name, index), member_id) for index in partitions)
     elif group.classic is not None and group.classic.protocol_type == PROTOCOL_TYPE:
         for classic in group.classic.members.values():
-            with suppress(ProtocolError):  # clients may send anything; a new member has no assignment
+            with suppress(ProtocolError):  # clients may send anything, and a new member has no assignment
                 for name, indexes in parse_assignment(classic.assignment).partitions.items():
                     owner_of.update(((name, index), classic.member_id) for index in indexes)
     return owner_of
@@ -69,7 +69,7 @@ def _describe_member(image: MetadataImage, group: ConsumerGroup, member: Consume
 
 
 def named_partitions(image: MetadataImage, assignment: Any) -> dict[str, object]:
-    """Return the fields of an assignment, partitions by topic id; deleted topics are left out."""
+    """Return the fields of an assignment, which is given as partitions by topic id. Deleted topics are left out."""
     topics = image.topics_by_id
     return {
         "topic_partitions": [

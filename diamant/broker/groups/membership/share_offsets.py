@@ -1,6 +1,6 @@
-"""The start offsets of share groups: listed, moved and deleted by administrators.
+"""Lists, moves and deletes the start offsets of share groups for administrators.
 
-They may be moved and deleted only while the group has no members. A moved offset begins a new state, with no records in flight.
+They can be moved or deleted only while the group has no members. A move creates a new state without records in flight.
 
 Source: GroupCoordinatorService.describeShareGroupOffsets, alterShareGroupOffsets, deleteShareGroupOffsets of Kafka 4.3.
 """
@@ -23,13 +23,13 @@ from diamant.protocol.internal_topics.share_records import SharePartitionKey
 from diamant.storage.log.log import Log
 
 _HALF = 1 << 63
-"""Half the range of 64-bit integers. A start may be any of them, so the lag wraps around as in Java."""
+"""Half the range of 64-bit integers. Any of them may be a start offset, so the lag wraps around as in Java."""
 
 
 class StartOffset(NamedTuple):
-    """The start offset of a share partition, and its lag, which is the number of records not done; -1 if not known.
+    """The start offset of a share partition, and its lag: the number of records that are not completed. -1 if unknown.
 
-    As in Kafka, the lag is negative if an administrator has moved the start beyond the end.
+    As in Kafka, the lag is negative if an administrator has moved the start offset beyond the log's end.
     """
 
     partition: int
@@ -50,14 +50,14 @@ class ShareOffsets:
         return self._groups.delivery
 
     def initialized(self, group_id: str) -> Sequence[NamedPartitions]:
-        """Return the topics of a group that have a state; no topics if there is no such share group."""
+        """Return the topics and partitions of a group that have a state; none if there is no such share group."""
         self._groups.check_enabled()
         self._store.check_usable(group_id)
         group = self._store.group(group_id)
         return [] if group is None else self.topics_of(group)
 
     def topics_of(self, group: Group) -> Sequence[NamedPartitions]:
-        """Return a group's topics that have a state, except deleted topics, which the group forgets with the next heartbeat."""
+        """Return a group's topics that have a state. Leaves out deleted topics, which the group forgets at the next heartbeat."""
         found = () if group.share is None else group.share.initialized.values()
         return [topic for topic in found if topic.topic_id in self._groups.image.topics_by_id]
 
@@ -74,7 +74,9 @@ class ShareOffsets:
         return StartOffset(partition, start, state.leader_epoch, lag)
 
     def group_to_change(self, group_id: str, *, may_be_new: bool = False) -> ShareGroup:
-        """Return a group without members. Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return the group, which must have no members. Raises KafkaError GROUP_ID_NOT_FOUND, unless `may_be_new`, or
+        NON_EMPTY_GROUP.
+        """
         self._groups.check_enabled()
         self._store.check_usable(group_id)
         if may_be_new and self._store.group(group_id) is None:
@@ -85,7 +87,7 @@ class ShareOffsets:
         return group
 
     def alter(self, group: ShareGroup, name: str, topic_id: UUID, offsets: Mapping[int, int]) -> None:
-        """Move start offsets, given by partition number. Raises KafkaError as `ShareState.initialize` does."""
+        """Move the start offsets of a topic's partitions to `offsets`. Raises KafkaError as `ShareState.initialize` does."""
         for partition, offset in offsets.items():
             key = SharePartitionKey(group.group_id, topic_id, partition)
             self._delivery.state.initialize(key, group.group_epoch, offset)
@@ -95,7 +97,7 @@ class ShareOffsets:
         self._groups.commit(group, [group.state_record(topics.values())])
 
     def delete(self, group: ShareGroup, topic_ids: Iterable[UUID]) -> None:
-        """Erase the states of topics. Raises KafkaError as `ShareState.remove` does."""
+        """Delete the states of topics. Raises KafkaError as `InternalTopic.append` does."""
         gone = set(topic_ids)
         self._delivery.state.remove(
             SharePartitionKey(group.group_id, *place) for place in group.places() if place[0] in gone

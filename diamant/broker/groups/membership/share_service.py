@@ -1,11 +1,12 @@
-"""Requests of members of share groups (KIP-932). Every request is answered at once.
+"""Handles the requests of members of share groups (KIP-932). Every request is answered immediately.
 
-In one turn of the loop: decide, append the records as one batch, apply them, answer. As in Kafka, the first heartbeat of a
-topic's first member begins the states of its partitions in `__share_group_state`, and a later heartbeat assigns the partitions
-to all members that have joined by then. Kafka's clients send the later one after five seconds; here the answer requests it for
-when the assignment is due.
+Each heartbeat takes one turn of the loop: decide, append the records as one batch, apply them, answer. As in Kafka, the first
+heartbeat of a topic's first member initializes the states of its partitions in `__share_group_state`, and a later heartbeat
+assigns the partitions to all members that have joined by then. Kafka's clients send this heartbeat after five seconds. Diamant's
+answer tells them to send it as soon as the partitions can be assigned.
 
-Bound: the groups and their members, one timer each. A group's timer runs for the interval after each assignment, in real time.
+Bound: one timer for each group, which runs for the assignment interval after each assignment, and for each member. Both run in
+real time.
 
 Source: GroupCoordinatorService, GroupMetadataManager.shareGroupHeartbeat of Kafka 4.3.
 """
@@ -57,11 +58,11 @@ ASSIGNMENT_INTERVAL_MS = "share.assignment.interval.ms"
 ASSIGNOR = "simple"
 RETRY_MS = 1_000
 SOONEST_HEARTBEAT_MS = 100
-"""The shortest heartbeat interval of a member that waits for an assignment."""
+"""The minimum heartbeat interval of a member that is waiting for an assignment."""
 
 
 class ShareHeartbeat(NamedTuple):
-    """A heartbeat's fields, and the client."""
+    """The fields of a heartbeat, and the client's id and host."""
 
     group_id: str
     member_id: str
@@ -85,7 +86,7 @@ class ShareGroups:
 
     @property
     def is_enabled(self) -> bool:
-        """True if the configuration or `share.version` allows it. Source: KafkaApis.isShareGroupProtocolEnabled."""
+        """Whether the configuration or `share.version` enables it. Source: KafkaApis.isShareGroupProtocolEnabled."""
         node = self._node
         is_configured = "share" in node.config.group_coordinator_rebalance_protocols
         return is_configured or node.metadata.image.features.get(SHARE_VERSION, 0) > 0
@@ -147,7 +148,7 @@ class ShareGroups:
         return min(interval_ms, max(SOONEST_HEARTBEAT_MS, int(due_in_ms)))
 
     def _has_unassigned(self, group: ShareGroup, names: set[str]) -> bool:
-        """Return whether some partitions of these topics have a state but no member."""
+        """Return whether any partition of these topics has a state, but is assigned to no member."""
         topics = self.image.topics_by_id
         wanted = {place for place in group.places() if place[0] in topics and topics[place[0]].name in names}
         return bool(wanted.difference(*group.target.values()))
@@ -162,7 +163,7 @@ class ShareGroups:
         return group.share
 
     def _group_for(self, group_id: str, *, is_joining: bool) -> ShareGroup:
-        """Return the group, or a new one that is not registered yet if a member joins and there is none."""
+        """Return the group. If it does not exist and a member joins, return a new group, which is not registered yet."""
         if is_joining and self._store.group(group_id) is None:
             return ShareGroup(group_id)
         if self._store.group(group_id) is None:
@@ -196,7 +197,7 @@ class ShareGroups:
             )
 
     def _joined(self, group: ShareGroup, before: ShareMember | None, request: ShareHeartbeat) -> list[ShareRecord]:
-        """Return the records by which a member joins or stays: member, group epoch, initialized topics, target, assignment."""
+        """Return the records for a member that joins or stays: member, group epoch, initialized topics, target, assignment."""
         member_id = request.member_id
         member = before or ShareMember(member_id)
         names = member.metadata.subscribed_topic_names if request.topic_names is None else request.topic_names
@@ -248,7 +249,7 @@ class ShareGroups:
         return {member_id: tuple(taken) for member_id, taken in found.items()}
 
     def _initialize(self, group: ShareGroup, names: Iterable[str], epoch: int) -> dict[UUID, NamedPartitions] | None:
-        """Begin the states of partitions that have none; return the group's topics that have a state, None if nothing changed."""
+        """Initialize missing states of partitions. Return the group's topics that have a state, or None if they are unchanged."""
         topics = dict(group.initialized)
         for topic_id in [topic_id for topic_id in topics if topic_id not in self.image.topics_by_id]:
             del topics[topic_id]
@@ -268,7 +269,7 @@ class ShareGroups:
         return None if topics == group.initialized else topics
 
     def commit(self, group: ShareGroup, records: list[ShareRecord]) -> None:
-        """Write records of a group and apply them; register a new group."""
+        """Write records of a group and apply them. Register the group if it is new."""
         if not records:
             return
         self._log.append(group.group_id, [encode_record(*record) for record in records])
@@ -300,15 +301,15 @@ class ShareGroups:
         group = self._store.group(group_id)
         if group is None or group.share is None or member_id not in group.share.members:
             return
-        logger.info("group %s: member %s is removed: the member session expired", group_id, member_id)
+        logger.info("group %s: removing member %s: the member session expired", group_id, member_id)
         try:
             self._remove(group.share, [member_id])
         except REQUEST_ERRORS as error:
-            logger.warning("group %s: member %s could not be removed: %s", group_id, member_id, error)
+            logger.warning("group %s: could not remove member %s: %s", group_id, member_id, error)
             self.timers.set((group_id, member_id), RETRY_MS, partial(self._expired, group_id, member_id))
 
     def restore(self, group: Group, key: GroupRecordKey, value: Any) -> None:
-        """Apply a record of a share group when its partition is loaded. Every member gets a new session."""
+        """Apply a record of a share group when its partition is loaded. Start a new session for every member."""
         if group.classic is not None or group.consumer is not None:
             return
         if group.share is None:
@@ -318,17 +319,17 @@ class ShareGroups:
             self._start_session(group.group_id, key.member_id)
 
     def release(self, group: ShareGroup) -> None:
-        """Stop the timers of a group that is dropped."""
+        """Stop the timers of a group that is being dropped."""
         self.timers.cancel(group.group_id)
         for member_id in group.members:
             self.timers.cancel((group.group_id, member_id))
 
     def forget(self, group: ShareGroup) -> None:
-        """Erase the partition states of a group that is about to be deleted. Raises KafkaError as `ShareState` does."""
+        """Delete the partition states of a group that is being deleted. Raises KafkaError as `InternalTopic.append` does."""
         self.delivery.state.remove(SharePartitionKey(group.group_id, *place) for place in group.places())
 
     def topic_deleted(self, topic: Topic) -> None:
-        """Erase the states of a deleted topic's partitions, or drop all states if the state topic was deleted."""
+        """Delete the states of a deleted topic's partitions. If it was the state topic, drop all states."""
         if topic.name == SHARE_GROUP_STATE_TOPIC:
             self.delivery.state.use(None)
         else:
@@ -337,7 +338,7 @@ class ShareGroups:
     # -- other requests ------------------------------------------------------------------------------------------------
 
     def described(self, group_id: str) -> dict[str, object]:
-        """Return a group's fields in ShareGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND, also for groups of other types."""
+        """Return the fields of ShareGroupDescribe. Raises KafkaError GROUP_ID_NOT_FOUND unless it is a share group."""
         self.check_enabled()
         self._store.check_usable(group_id)
         group = self.share_group(group_id)
@@ -372,11 +373,11 @@ class ShareGroups:
 
 
 def _do_nothing() -> None:
-    """Do nothing at the end of a group's assignment interval: heartbeats check whether its timer is still set."""
+    """Do nothing when a group's assignment interval ends, because heartbeats only check whether its timer is still set."""
 
 
 def _check(request: ShareHeartbeat) -> None:
-    """Check a request (GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid)."""
+    """Check the fields of a heartbeat (GroupCoordinatorService.throwIfShareGroupHeartbeatRequestIsInvalid)."""
     if not request.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     check_not_blank(MemberId=request.member_id, GroupId=request.group_id, RackId=request.rack_id)

@@ -1,7 +1,7 @@
-"""Real-time timers of group members and rebalances, cheap for many thousands of them.
+"""Real-time timers for group members and rebalances, designed for many thousands of members.
 
-A heartbeat only moves a deadline forward. The event loop's timer is not moved: it fires early and is rearmed for the
-rest. So a member costs one timer of the loop per session timeout, regardless of its heartbeats.
+A heartbeat only postpones a deadline. It does not change the event loop's timer, which fires early and is then rearmed for the
+remaining time. So a member costs one timer of the loop per session timeout, regardless of its heartbeats.
 
 Bound: one entry and at most one timer of the loop for each key that is set and has neither fired nor been cancelled.
 """
@@ -14,19 +14,19 @@ from typing import Protocol
 
 
 class Loop(Protocol):
-    """The part of an event loop that the timers use; tests may supply their own clock."""
+    """The methods of an event loop that the timers use. Tests can supply their own clock."""
 
     def time(self) -> float:
         """Return the seconds on a clock that never goes back."""
         ...
 
     def call_at(self, when: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
-        """Call `callback` at a time on the clock of `time()`."""
+        """Call `callback` at the time `when`, by the clock of `time()`."""
         ...
 
 
 class _Entry:
-    """`fires_s`: the time at which `handle` fires, at the deadline or before it."""
+    """One timer. `fires_s` is the time at which `handle` fires, at or before the deadline."""
 
     __slots__ = ("callback", "deadline_s", "fires_s", "handle")
 
@@ -51,7 +51,7 @@ class Timers:
         return key in self._entries
 
     def set(self, key: Hashable, timeout_ms: float, callback: Callable[[], None]) -> None:
-        """Call `callback` after `timeout_ms` (below 0 counts as 0). Replaces the timer of `key`."""
+        """Call `callback` after `timeout_ms`, where a negative value counts as 0. Replaces the timer of `key`."""
         deadline_s = self._loop.time() + (timeout_ms / 1000 if timeout_ms > 0 else 0)
         entry = self._entries.get(key)
         if entry is None:
@@ -70,21 +70,21 @@ class Timers:
             entry.handle.cancel()
 
     def remaining_ms(self, key: Hashable) -> float | None:
-        """Return the time until the callback; None if there is none."""
+        """Return the time until the callback in ms, or None if no timer is set."""
         entry = self._entries.get(key)
         return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
 
     def advance_ms(self, delta_ms: float) -> None:
-        """Let `delta_ms` pass for all timers at once, as when a broker's clock is moved with its sessions.
+        """Bring all deadlines forward by `delta_ms`, because a broker's clock was advanced and its sessions have to follow.
 
-        Expired timers are called back before this returns, in the order of their deadlines.
+        Before this returns, the callbacks of expired timers are called in the order of their deadlines.
         """
         now_s = self._loop.time()
         for entry in self._entries.values():
             entry.deadline_s -= delta_ms / 1000
         for key, entry in sorted(self._entries.items(), key=lambda item: item[1].deadline_s):
             if self._entries.get(key) is not entry:
-                continue  # an earlier callback has cancelled it
+                continue  # an earlier callback has cancelled or replaced it
             entry.handle.cancel()
             if entry.deadline_s > now_s:
                 self._arm(entry, key)
@@ -94,7 +94,7 @@ class Timers:
 
     @property
     def last_ms(self) -> float | None:
-        """The time until the last callback; None if there is none."""
+        """The time in ms until the last callback, or None if no timer is set."""
         last_s = max((entry.deadline_s for entry in self._entries.values()), default=None)
         return None if last_s is None else max(last_s - self._loop.time(), 0) * 1000
 
@@ -110,7 +110,7 @@ class Timers:
 
     def _fired(self, key: Hashable) -> None:
         entry = self._entries[key]
-        # Compare with the requested time: the loop may call back early, by up to its clock's resolution.
+        # Compare with `fires_s`, not the current time: the loop may call back early, by up to its clock's resolution.
         if entry.deadline_s > entry.fires_s:
             self._arm(entry, key)
             return

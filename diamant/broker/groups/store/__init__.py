@@ -1,1 +1,1 @@
-"""Groups by id, their committed offsets, and their log."""
+"""The groups by id, their committed offsets, and the log that stores them."""

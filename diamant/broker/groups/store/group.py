@@ -1,13 +1,13 @@
-"""A group: its committed offsets, its members by one of three protocols, and the expiry of its offsets.
+"""A group: its committed offsets, and its members, which use one of several protocols.
 
-Expiry (`offsets.retention.minutes`) is pure. The retention time begins
+Offsets expire (`coordinator/offset_expiry.py`) when `offsets.retention.minutes` have passed
 
-- for a simple group, with each commit,
-- for an Empty classic group, when it became Empty (with each commit if that time is not known),
-- for a consumer group, and a Stable classic group of consumers, with each commit, for topics that no member reads.
+- in a simple group, since the commit,
+- in an Empty classic group, since the group became Empty, or since the commit if that time is unknown,
+- in a consumer group or a Stable classic group of consumers, since the commit, for topics that no member reads.
 
-Nothing expires in groups of other protocol types with members, or during a rebalance; nor does an offset that an open
-transaction also commits. A commit with its own retention time (OffsetCommit up to version 4) uses that time.
+Other classic groups with members keep their offsets, as do classic groups during a rebalance. An offset that an open
+transaction also commits does not expire. A commit with its own retention time (OffsetCommit up to version 4) uses that time.
 
 Source: OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup and ConsumerGroup.offsetExpirationCondition.
 """
@@ -32,7 +32,7 @@ from diamant.protocol.internal_topics.group_records import (
 
 
 class Group:
-    """`classic`, `consumer`, `share` and `other`: at most one is set. A group with none is a simple group, with offsets only."""
+    """A group. At most one of `classic`, `consumer`, `share` and `other` is set; a simple group has none, only offsets."""
 
     __slots__ = ("classic", "consumer", "group_id", "offsets", "other", "share")
 
@@ -46,17 +46,17 @@ class Group:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the group has offsets only."""
+        """Whether the group is a simple group, which has only offsets."""
         return self.classic is None and self.consumer is None and self.share is None and self.other is None
 
     @property
     def is_kept_when_empty(self) -> bool:
-        """Whether the group is kept when it has no members or offsets, as a share group is."""
+        """Whether the group is kept when it has neither members nor offsets. True for share groups."""
         return self.share is not None
 
     @property
     def has_members(self) -> bool:
-        """Whether the group has members. Groups without members, Empty or simple, may be deleted."""
+        """Whether the group has members. If not, it may be deleted."""
         if self.classic is not None:
             return not self.classic.is_empty
         if self.share is not None:
@@ -86,24 +86,24 @@ class Group:
         return "classic" if self.consumer is None else "consumer"
 
     def is_subscribed(self, topic: str) -> bool:
-        """Return whether a member reads `topic`, or may read it. If so, its offsets neither expire nor can be deleted."""
+        """Return whether a member reads `topic`, or may read it. If so, its offsets do not expire and cannot be deleted."""
         if self.classic is not None:
             return self.classic.is_subscribed(topic)
         if self.share is not None:
             return topic in self.share.subscribed_topics()
         if self.other is not None:
-            return not self.other.is_empty  # its members' subscriptions are not read
+            return not self.other.is_empty  # its members' subscriptions are unknown
         return self.consumer is not None and self.consumer.is_subscribed(topic)
 
     def check_has_offsets(self) -> None:
-        """Check that groups of this type have committed offsets. Raises KafkaError GROUP_ID_NOT_FOUND for share groups."""
+        """Raise KafkaError GROUP_ID_NOT_FOUND if this is a share group, which cannot have committed offsets."""
         if self.share is not None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is not a consumer group.")
 
     def tombstones(self) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that erase the group from the log, without its offsets.
+        """Return the tombstones of the group's records, except those of its offsets.
 
-        As in Kafka, a simple group has such a record, too, as it is unknown after a reload whether it ever had members.
+        As in Kafka, this includes a tombstone for a simple group, because a loaded group may have had members earlier.
         """
         if self.share is not None:
             return [encode_record(*record) for record in self.share.tombstones()]
@@ -111,7 +111,7 @@ class Group:
             return self.other.tombstones(self.group_id)
         if self.consumer is None:
             return [(encode_key(GroupMetadataKey(self.group_id)), None)]
-        # Imported late, as most brokers have no consumer groups.
+        # Imported late, because most brokers have no consumer groups.
         from diamant.broker.groups.consumer.consumer_group_records import tombstones
 
         return [encode_record(*record) for record in tombstones(self.consumer)]

@@ -1,4 +1,4 @@
-"""The interface to the groups for the parts of the group coordinator."""
+"""The interface through which the parts of the group coordinator access the groups."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class GroupStore(Protocol):
         ...
 
     def group(self, group_id: str) -> Group | None:
-        """Return the group with this id, of any kind."""
+        """Return the group with this id, of any type, or None."""
         ...
 
     def group_or_new(self, group_id: str) -> Group:
-        """Return the group with this id; create a simple group if missing."""
+        """Return the group with this id. Create a simple group in memory if missing."""
         ...
 
     def forget(self, group_id: str) -> None:
@@ -49,5 +49,5 @@ class GroupStore(Protocol):
         consumer: ConsumerGroup | None = None,
         error: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS,
     ) -> None:
-        """Replace a group's members with classic or consumer members or none."""
+        """Replace a group's members by those of `classic` or `consumer`, or by none."""
         ...

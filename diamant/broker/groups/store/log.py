@@ -1,4 +1,4 @@
-"""The log of groups: `__consumer_offsets`. All records of a group are in one partition, chosen by the hash of its id."""
+"""The log of groups: `__consumer_offsets`. All records of a group are in the partition that the hash of its id selects."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 TOMBSTONES_PER_BATCH = 1000
 MAX_TOPIC_NAME_BYTES = 249
 RECORD_OVERHEAD_BYTES = 32
-"""The most bytes of a tombstone beyond its key."""
+"""The maximum size of a tombstone in bytes, in addition to its key."""
 BATCH_OVERHEAD_BYTES = 100
 
 
 class GroupLog:
-    """Appends to the partitions of the topic. Appended records take effect at once. Belongs to the loop thread.
+    """Appends to the partitions of the topic. Appended records take effect immediately. Belongs to the loop thread.
 
-    An append raises KafkaError COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, or NOT_COORDINATOR if the disk failed, and
-    then writes nothing.
+    If an append raises KafkaError, nothing is written: COORDINATOR_NOT_AVAILABLE, MESSAGE_TOO_LARGE, or NOT_COORDINATOR if the
+    disk failed.
     """
 
     def __init__(self, node: Node) -> None:
@@ -46,11 +46,11 @@ class GroupLog:
         )
 
     def partition_of(self, group_id: str) -> int:
-        """Return the partition of a group."""
+        """Return the partition that contains a group's records."""
         return self.topic.partition_of(group_id)
 
     def log_of(self, group_id: str) -> Log:
-        """Return the log of a group's records. Raises KafkaError COORDINATOR_NOT_AVAILABLE if there is none."""
+        """Return the log of a group's records. Raises KafkaError COORDINATOR_NOT_AVAILABLE if it does not exist."""
         return self.topic.log(self.topic.partition_of(group_id))
 
     def append(self, group_id: str, records: Sequence[tuple[bytes, bytes | None]]) -> int:
@@ -67,7 +67,7 @@ class GroupLog:
         producer_epoch: int = NO_PRODUCER_EPOCH,
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append `count` encoded records of groups of one partition, as `append` does."""
+        """Append `count` encoded records of groups in `partition` as one batch; return the offset of the first."""
         try:
             return self.topic.append_encoded(
                 partition,
@@ -85,7 +85,7 @@ class GroupLog:
             raise
 
     def tombstones_per_batch(self, group_id: str, reserved: Sequence[tuple[bytes, bytes | None]] = ()) -> int:
-        """Return how many tombstones of a group's offsets surely fit into one batch with the `reserved` tombstones."""
+        """Return a number of tombstones of a group's offsets that certainly fit into one batch with the `reserved` tombstones."""
         reserved_bytes = sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in reserved)
         limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
         size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES

@@ -1,7 +1,7 @@
-"""The offsets committed by one group: effective offsets, and pending offsets of open transactions.
+"""The offsets of one group: committed offsets, and pending offsets of open transactions.
 
-A committed offset stays in memory as the bytes of its record's value in the log: a commit has encoded them anyway,
-loading need not decode them, and most are replaced before they are read.
+An offset is kept in memory as the bytes of its record's value in the log: a commit has to encode them anyway, loading need not
+decode them, and most are replaced before they are read.
 
 Source: OffsetMetadataManager.Offsets.
 """
@@ -18,19 +18,19 @@ from diamant.protocol.internal_topics.offset_records import EncodedOffsets
 from diamant.protocol.messages.offset_columns import TopicOffsets
 
 StoredOffset: TypeAlias = tuple[bytes, int]
-"""An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. A plain tuple, which the garbage
-collector stops tracking, as there may be a million of them."""
+"""An encoded OffsetCommitValue, and the offset of its record in `__consumer_offsets`. This is a plain tuple, because there may be
+a million of them and the garbage collector stops tracking plain tuples."""
 
 
 def is_of_topic(commit: OffsetCommitValue, topic_id: UUID | None) -> bool:
-    """Return False if the offset was committed for an earlier topic of the same name."""
+    """Return whether the offset may belong to the topic with this id, not to an earlier topic with the same name."""
     return topic_id is None or commit.topic_id is None or commit.topic_id == topic_id
 
 
 class GroupOffsets:
-    """Committed offsets by topic and partition, and pending ones by producer id. Belongs to the loop thread.
+    """Committed offsets by topic and partition, and pending offsets by producer id. Belongs to the loop thread.
 
-    Bound: the group's records in `__consumer_offsets`. A pending offset is dropped with its transaction.
+    Bound: the group's records in `__consumer_offsets`. A transaction's pending offsets are dropped when it ends.
     """
 
     __slots__ = ("_producers", "committed", "pending")
@@ -41,7 +41,7 @@ class GroupOffsets:
         self._producers: dict[tuple[str, int], set[int]] = {}  # producers with a pending offset, by partition
 
     def __bool__(self) -> bool:
-        """Return whether there is any offset, pending or not."""
+        """Return whether there is any committed or pending offset."""
         return bool(self.committed) or bool(self.pending)
 
     @property
@@ -50,16 +50,16 @@ class GroupOffsets:
         return sum(len(partitions) for partitions in self.committed.values())
 
     def get(self, topic: str, partition: int) -> StoredOffset | None:
-        """Return the committed offset of a partition."""
+        """Return the committed offset of a partition, or None."""
         partitions = self.committed.get(topic)
         return None if partitions is None else partitions.get(partition)
 
     def has(self, topic: str, partition: int) -> bool:
-        """Return whether the partition has an offset, pending or not."""
+        """Return whether the partition has a committed or pending offset."""
         return self.get(topic, partition) is not None or self.is_pending(topic, partition)
 
     def places(self) -> Iterator[tuple[str, int]]:
-        """Yield each (topic, partition) with an offset, pending or not, once."""
+        """Yield each (topic, partition) with a committed or pending offset, once."""
         for topic, partitions in self.committed.items():
             for partition in partitions:
                 yield topic, partition
@@ -68,7 +68,7 @@ class GroupOffsets:
                 yield topic, partition
 
     def partitions_of(self, topic: str, topic_id: UUID | None) -> set[int]:
-        """Return a topic's partitions with an offset, pending or not. With `topic_id`, exclude the offsets of another topic."""
+        """Return a topic's partitions with a committed or pending offset. If `topic_id` is given, skip offsets of other topics."""
         stored_offsets = [*self.committed.get(topic, {}).items()]
         for offsets in self.pending.values():
             stored_offsets += [
@@ -100,20 +100,20 @@ class GroupOffsets:
     def put_encoded_pending(
         self, producer_id: int, topics: Sequence[TopicOffsets], encoded: EncodedOffsets, log_offset: int
     ) -> None:
-        """Store a commit as `put_encoded` does, effective once `producer_id`'s transaction is committed."""
+        """Like `put_encoded`, but the commit stays pending until `producer_id`'s transaction ends."""
         for topic, values in zip(topics, encoded.values, strict=True):
             for partition, value in zip(topic.partitions, values, strict=True):
                 self.put_pending(producer_id, topic.name, partition, (value, log_offset))
                 log_offset += 1
 
     def put_pending(self, producer_id: int, topic: str, partition: int, stored: StoredOffset) -> None:
-        """Store an offset that takes effect once `producer_id`'s transaction is committed."""
+        """Store an offset that stays pending until `producer_id`'s transaction ends."""
         place = topic, partition
         self.pending.setdefault(producer_id, {})[place] = stored
         self._producers.setdefault(place, set()).add(producer_id)
 
     def remove(self, topic: str, partition: int) -> None:
-        """Apply a tombstone: remove committed and pending offsets."""
+        """Apply a tombstone: remove the committed and the pending offsets of a partition."""
         partitions = self.committed.get(topic)
         if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
             del self.committed[topic]
@@ -124,13 +124,13 @@ class GroupOffsets:
                 del self.pending[producer_id]
 
     def is_pending(self, topic: str, partition: int) -> bool:
-        """Return whether an open transaction has an offset for the partition."""
+        """Return whether an open transaction has a pending offset for the partition."""
         return (topic, partition) in self._producers
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
-        """Make the pending offsets of a producer effective, or drop them.
+        """Commit a producer's pending offsets, or drop them.
 
-        A committed offset that is later in the log than the pending one is kept.
+        A pending offset does not replace a committed offset that is later in the log.
         """
         pending = self.pending.pop(producer_id, {})
         for place in pending:
@@ -147,7 +147,7 @@ class GroupOffsets:
 
 
 _COMMITTED_OFFSET = Struct(">2xq")
-"""The beginning of an OffsetCommitValue, in every version: the version, then the offset."""
+"""The beginning of an OffsetCommitValue of any version: the version, which is skipped, and the offset."""
 
 
 def committed_offset_of(value: bytes) -> int:

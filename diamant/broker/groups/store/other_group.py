@@ -1,8 +1,8 @@
-"""Streams groups, which are not served: a Kafka left them in `__consumer_offsets`.
+"""Streams groups that Kafka has left in `__consumer_offsets`. Diamant does not serve them.
 
-They keep their ids (only a classic group may replace them, once empty), are listed, and can be deleted like other groups. Their
-records stay as they are for a Kafka to use. Members cannot send heartbeats here, so they count as members for one session after
-the load, as in a Kafka to which they do not return.
+They keep their ids, are listed, and can be deleted like other groups. Once empty, such a group can be replaced by a classic
+group. Their records stay unchanged, so that Kafka can use them again. Their members cannot send heartbeats to Diamant, so their
+sessions expire after the group is loaded, as in Kafka if the members do not return.
 
 Source: StreamsGroup.
 """
@@ -34,7 +34,7 @@ class OtherGroup:
         self._keys: list[OtherGroupKey] = []
         self._has_members = False
         self.sessions_end_s = asyncio.get_running_loop().time() + SESSION_S
-        """By the loop's clock."""
+        """The end of the members' sessions, by the loop's clock."""
         self._epochs = {OtherRecord.EPOCH: -1, OtherRecord.TARGET_EPOCH: -1}
 
     def restore(self, key: OtherGroupKey, value: bytes) -> None:
@@ -58,22 +58,22 @@ class OtherGroup:
         return "Assigning" if is_assigning and self.group_type == STREAMS else "Stable"
 
     def check_join(self, group_id: str) -> None:
-        """Check that a classic group may replace this one. Raises KafkaError INCONSISTENT_GROUP_PROTOCOL."""
+        """Raise KafkaError INCONSISTENT_GROUP_PROTOCOL unless a classic group may replace this one."""
         if not self.is_empty:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {group_id} is a {self.group_type} group")
 
     def validate_commit(self, group_id: str, generation: int, *, is_transactional: bool) -> None:
-        """Check that offsets may be committed. Raises KafkaError UNKNOWN_MEMBER_ID for a member, and for a caller outside a
-        transaction while the group has members.
+        """Raise KafkaError UNKNOWN_MEMBER_ID if the caller claims to be a member, or if the commit is not transactional and the
+        group still has members.
         """
         if generation >= 0 or not (is_transactional or self.is_empty):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 
     def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Check that a member may read offsets. Raises KafkaError UNKNOWN_MEMBER_ID in a streams group, as no member is known."""
+        """Raise KafkaError UNKNOWN_MEMBER_ID if the caller claims to be a member, since a streams group's members are unknown."""
         if self.group_type == STREAMS and (member_id is not None or member_epoch >= 0):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no such member")
 
     def tombstones(self, group_id: str) -> list[tuple[bytes, bytes | None]]:
-        """Return the records that erase the group from the log, without its offsets, in Kafka's order."""
+        """Return the tombstones of the group's records, except those of its offsets, in Kafka's order."""
         return [(key, None) for key in tombstone_keys(self.group_type, group_id, self._keys)]
