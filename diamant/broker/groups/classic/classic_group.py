@@ -246,7 +246,7 @@ _PREVIOUS_STATES: dict[GroupState, Collection[GroupState]] = {
 
 
 class SubscribedTopics:
-    """The topics that members subscribe to, parsed from their `metadata` on first use. If it is None, they are unknown."""
+    """The topics that members subscribe to, parsed from `metadata` on first use. They are unknown if `metadata` is None."""
 
     __slots__ = ("_metadata", "_topics")
 

@@ -1,7 +1,7 @@
 """The inputs and outputs of a classic group's events, as plain values.
 
 Inputs: requests (`JoinRequest`, `SyncRequest`, `Leaver`). Outputs: answers to parked requests, and timers. A `waiter` is any
-object that the caller passes with its request; the state machine only returns it with the answer.
+object that the caller passes with its request; the state machine just returns it with the answer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ class GroupProtocol(NamedTuple):
 class JoinRequest(NamedTuple):
     """JoinGroup as the state machine sees it.
 
-    `protocols` are in the member's order of preference. `fresh_id` is the member id to assign if the
-    member needs one; the caller generates it, because the state machine is deterministic. `version` is the API version:
-    from 4 on, a new dynamic member must rejoin with its id (KIP-394); from 9 on, a static leader can be told to skip the
-    assignment.
+    `protocols` are in the member's order of preference. `fresh_id` is the member id to assign if the member needs one; the
+    caller generates it, because the state machine is deterministic. `version` is the API version: from 4 on, a new dynamic
+    member must rejoin with its id (KIP-394); from 9 on, a static leader can be told to skip the assignment.
     """
 
     member_id: str
@@ -102,7 +101,7 @@ class SyncAnswer(NamedTuple):
 
 
 class TimerKind(StrEnum):
-    """SESSION timers run per member, and per assigned id that has to rejoin. JOIN and SYNC time the phases of a rebalance."""
+    """A SESSION timer belongs to a member or a pending id; JOIN and SYNC timers belong to the two phases of a rebalance."""
 
     SESSION = "session"
     JOIN = "join"

@@ -1,4 +1,4 @@
-"""The initial delay of a classic group: an empty group waits for more members (`group.initial.rebalance.delay.ms`)."""
+"""The initial delay, in which an empty classic group waits for more members (`group.initial.rebalance.delay.ms`)."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 FIRST_WITH_MEMBER_ID_REQUIRED = 4
 
 MAX_PENDING_MEMBERS = 100_000
-"""The maximum number of assigned ids in a group with which no member has rejoined yet. Beyond it, new members are refused as if
-the group were full.
+"""The maximum number of a group's pending members, which have an id but have not rejoined with it. If it is reached, new members
+are refused as if the group were full.
 """
 
 
@@ -35,7 +35,7 @@ FIRST_WITH_SKIP_ASSIGNMENT = 9
 
 
 def replace_static(turn: GroupTurn, request: events.JoinRequest, old: ClassicMember, waiter: object) -> None:
-    """Replace a static member that joins without its id: assign a new id and fence the old one."""
+    """Replace a static member that rejoins without its member id: assign a new id and fence the old one."""
     group = turn.group
     old_leader = group.leader_id
     new = ClassicMember(

@@ -62,7 +62,7 @@ class ClassicMember:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request of the member is parked. Until it is answered, only a new member can expire."""
+        """Whether a request of the member is parked. If so, the member cannot expire unless it is new."""
         return self.join_waiter is not None or self.sync_waiter is not None
 
     @property

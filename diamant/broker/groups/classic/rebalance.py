@@ -14,8 +14,8 @@ from diamant.broker.groups.classic.turn import GroupTurn
 from diamant.protocol.errors import ErrorCode
 
 MIN_RETRY_MS = 100
-"""While only static members are left and none has rejoined, the join phase is checked again after their rebalance timeout,
-but not before this many ms. With a rebalance timeout of 0, Kafka checks in a busy loop until the sessions expire.
+"""If only static members are left and none has rejoined, the join phase is checked again after their rebalance timeout, but
+at least this many ms later. With a rebalance timeout of 0, Kafka checks in a busy loop until the sessions expire.
 """
 
 
@@ -76,7 +76,7 @@ def join_expired(turn: GroupTurn) -> None:
 
 
 def complete_join(turn: GroupTurn) -> None:
-    """Form the next generation from the members that have joined and all static members. If there are none, become Empty.
+    """Form the next generation from the joined members and all static members. If there are none, the group becomes Empty.
 
     Source: GroupMetadataManager.completeClassicGroupJoin.
     """

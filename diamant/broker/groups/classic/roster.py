@@ -181,7 +181,7 @@ class ProtocolChoice:
         return any(self._supporters[name] == member_count for name in names)
 
     def choose(self, members: Collection[ClassicMember]) -> str:
-        """Return the protocol of the next generation: each member votes for its first protocol that all support.
+        """Return the protocol of the next generation: each member votes for its first protocol that all members support.
 
         There is such a protocol if `has_common` was true for each member before it was added.
         """

@@ -23,7 +23,7 @@ from diamant.protocol.internal_topics.consumer_protocol import empty_assignment
 
 
 def sync(turn: GroupTurn, request: SyncRequest, waiter: object) -> None:
-    """Handle SyncGroup. The leader's request contains the assignments; `waiter` is answered now or after that request."""
+    """Handle SyncGroup. The leader's request contains the assignments. `waiter` is answered now or once that request arrives."""
     group, awaiting = turn.group, turn.group.roster.awaiting_sync
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:

@@ -2,7 +2,7 @@
 
 Pure: no event loop, no sockets, no clock. Each event handler is a function that takes a `GroupTurn`. The caller then carries
 out `turn.effects` in order. A `WriteGroup` is always the last effect: the caller appends the record and, before it handles any
-other event, calls `after` with a new turn and the error code of the write. Only `after` makes the record take effect.
+other event, calls `after` with a new turn and the error code of the write. The record takes effect only in `after`.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ class GroupTurn:
             roster.remove(member)
 
     def write(self, value: GroupMetadataValue, after: Callable[[GroupTurn, ErrorCode], None]) -> None:
-        """Write the group's record, then call `after`, which answers the request, with the error code of the write."""
+        """Write the group's record, then call `after(turn, error)`, which has to answer requests even if the write failed."""
         self.effects.append(WriteGroup(value, after))

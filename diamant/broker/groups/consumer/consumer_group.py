@@ -118,7 +118,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member: ConsumerGroupMember) -> Assignment:
-        """Return a member's target assignment. A static member shares that of the current member with the same instance id."""
+        """Return a member's target assignment. A static member shares the target of the current member with its instance id."""
         if member.instance_id is None:
             return self.target.get(member.member_id, NOTHING)
         return self.target.get(self.static_members.get(member.instance_id, ""), NOTHING)

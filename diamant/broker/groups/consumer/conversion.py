@@ -64,7 +64,7 @@ def check_upgrade(classic: ClassicGroup, policy: str, max_size: int) -> None:
 
 
 def upgraded(classic: ClassicGroup, image: MetadataImage) -> ConsumerGroup:
-    """Convert a classic group to a consumer group. Members are Stable and keep their partitions; the epoch is the generation id.
+    """Convert a classic group to a consumer group, with its generation id as epoch. Members are Stable and keep their partitions.
 
     Raises KafkaError GROUP_ID_NOT_FOUND if a member's metadata cannot be parsed, or if a custom assignor's data would be lost.
     """

@@ -51,8 +51,8 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMember:
-    """A member. `subscribed_topic_regex` is "" or None if there is none. No partition is in both `assigned` and
-    `pending_revocation`.
+    """A member. Without a regular expression, its `subscribed_topic_regex` is "" or None. No partition is in both `assigned`
+    and `pending_revocation`.
     """
 
     member_id: str

@@ -1,4 +1,4 @@
-"""Counts of the members of a consumer group per subscription."""
+"""Counts of a consumer group's members by subscription."""
 
 from __future__ import annotations
 

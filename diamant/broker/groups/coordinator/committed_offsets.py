@@ -1,6 +1,6 @@
-"""The committed offsets of all groups, for callers that must not miss a group, such as a check that all have read a tombstone.
+"""The committed offsets of all groups, for callers that must not miss any, such as a check that all groups have read a tombstone.
 
-After the broker starts, groups are loaded in the background, without those in unreadable partitions of `__consumer_offsets`.
+After the broker starts, groups are loaded in the background, except those in unreadable partitions of `__consumer_offsets`.
 So a caller first waits until the readable partitions are loaded, and learns which partitions are missing:
 
     unknown = await groups_not_known(groups, topics)    if empty, `offsets_of` and `all_offsets` know every group

@@ -200,7 +200,7 @@ class GroupCoordinator:
     # -- events of topics ----------------------------------------------------------------------------------------
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
-        """Commit or drop a producer's pending offsets after its transaction marker was appended to this `partition`."""
+        """Commit or drop a producer's pending offsets after its transaction marker was appended to `partition` of the topic."""
         self.loading.when_read(partition, lambda: self.commits.end_transaction(partition, producer_id, is_commit))
 
     def topic_created(self, topic: Topic) -> None:

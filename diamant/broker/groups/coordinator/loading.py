@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OFFSET_GROUPS_PER_TURN = 2_000
-"""The number of groups that are registered with their offsets in one turn of the loop, which is cheap."""
+"""The number of groups that are registered with their offsets in one turn of the loop. Registering a group is cheap."""
 
 
 class GroupLoading:
@@ -47,7 +47,7 @@ class GroupLoading:
         removal: OffsetRemoval,
         restore: Callable[[Group, GroupRecordKey | OtherGroupKey, Any], None],
     ) -> None:
-        """`restore(group, key, value)` applies any record that is not an offset."""
+        """`restore(group, key, value)` applies any record other than an offset commit."""
         self._node = node
         self._store = store
         self._log = log
@@ -107,7 +107,7 @@ class GroupLoading:
         self._loader.when_read(partition, apply)
 
     def when_loaded(self, apply: Callable[[], None]) -> None:
-        """Call `apply` each time that one of the partitions not loaded yet has been loaded."""
+        """Call `apply` once for each partition that is not loaded yet, as soon as it is loaded."""
         for partition in self._loader.missing_partitions():
             self._loader.when_loaded(partition, apply)
 
@@ -135,7 +135,7 @@ class GroupLoading:
             if count % GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if strangers:
-            # The topic was given more partitions. Later records of these groups are in other partitions and take precedence.
+            # Partitions were added to the topic. Later records of these groups are in other partitions and take precedence.
             logger.warning(
                 "%s-%d: %d groups that belong to other partitions are skipped",
                 self._log.topic.name,

@@ -30,7 +30,7 @@ NO_RETENTION_MS = -1
 
 
 class OffsetCommits:
-    """Commits to all groups. Belongs to the loop thread."""
+    """Commits the offsets of all groups. Belongs to the loop thread."""
 
     def __init__(self, node: Node, store: GroupStore, log: GroupLog, seen: Callable[[ClassicGroup, str], None]) -> None:
         """`seen(group, member_id)` is called when a member of a classic group commits, which counts as a heartbeat."""

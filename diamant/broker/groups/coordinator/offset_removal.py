@@ -28,7 +28,7 @@ class OffsetRemoval:
         self._log = log
 
     def delete(self, group_id: str, places: Iterable[tuple[str, int]]) -> set[str]:
-        """Delete a group's offsets of (topic, partition) pairs. Return the topics whose offsets are kept, as members read them.
+        """Delete a group's offsets by (topic, partition). Return the topics whose offsets are kept because members read them.
 
         Raises KafkaError GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if the group has members that are not consumers, and the errors
         of `GroupStore.check_usable` and `GroupLog`. Source: OffsetMetadataManager.deleteOffsets.

@@ -74,7 +74,7 @@ _TOPIC_ID_TAG = b"\1\0\x10"
 
 
 class GroupRecord(NamedTuple):
-    """A record that is not an offset. `value` is parsed if the key is from `group_records`, and raw for a streams group's key."""
+    """A record other than an offset commit. `value` is parsed if the key is from `group_records`, and raw for streams groups."""
 
     key: GroupRecordKey | OtherGroupKey
     value: Any
@@ -83,7 +83,7 @@ class GroupRecord(NamedTuple):
 class LoadedPartition(NamedTuple):
     """The state that a partition's log describes.
 
-    `groups`: the groups with committed or pending offsets. `records`: all records that are not offsets, in log order.
+    `groups`: the groups with committed or pending offsets. `records`: all other records, in log order.
     `open_transactions`: the (group id, producer id) pairs with pending offsets.
     """
 
@@ -354,7 +354,7 @@ async def finished(scan: PartitionScan) -> LoadedPartition:
 
 
 async def left_behind(loaded: LoadedPartition, topic_ids: Mapping[str, UUID]) -> list[tuple[Group, str, int]]:
-    """Return the offsets of deleted topics, including topics whose name is in use again under another id.
+    """Return the offsets of deleted topics, including those whose name is now used by another topic.
 
     Such offsets are left if the broker was killed before it could remove them. `topic_ids`: the current ids, by name.
     """

@@ -1,7 +1,7 @@
 """The assignors of consumer groups, which assign partitions to members: `uniform` and `range`.
 
 Their results depend only on the members, their subscriptions, and (uniform) the members' earlier targets. For the same
-inputs, each member is assigned the same partitions as by Kafka:
+inputs, each member receives the same partitions as in Kafka:
 
     range    divides each topic separately into contiguous ranges. If they cannot be equal, the first members (static before
              dynamic, then by id) get one more partition. Topics with the same subscribers are divided alike.
@@ -306,8 +306,9 @@ class _UniformHeterogeneous:
 class _LoadQueue:
     """Subscribers ordered by load, to which the partitions of one topic after another are given.
 
-    The result is the same as if the subscribers were sorted by load for each topic, each of those with the lowest load were
-    given a partition, and so on, one load higher. Between two topics, other queues may increase loads, but not decrease them.
+    For each topic, every subscriber with the lowest load is given one partition, then every subscriber whose load is now the
+    lowest, and so on. The heap makes it unnecessary to sort the subscribers again for each topic. Between two topics, other
+    queues may increase loads, but not decrease them.
     """
 
     def __init__(self, subscribers: Sequence[int], sizes: list[int]) -> None:
@@ -316,7 +317,7 @@ class _LoadQueue:
         heapify(self._heap)
 
     def least_loaded(self, count: int) -> list[int]:
-        """Return the members that are given `count` partitions of a topic, one for each partition."""
+        """Return the members to which the next `count` partitions of a topic are given, in order."""
         heap, sizes = self._heap, self._sizes
         given: list[tuple[int, int, int]] = []  # (current load, load before this topic, subscriber)
         takers = []

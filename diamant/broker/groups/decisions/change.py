@@ -85,7 +85,7 @@ class GroupChange:
         """Return the metadata hash of the topics to which these subscriptions refer."""
         topics = set(counts.names)
         for regex, resolved in self.group.resolved.items():
-            # Skip an expression whose last member is leaving it.
+            # Skip an expression to which no member will subscribe any longer.
             if regex in counts.regexes or not self.group.subscriptions.regexes[regex]:
                 topics |= resolved.topics
         return metadata_hash(topics, self.image)

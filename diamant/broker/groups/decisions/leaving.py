@@ -1,4 +1,4 @@
-"""Decisions when members leave a consumer group or are removed.
+"""Decisions about members that leave a consumer group or are removed from it.
 
 Source: GroupMetadataManager.consumerGroupLeave, consumerGroupFenceMembers of Kafka 4.3.
 """

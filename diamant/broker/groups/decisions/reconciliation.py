@@ -42,10 +42,10 @@ def next_step(
 ) -> ConsumerGroupMember:
     """Return the member after the next step, or the same member if it cannot proceed.
 
-    `owned`: the partitions reported in this heartbeat, None if it reports none.
+    `owned`: the partitions that this heartbeat reports as owned, None if it does not report them.
     `current_epoch_of(topic_id, partition)`: the epoch of the member that holds a partition, NOT_ASSIGNED if none does.
-    Raises KafkaError FENCED_MEMBER_EPOCH if the member's state is unknown, as a later version wrote it, unless it reports that
-    it owns nothing.
+    Raises KafkaError FENCED_MEMBER_EPOCH if the member's state is unknown because a later version wrote it, unless it reports
+    that it owns nothing.
     """
     if not has_subscription_changed and member.is_reconciled_to(target_epoch):
         return member

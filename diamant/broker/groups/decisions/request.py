@@ -35,7 +35,7 @@ class MemberRequest(NamedTuple):
 def check_request(
     group_id: str, request: MemberRequest, *, is_member_id_required: bool, assignors: Sequence[str]
 ) -> None:
-    """Check the fields of a ConsumerGroupHeartbeat, without the group. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+    """Check the fields of a ConsumerGroupHeartbeat, but not against the group. KafkaError: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
 
     `is_member_id_required`: True from version 1 of the request on (KIP-1082). Source:
     GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid.

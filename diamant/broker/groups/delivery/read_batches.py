@@ -24,7 +24,7 @@ class ReadBatch(NamedTuple):
 
 
 def read_batches(slices: Sequence[FileSlice], offset: int, max_records: int) -> Iterator[ReadBatch]:
-    """Yield the first batch, and all that begin within `max_records` offsets of its base offset or of `offset`, if greater."""
+    """Yield the batches that begin at most `max_records` after the base offset of the first one, or after `offset` if greater."""
     horizon = -1
     for part in slices:
         for position, header in scan_headers(part.file, part.position, part.position + part.size):

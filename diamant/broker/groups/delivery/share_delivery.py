@@ -63,7 +63,7 @@ class LivePartition(NamedTuple):
 
 
 class WantedRecords(NamedTuple):
-    """How many records of a partition a member wants, in number and size (see `acquisition.Acquirer`)."""
+    """A member's request for records of a partition, with its limits (see `acquisition.Acquirer`)."""
 
     member_id: str
     max_records: int
@@ -225,7 +225,7 @@ class ShareDelivery:
                 self.acknowledged[AcknowledgeType(kind)] += last - first + 1 if len(types) == 1 else 1
 
     def end_session(self, key: SessionKey) -> None:
-        """End a member's session because the member or its connection has closed, and release its records.
+        """End a member's session, closed by the member or with its connection, and release the member's records.
 
         Skips partitions that another broker now leads: their records belong to the member's session with that broker.
         """

@@ -108,7 +108,7 @@ class StoredState:
 
 
 def overlaid(below: Sequence[StateBatch], above: Sequence[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Replace parts of `below` with the later batches `above`, and merge them by `combined` (`PersisterStateBatchCombiner`)."""
+    """Replace parts of `below` with the later batches `above`, and merge them with `combined` (`PersisterStateBatchCombiner`)."""
     found = list(below)
     for batch in above:
         rest = []
@@ -246,9 +246,9 @@ class ShareState:
     async def prune(self) -> None:
         """Move the start of each log up to the oldest record that is still needed.
 
-        The old snapshot of a rarely written state would keep the log from being pruned. So a new one is written as soon as
-        twice as many records follow it as all states of the log can have between two snapshots. Kafka writes a new snapshot
-        of every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
+        The old snapshot of a rarely written state would keep the log from being pruned. So it is replaced if it is followed by
+        more than twice the records that all states of the log can have between two snapshots. Kafka writes a new snapshot of
+        every state after five minutes (`ShareCoordinatorShard.snapshotColdPartitions`).
         """
         if not self.topic.exists or not self._loader.is_complete:
             return

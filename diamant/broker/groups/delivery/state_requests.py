@@ -33,7 +33,7 @@ class WrittenState(NamedTuple):
 
 
 class StateRequests:
-    """Answers the requests, see the module. Belongs to the loop thread."""
+    """Answers the requests; see the module. Belongs to the loop thread."""
 
     def __init__(self, state: ShareState, topics: Topics) -> None:
         self._state = state

@@ -1,7 +1,7 @@
 """Classic members of consumer groups (KIP-848), whose requests are answered from the state of the consumer group.
 
-JoinGroup is handled like a consumer group heartbeat that reports changes, and decides the member's assignment. SyncGroup only
-fetches it. No request is parked.
+JoinGroup is handled like a heartbeat of the consumer protocol that reports changes. It determines the member's assignment,
+which SyncGroup only fetches. No request is parked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ClassicMembers:
             return events.JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         replaced = consumer.static_member(request.group_instance_id)
         member_request = self._classic_request(member_id, request)
-        # A dynamic member may rejoin with the id that it was assigned, which is not in the group yet.
+        # A dynamic member may rejoin with the id that it was assigned, which the group does not know yet.
         before = find_member(change, member_request, is_joining=is_dynamic or is_unknown)
         after = updated(before, member_request).changed(subscribed_topic_regex="")
         bumps, has_changed = update_subscription(change, before, after, check_pattern)

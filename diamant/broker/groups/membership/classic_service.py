@@ -306,7 +306,7 @@ class ClassicGroups:
         self.timers.set(key, timeout_ms, partial(self._expired, classic, kind, member_id))
 
     def _answer_sync(self, group_id: str, effect: events.AnswerSync) -> None:
-        """Answer SyncGroup, with an assignment only after any pending flush of the group's log (`flush.messages`).
+        """Answer SyncGroup. An assignment is sent only after any pending flush of the group's log (`flush.messages`).
 
         Followers wait, too, because the record written for the leader's request contains their assignments.
         """
@@ -346,7 +346,7 @@ class ClassicGroups:
 
 
 def _result(future: asyncio.Future[bytes], answered: int) -> bytes | asyncio.Future[bytes]:
-    """Return the answer if no other request was answered. Otherwise return the future, which preserves the order of answers."""
+    """Return the answer if the event answered only this request, otherwise its future, which keeps the answers in order."""
     return future.result() if future.done() and answered == 1 else future
 
 

@@ -1,7 +1,7 @@
 """Background work for consumer groups: target assignments of large groups, and the topics that regular expressions match.
 
 Threads compute both. No request waits for them: members receive their partitions in a later heartbeat. If the group has changed
-in the meantime, the next heartbeat starts another computation.
+since a computation began, the next heartbeat starts another one.
 
 Changes of topics are noticed by the next heartbeat of any member, through `Topics.generation`.
 

@@ -1,4 +1,4 @@
-"""The fields of a consumer group in ConsumerGroupDescribe, and the owners of a group's partitions in either protocol."""
+"""The fields of a consumer group in ConsumerGroupDescribe, and the owners of the partitions of consumer and classic groups."""
 
 from __future__ import annotations
 

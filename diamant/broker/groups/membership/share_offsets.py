@@ -27,7 +27,7 @@ _HALF = 1 << 63
 
 
 class StartOffset(NamedTuple):
-    """The start offset of a share partition, and its lag: the number of records that are not completed. -1 if unknown.
+    """The start offset of a share partition, and its lag (the number of records not completed); both are -1 if unknown.
 
     As in Kafka, the lag is negative if an administrator has moved the start offset beyond the log's end.
     """

@@ -5,8 +5,8 @@ heartbeat of a topic's first member initializes the states of its partitions in 
 assigns the partitions to all members that have joined by then. Kafka's clients send this heartbeat after five seconds. Diamant's
 answer tells them to send it as soon as the partitions can be assigned.
 
-Bound: one timer for each group, which runs for the assignment interval after each assignment, and for each member. Both run in
-real time.
+Bound: one timer for each member, and one for each group, which runs for the assignment interval after each assignment. The
+timers run in real time.
 
 Source: GroupCoordinatorService, GroupMetadataManager.shareGroupHeartbeat of Kafka 4.3.
 """
@@ -86,7 +86,7 @@ class ShareGroups:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the configuration or `share.version` enables it. Source: KafkaApis.isShareGroupProtocolEnabled."""
+        """Whether the configuration or `share.version` enables the protocol. Source: KafkaApis.isShareGroupProtocolEnabled."""
         node = self._node
         is_configured = "share" in node.config.group_coordinator_rebalance_protocols
         return is_configured or node.metadata.image.features.get(SHARE_VERSION, 0) > 0

@@ -75,7 +75,7 @@ class Timers:
         return None if entry is None else max(entry.deadline_s - self._loop.time(), 0) * 1000
 
     def advance_ms(self, delta_ms: float) -> None:
-        """Bring all deadlines forward by `delta_ms`, because a broker's clock was advanced and its sessions have to follow.
+        """Bring all deadlines forward by `delta_ms`, so that sessions follow a broker's clock that was advanced.
 
         Before this returns, the callbacks of expired timers are called in the order of their deadlines.
         """

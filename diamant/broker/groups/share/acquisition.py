@@ -30,7 +30,7 @@ class Acquired(NamedTuple):
 
 
 class Acquirer(NamedTuple):
-    """A request for records. `batch_size` is the desired size of acquired ranges; `is_record_limit` is the mode."""
+    """A request for records. `batch_size` is the desired size of acquired ranges; `is_record_limit` selects the mode."""
 
     member_id: str
     max_records: int

@@ -35,7 +35,7 @@ class RecordState(IntEnum):
 
 
 class Run(NamedTuple):
-    """Offsets `first` to `last`, which are in the same state. If acquired, `lock_ends_ms` is in terms of the broker's clock."""
+    """Offsets `first` to `last`, all in the same state. If acquired, their lock ends at `lock_ends_ms` by the broker's clock."""
 
     first: int
     last: int

@@ -32,7 +32,7 @@ from diamant.protocol.internal_topics.group_records import (
 
 
 class Group:
-    """A group. At most one of `classic`, `consumer`, `share` and `other` is set; a simple group has none, only offsets."""
+    """A group. At most one of `classic`, `consumer`, `share` and `other` is set; a simple group has only offsets."""
 
     __slots__ = ("classic", "consumer", "group_id", "offsets", "other", "share")
 

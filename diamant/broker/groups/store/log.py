@@ -85,7 +85,7 @@ class GroupLog:
             raise
 
     def tombstones_per_batch(self, group_id: str, reserved: Sequence[tuple[bytes, bytes | None]] = ()) -> int:
-        """Return a number of tombstones of a group's offsets that certainly fit into one batch with the `reserved` tombstones."""
+        """Return how many tombstones of a group's offsets are certain to fit into a batch with the `reserved` tombstones."""
         reserved_bytes = sum(len(key) + RECORD_OVERHEAD_BYTES for key, _ in reserved)
         limit = self.log_of(group_id).config.max_message_bytes - BATCH_OVERHEAD_BYTES - reserved_bytes
         size = len(encode_offset_commit_key(group_id, "", 0)) + MAX_TOPIC_NAME_BYTES + RECORD_OVERHEAD_BYTES

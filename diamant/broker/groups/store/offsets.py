@@ -68,7 +68,7 @@ class GroupOffsets:
                 yield topic, partition
 
     def partitions_of(self, topic: str, topic_id: UUID | None) -> set[int]:
-        """Return a topic's partitions with a committed or pending offset. If `topic_id` is given, skip offsets of other topics."""
+        """Return a topic's partitions with a committed or pending offset. If `topic_id` is set, skip offsets of other topics."""
         stored_offsets = [*self.committed.get(topic, {}).items()]
         for offsets in self.pending.values():
             stored_offsets += [
