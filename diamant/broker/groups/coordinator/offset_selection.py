@@ -50,7 +50,7 @@ def _without_long_metadata(
 
 
 def _is_too_long(metadata: str, limit: int) -> bool:
-    """Return whether metadata is over `limit` UTF-16 code units (OffsetMetadataManager.isMetadataInvalid) or MAX_METADATA_BYTES."""
+    """Return whether metadata exceeds `limit` UTF-16 units (OffsetMetadataManager.isMetadataInvalid) or MAX_METADATA_BYTES."""
     if metadata.isascii():
         return len(metadata) > min(limit, MAX_METADATA_BYTES)
     return len(metadata.encode("utf-16-be")) // 2 > limit or len(metadata.encode()) > MAX_METADATA_BYTES
