@@ -5,7 +5,7 @@ whether the assignment is still valid.
 
     topic   XXH3 of  0 int8, topic id int64 int64, name, partition count int32, for each partition its number int32 and the
                      sorted racks of its replicas, each as length int32 and name
-    group   XXH3 of  the hashes of its existing topics, sorted by name, int64 each; the hash of a group without topics is 0
+    group   XXH3 of  the hashes of its existing topics, sorted by name, int64 each; 0 if no topic exists
 
 All numbers are little-endian. A name consists of its UTF-16 code units, followed by their number as an int32.
 

@@ -178,7 +178,7 @@ class ShareState:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int = UNKNOWN_OFFSET) -> None:
-        """Write a new state of a share partition, without records in flight. Raises KafkaError as `InternalTopic.append` does."""
+        """Write a state of a share partition, at `start_offset` if given. Raises KafkaError as `InternalTopic.append` does."""
         self.check(key)
         now_ms = self._node.env.clock.now_ms()
         before = self.states.get(key)

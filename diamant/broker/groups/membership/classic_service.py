@@ -47,7 +47,7 @@ _Answer = TypeVar("_Answer", bound=events.JoinAnswer | events.SyncAnswer)
 _WITH_MEMBER_ID = frozenset(
     {ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
-"""Errors of JoinGroup that are found before the group is looked up. As in Kafka, only their answers repeat the member id."""
+"""Errors that refuse JoinGroup before the group is looked up. As in Kafka, answers to errors raised later omit the member id."""
 
 
 class Waiter(Generic[_Answer]):

@@ -30,7 +30,7 @@ def is_of_topic(commit: OffsetCommitValue, topic_id: UUID | None) -> bool:
 class GroupOffsets:
     """Committed offsets by topic and partition, and pending offsets by producer id. Belongs to the loop thread.
 
-    Bound: the group's records in `__consumer_offsets`. A transaction's pending offsets are dropped when it ends.
+    Bound: the group's records in `__consumer_offsets`. A pending offset is kept only until its transaction ends.
     """
 
     __slots__ = ("_producers", "committed", "pending")
