@@ -1,11 +1,12 @@
-"""The tasks of a count: count the records of a part by kind, and merge the keys of divided logs.
+"""Spark tasks of a count: counting tasks count the records of parts by kind, merging tasks combine the keys of divided logs.
 
-A task counts records (`RecordCounter`) and keys. A log of one part needs no more. For each part of a divided log the task also
-outputs the keys, distributed by hash over `SLICES` (`key_blocks`). A second task merges the keys of some slices, one slice after
-another, in the order of parts, so that later records supersede earlier ones.
+A counting task counts records (`RecordCounter`) and distinct keys. If the part is a whole log, nothing else is needed. If the log
+is divided, the task also outputs the part's keys, distributed by hash over `SLICES` slices (`key_blocks`). A merging task merges
+the keys of some slices, one slice at a time, in the order of the parts, so that later records supersede earlier ones.
 
-A counting task takes the memory of `RangeReader` and `table_bytes`, or 1.5 times `table_bytes` if it outputs keys. A merging task
-takes `table_bytes`, and Spark's memory to sort blocks of a shuffle (spark.python.worker.memory). The rest is in temporary files.
+A counting task needs the memory of a `RangeReader` plus `table_bytes`, or 1.5 times `table_bytes` if it outputs keys. A merging
+task needs `table_bytes` plus the memory in which Spark sorts shuffled blocks (spark.python.worker.memory). All other data is in
+temporary files.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.queries.record_counter import RecordCounter
 
 _COUNTED = -1
-"""Stands for the number of a block in a row with a part's counts."""
+"""The block number in a row that has a part's counts instead of a block."""
 
 
 class LogCount(NamedTuple):
@@ -38,7 +39,7 @@ class LogCount(NamedTuple):
 
     kinds: Kinds = Kinds()
     log_end_offset: int | None = None
-    """Offset after the last existing batch; None without batches."""
+    """Offset after the last batch that still exists; None if there are no batches."""
 
     def plus(self, other: LogCount) -> LogCount:
         """Add the counts of another part."""
@@ -53,11 +54,11 @@ class CountedPart:
     log: int
     """Index of the part's log."""
     number: int
-    """Number of the part, ascending with the offsets of its log."""
+    """Number of the part; the parts of a log are numbered in offset order."""
     is_alone: bool
     """True if the part is the whole log."""
     is_decided: bool
-    """True if `tasks` have the outcomes of transactions."""
+    """True if `tasks` include the outcomes of transactions; otherwise transactional records count as undecided."""
     log_start_offset: int
     tasks: tuple[ReadTask, ...]
     """The part's tasks, in offset order."""
@@ -69,7 +70,7 @@ class CountedPart:
 
 
 Row: TypeAlias = "tuple[tuple[int, int, int, int], Block | LogCount]"
-"""Slice, log, part and number of a block; then the block, or the part's counts."""
+"""The numbers of the slice, log, part and block; then the block itself, or the part's counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def part_rows(sent: Any) -> Callable[[Iterable[CountedPart]], Iterator[Row]]:
 
 
 def rows_of(part: CountedPart, job: CountJob) -> Iterator[Row]:
-    """Read a part; yield its keys, unless it is the whole log, and its counts."""
+    """Read a part and yield its counts. If it is not the whole log, yield blocks of its keys first."""
     # Imported here, because it loads the kernels, which the driver does not need.
     from diamant.cleaner.queries.record_counter import RecordCounter
 
@@ -134,7 +135,7 @@ def _rows_of_keys(part: CountedPart, keys: KeyBlocks) -> Iterator[Row]:
 
 
 def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[int]:
-    """Count the records of a part; after each piece, yield the offset after the records read so far."""
+    """Count the records of a part, one group of batches at a time; after each group, yield the offset that follows it."""
     from diamant.cleaner.segments.sound_rows import SoundRows
     from diamant.cleaner.segments.transaction_outcomes import Outcome
     from diamant.cleaner.spark.source.range_reader import Counters, RangeReader
@@ -157,7 +158,7 @@ def _read(part: CountedPart, job: CountJob, counter: RecordCounter) -> Iterator[
 
 
 def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
-    """Return the task that merges keys: from rows sorted by slice, log, part and block to a row for each slice and log."""
+    """Return the task that merges keys. Its input is sorted by slice, log, part and block; it outputs a row per slice and log."""
 
     def work(rows: Iterable[Row]) -> Iterator[Row]:
         yield from totals_of(rows, sent.value)
@@ -167,7 +168,7 @@ def put_together(sent: Any) -> Callable[[Iterable[Row]], Iterator[Row]]:
 
 
 def totals_of(rows: Iterable[Row], job: CountJob) -> Iterator[Row]:
-    """Add up the rows of each slice and log, in the order of parts and blocks."""
+    """Merge the rows of each slice and log into one. `rows` must be sorted by slice, log, part and block."""
     with KeyCensus(1, max_bytes=job.table_bytes) as census:
         for (slice_number, log), of_log in groupby(rows, key=lambda row: row[0][:2]):
             found = LogCount()

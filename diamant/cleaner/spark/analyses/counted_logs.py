@@ -1,14 +1,15 @@
-"""Record counts of logs by kind, as in `diamant log stats`, for any amount of data: tasks count parts of logs.
+"""Counts the records of logs by kind, as `diamant log stats` does, for any amount of data: Spark tasks count parts of logs.
 
-A part is a whole log if that keeps all cores busy; otherwise it is some adjacent segments of a log, or adjacent batches of large
-segments. The tasks are in `count_tasks`.
+If undivided logs keep all cores busy, each log is one part. Otherwise the parts of a large log consist of adjacent segments, or
+of adjacent batches of large segments. The tasks are in `count_tasks`.
 
-A producer snapshot and the headers after it give the outcomes of transactions. Without a snapshot the driver would have to read
-all headers. Instead, transactional records first count as undecided; if there are any, the log is counted again with outcomes.
+The driver finds the outcomes of transactions in the newest producer snapshot and the batch headers after it. Without a snapshot
+it would have to read all headers. Instead, it first has the log's transactional records counted as undecided; only if there are
+any does it read the headers, and the log is counted again.
 
-Each key of each part of a divided log takes 24 bytes, and again each time that the part's table was full: in files on one
-machine, otherwise in Spark's shuffle (`key_blocks`). No key and no value leaves a task. The driver's memory holds the parts, and
-on one machine 200 bytes for each block. For the memory of tasks see `count_tasks`.
+Each part of a divided log outputs 24 bytes for each of its keys, and again for a key that recurs after the part's full table was
+emptied: to files on one machine, otherwise to Spark's shuffle (`key_blocks`). Keys and values themselves never leave a task. The
+driver holds the list of parts in memory, and on one machine 200 bytes for each block. For the memory of tasks see `count_tasks`.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
 """Largest part on a cluster, where a task may be lost and run again."""
 RANGES_PER_PART = 64
-"""Least number of ranges in a part of a divided log, whose parts differ in size by less than one range."""
+"""A divided log's parts have at least this many ranges. They differ in size by less than one range, so they are nearly equal."""
 TABLE_BYTES = 96 * 1024 * 1024
-"""Least memory for the keys of a task. On few cores all tasks together take as much as `diamant log stats`."""
+"""Minimum memory for the keys of a task. With few cores, all tasks together use as much memory as `diamant log stats`."""
 
 
 def count_logs(
@@ -68,7 +69,7 @@ def count_logs(
 ) -> list[LogCount]:
     """Return the counts of each log. Raises CorruptLog, SegmentChanged and OSError, wrapped by Spark.
 
-    `part_bytes`: least size of the parts of divided logs.
+    `part_bytes`: minimum size of the parts of divided logs.
     """
     if table_bytes is None:
         table_bytes = max(TABLE_BYTES, DEFAULT_MAX_BYTES // context.defaultParallelism)
@@ -92,7 +93,7 @@ def _counted(
     least_bytes: int,
     table_bytes: int,
 ) -> list[LogCount]:
-    """Return the counts of each log. Without `are_decided`, a log's transactional records count as undecided."""
+    """Return the counts of each log. A log's transactional records count as undecided if its flag in `are_decided` is False."""
     most_bytes = sys.maxsize if is_local(str(context.master)) else MAX_PART_BYTES
     part_bytes = _part_bytes([log.size for log in logs], context.defaultParallelism, least_bytes, most_bytes)
     options = SourceOptions(
@@ -126,7 +127,7 @@ def _counted(
 
 
 def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
-    """Return the rows, sorted, for tasks that each get some slices. `has_blocks`: rows hold blocks, not just their places."""
+    """Sort the rows and distribute them over tasks by slice. `has_blocks`: rows contain blocks, not just their places."""
     count = min(SLICES, context.defaultParallelism)
     if has_blocks:
         return rows.repartitionAndSortWithinPartitions(count, slice_of)
@@ -139,19 +140,19 @@ def _by_slice(context: SparkContext, rows: Any, *, has_blocks: bool) -> Any:
 
 @contextmanager
 def _shared_directory(context: SparkContext) -> Iterator[str]:
-    """Make a directory for the tasks' blocks of keys; an empty name if tasks may be on other machines."""
+    """Yield a temporary directory for the tasks' blocks of keys, or an empty string if tasks may run on other machines."""
     if not is_local(str(context.master)):
         yield ""
         return
-    # The JVM removes the directory with Spark's own files. A task of a failed job may still write into it.
+    # If a task of a failed job still writes to the directory, the JVM removes it later, with Spark's own files.
     with TemporaryDirectory(prefix="diamant-keys-", dir=context._temp_dir, ignore_cleanup_errors=True) as directory:
         yield directory
 
 
 def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: int) -> int:
-    """Return the size of parts; larger logs are divided into parts of about this size.
+    """Return the size above which logs are divided, into parts of about this size.
 
-    Every part repeats most keys of its log, so there is only one part for each core.
+    Most keys of a log occur in each of its parts, so each core gets at most one part unless `most_bytes` requires more.
     """
     if are_shared_evenly(sizes, cores):
         return max(sizes, default=0)
@@ -161,7 +162,7 @@ def _part_bytes(sizes: Sequence[int], cores: int, least_bytes: int, most_bytes: 
 def _parts(
     place: int, log: PartitionFiles, tasks: Sequence[ReadTask], part_bytes: int, *, is_decided: bool
 ) -> list[CountedPart]:
-    """Divide the tasks of a log into parts of adjacent tasks, of about the same size."""
+    """Group adjacent tasks of a log into parts of about the same size."""
     total = sum(task.size for task in tasks)
     count = max(1, ceil(total / max(1, part_bytes)))
     groups: list[list[ReadTask]] = [[] for _ in range(count)]
@@ -178,7 +179,7 @@ def _parts(
 
 
 def _joined(tasks: Sequence[ReadTask]) -> tuple[ReadTask, ...]:
-    """Join adjacent ranges of the same file, so that it is opened once. Each task has one range."""
+    """Merge adjacent tasks that read the same file, so that it is opened only once. Each task has one range."""
     found: list[ReadTask] = []
     for task in tasks:
         [place] = task.ranges

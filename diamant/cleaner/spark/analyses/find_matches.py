@@ -1,15 +1,16 @@
-"""Finds a key, or the matches of a pattern, in any number of logs: `diamant log find` on Spark.
+"""Finds the records that have a key or match a pattern, in any number of logs: `diamant log find` on Spark.
 
 The result has a row for each record:
 
     topic, partition, offset, timestamp, key, places, status, segment, position
 
-places: `key`, `value`, `header NAME`. status as in cleaner/offline/find_records.py: live, superseded, tombstone, aborted,
-undecided, keyless, below log start. For a pattern, a second pass over the logs with matches finds the latest record of each
-found key, which determines the status; for a key one pass is enough.
+`places` lists where the pattern or key was found: `key`, `value`, `header NAME`. `status` is that of
+cleaner/offline/find_records.py: live, superseded, tombstone, aborted, undecided, keyless, below log start. It depends on the
+latest record of the key. A search for a key finds that record in the same pass; a search for a pattern needs a second pass, over
+the topics with matches.
 
-A pattern is a Java regular expression (`java.util.regex`) over bytes: each byte is one character. Non-ASCII text in it stands
-for its UTF-8 bytes. A pattern without special characters is first searched in whole batches.
+A pattern is a Java regular expression (`java.util.regex`) in which each character is one byte; a non-ASCII character matches its
+UTF-8 bytes. If the pattern has no special characters, batches that do not contain it are skipped without decoding their records.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ def find(
     pattern: str | None = None,
     topics: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the records below `paths` that have `key` or match `pattern`: `COLUMNS`, by topic, partition and offset.
+    """Return the records below `paths` that have `key` or match `pattern`, as `COLUMNS`, by topic, partition and offset.
 
-    Raises SparkMisuse unless either a key or a pattern is given, for an invalid regular expression, and if there is nothing to
-    read. Executors keep the matches of a pattern, in memory or on disk, until the session ends.
+    Raises SparkMisuse if not exactly one of key and pattern is given, if the pattern is not a regular expression, or if there is
+    nothing to read. Executors keep the matches of a pattern in memory or on disk until the session ends.
     """
     from pyspark.sql import functions as f
 
@@ -86,7 +87,7 @@ def find(
 
 
 def matches(records: DataFrame, pattern: str) -> DataFrame:
-    """Return the records with `pattern` in key, value or a header, and add the column `places`."""
+    """Return the records that match `pattern` in the key, the value or a header. Adds the column `places`."""
     from pyspark.sql import functions as f
 
     def has(column: Column) -> Column:
@@ -105,7 +106,7 @@ def matches(records: DataFrame, pattern: str) -> DataFrame:
 
 
 def with_status(found: DataFrame, candidates: DataFrame, logs: DataFrame) -> DataFrame:
-    """Return the found records as `COLUMNS`, in order.
+    """Add the status to the found records. Return them as `COLUMNS`, by topic, partition and offset.
 
     candidates: log_id, key, offset, value_size and outcome of all records with the found keys. logs: `log_table`.
     """
@@ -139,12 +140,12 @@ def with_status(found: DataFrame, candidates: DataFrame, logs: DataFrame) -> Dat
 
 
 def as_latin(pattern: str) -> str:
-    """Convert a pattern for text whose characters are bytes."""
+    """Convert a pattern so that it matches text in which each character represents one byte."""
     return pattern.encode(errors="surrogateescape").decode("latin-1")
 
 
 def check_pattern(session: SparkSession, pattern: str) -> None:
-    """Raise SparkMisuse if a pattern is not a regular expression."""
+    """Raise SparkMisuse if `pattern` is not a regular expression."""
     from pyspark.errors import IllegalArgumentException
 
     try:

@@ -1,7 +1,7 @@
-"""The keys of a part as blocks of entries (`key_tables`), each of one slice of the hashes, for the tasks that merge parts.
+"""Blocks of a part's hashed keys, for the tasks that merge parts. A block has the entries (`key_tables`) of one slice of hashes.
 
-On a cluster the blocks go through Spark's shuffle. On one machine they go through files, and the driver passes on their places,
-so the bytes pass from task to task through the page cache, without pickling and without the JVM.
+On a cluster, the blocks are sent through Spark's shuffle. On one machine, they are written to files and only their places are
+sent, through the driver. The data then goes from task to task through the page cache, without pickling and without the JVM.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from diamant.cleaner.segments.random_hash import RandomHash
 
 SLICES = BUCKETS
 _SLICE_SHIFT = 60
-"""Position of the bits in the hash's second half that select the slice (`KeyTable.take`).
+"""Position, in the hash's second half, of the bits that select the slice (`KeyTable.take`).
 
-These bits also select the slot in the part's table, so a slice is stored in a few large blocks.
+These bits also select the slot in the part's table. So the entries of a slice lie together, and make up a few large blocks.
 """
 _SHUFFLED_BYTES = 2048 * ENTRY.size
-"""Largest block in the shuffle. The JVM allocates a block in one piece; Spark's Python side gathers many before it writes."""
+"""Maximum size of a shuffled block. The JVM allocates it in one piece, and Spark's Python code collects many before writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,11 @@ class KeyBlocks:
     """The keys of a part, in a table that is emptied into blocks when it is full. Used in place of a `KeyCensus`."""
 
     def __init__(self, hashed_by: RandomHash, table_bytes: int, directory: str) -> None:
-        """`directory`, which the caller removes, gets a file whenever the table is emptied; empty: blocks stay in memory."""
+        """Make an empty table.
+
+        Whenever it is emptied, its blocks go to a new file in `directory`, which the caller removes. If `directory` is an empty
+        string, blocks stay in memory.
+        """
         self.hash = hashed_by
         self._counts = memoryview(bytearray(8 * 3)).cast("q", (3, 1))
         self._table = CompiledKeyTable(self._counts, LEAST_KEYS, table_bytes, is_one_log=False)
@@ -87,13 +91,13 @@ class KeyBlocks:
                 file.write(block)
 
     def blocks(self) -> Iterator[tuple[int, int, Block]]:
-        """Yield number, slice and content of each block taken from the table since the last call."""
+        """Yield the number and slice of each block taken from the table since the last call, and the block itself."""
         for slice_number, block in self._blocks:
             yield self._number, slice_number, block
             self._number += 1
         self._blocks.clear()
 
     def finish(self) -> KeyCounts:
-        """Count the keys in the table, and the records superseded in it."""
+        """Return the number of keys still in the table, and the counts of records superseded in it."""
         keys, shared_keys = self._table.sum()
         return KeyCounts(kinds_of(self._counts, 1), keys, shared_keys)

@@ -1,4 +1,4 @@
-"""Table of facts about partitions, from their directories without reading segments. All jobs join it.
+"""A table of facts about partitions, made without reading their segments. All jobs join it with their results.
 
 It has a row for each partition in each log directory:
 
@@ -6,14 +6,14 @@ It has a row for each partition in each log directory:
     segments, bytes                          of `.log` files
     log_start_offset                         records below it are deleted
     first_dirty_offset                       the cleaner's checkpoint; NULL if the log was never cleaned
-    dirty_ratio                              the cleaner's measure, ignoring min.compaction.lag.ms and open transactions; NULL
-                                             if nothing can be cleaned, or if the topic is known not to be compacted and the
-                                             log was never cleaned
-    cleanup_policy                           the topic's policy in the directory's metadata log; `delete` if the log sets none;
-                                             NULL without a metadata log, or without the topic in it
-    max_compaction_lag_ms                    likewise; NULL if the topic sets none
+    dirty_ratio                              as the cleaner computes it, but regardless of min.compaction.lag.ms and open
+                                             transactions; NULL if nothing can be cleaned, or if the topic is known not to be
+                                             compacted and the log was never cleaned
+    cleanup_policy                           the topic's policy in the directory's metadata log, `delete` if none is set there;
+                                             NULL if there is no metadata log, or if it does not have the topic
+    max_compaction_lag_ms                    the topic's value in the metadata log; NULL if none is set
 
-The driver makes the table from a listing of each directory.
+The driver makes the table from listings of the directories, and from their checkpoints and metadata logs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _DEFAULT_POLICY = "delete"
 
 
 def log_table(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-    """Return the table of the partitions below `paths`. Raises SparkError if there are none."""
+    """Return the table of the partitions below `paths`. Raises SparkMisuse for the same reasons as `find_partitions`."""
     return session.createDataFrame(facts_of(find_partitions(paths, topics)), SCHEMA)
 
 
@@ -90,9 +90,9 @@ def facts_of(logs: Sequence[PartitionFiles]) -> list[tuple[Any, ...]]:
 
 
 def topic_configs(log_directory: Location) -> dict[str, Mapping[str, str]]:
-    """Return the topic configs in the metadata log of a log directory; empty if it is missing or unreadable.
+    """Return the topic configs in the metadata log of a log directory; empty if the log is missing or unreadable.
 
-    They include each topic's policy, even the default one.
+    Each topic's cleanup.policy is included, even if it is the default.
     """
     place = log_directory.child(names.partition_dir_name(names.METADATA_TOPIC, 0))
     try:

@@ -1,11 +1,12 @@
-"""Finds values that compacted topics should not keep: superseded for too long, or stranded on another partition.
+"""Finds values that compacted topics should not have kept: superseded for too long, or stranded on another partition.
 
-    superseded        a later committed record of the partition has the key; superseded since the next such record's timestamp
+    superseded        a later committed record of the partition has the key; the value is superseded from the timestamp of
+                      the next such record on
     overdue           superseded for longer than the topic's max.compaction.lag.ms, or than the given deadline
     erased, overdue   overdue, and the next record of the key is a tombstone, so the producer wanted to delete the value
-    stranded          the latest record of its key on its partition, with a value, although another partition has a
-                      younger record of the key. Compaction works within a partition and keeps the value forever. This
-                      happens when partitions were added to a topic
+    stranded          the partition's latest record of the key has a value, although another partition has a younger record
+                      of the key. Compaction works within a partition, so it keeps the value forever. This happens after
+                      partitions have been added to a topic
 
 The result has a row for each topic:
 
@@ -42,9 +43,9 @@ def read_audit(
     deadline_ms: int | None = None,
     is_all: bool = False,
 ) -> DataFrame:
-    """Return the audit of the compacted topics below `paths`, or of all topics with `is_all` or without a metadata log.
+    """Audit the compacted topics below `paths` and those whose policy is unknown, or all topics if `is_all`.
 
-    Segments of other topics are not opened.
+    A policy is unknown if the metadata log is missing or does not have the topic. Segments of other topics are not opened.
     """
     from pyspark.sql import functions as f
 
@@ -63,9 +64,9 @@ def read_audit(
 
 
 def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int | None = None) -> DataFrame:
-    """Return a row for each topic of `logs` (`log_table`), from the committed ones of `records` (`COUNTED_COLUMNS`).
+    """Audit the topics of `logs` (`log_table`) by their committed `records` (`COUNTED_COLUMNS`); return a row for each topic.
 
-    `deadline_ms` applies to topics without max.compaction.lag.ms, and to others if it is shorter.
+    `deadline_ms` applies to topics that do not set max.compaction.lag.ms, and to those that set a longer lag.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -129,7 +130,7 @@ def audit(records: DataFrame, logs: DataFrame, *, now_ms: int, deadline_ms: int 
 
 
 def _of_keys(judged: DataFrame) -> DataFrame:
-    """Return a row for each key of a partition. The window has grouped the key's records, so no other shuffle is needed."""
+    """Return a row for each key of each partition. This needs no shuffle, because the window has grouped the records by key."""
     from pyspark.sql import functions as f
 
     is_late = f.col("is_superseded") & (f.col("late_ms") > 0)
@@ -147,9 +148,9 @@ def _of_keys(judged: DataFrame) -> DataFrame:
 
 
 def with_hashes(records: DataFrame) -> DataFrame:
-    """Return records with two hashes in place of the key; both NULL without a key.
+    """Replace the key of each record by two hashes, both NULL if there is no key.
 
-    These are Spark's hashes with different seeds. An attacker who constructs colliding keys affects only his own records.
+    Spark computes them with different seeds. An attacker who constructs colliding keys affects only his own records.
     """
     from pyspark.sql import functions as f
 

@@ -1,9 +1,9 @@
-"""The records of a person in any number of partitions: `diamant log person` on Spark.
+"""Finds the records of a person in any number of partitions: `diamant log person` on Spark.
 
-Topics are searched one after another, because identifiers found in one lead to records in the next; the partitions of a topic are
-tasks of one job. Executors open the files by the driver's paths, and use its schemas (`shipped_schemas`). From an object store, a
-task copies its partition to the executor's disk, because a log can only be opened from files; a sample is read in place. The
-driver's memory holds the lines of a topic, and for a draft of a map the sample of one topic.
+Topics are searched one after another, because identifiers found in one lead to records in the next. Each topic is a job with a
+task for each partition. Executors open the files by the driver's paths, and use its schemas (`shipped_schemas`). A task that
+searches a partition in an object store first copies it to the executor's disk, because a log can only be opened from local files;
+samples are read in place. The driver holds in memory the output lines of one topic, or the sample of one topic to draft a map.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Tasks: TypeAlias = Mapping[str, Sequence[PartitionTask]]
 
 
 class PersonSearch:
-    """The partitions of some log directories, in one session."""
+    """Searches the given partitions, in one Spark session."""
 
     def __init__(self, session: SparkSession, tasks: Tasks, places: SchemaPlaces) -> None:
         """Read the `_schemas` topics of the log directories."""
@@ -69,7 +69,7 @@ class PersonSearch:
         return directory_lines(self._tasks, people, given, self._search, is_confirmed=is_confirmed)
 
     def samples(self, records: int) -> Iterator[TopicSample]:
-        """Yield a sample of each topic, with its newest records."""
+        """Yield a sample of each topic: up to about `records` of its newest records, in equal parts from its partitions."""
         for topic, tasks in self._tasks.items():
             if is_internal(topic):
                 continue
@@ -91,7 +91,7 @@ class PersonSearch:
 def _searched(
     sent: Broadcast[tuple[Versions, ShippedSchemas]], search: TopicSearch, known: KnownIdentifiers, task: PartitionTask
 ) -> list[PartitionFound | Line]:
-    """Search a partition, in an executor."""
+    """Search a partition; runs in an executor."""
     versions, shipped = sent.value
     check_versions(versions)
     with tempfile.TemporaryDirectory(prefix="diamant-person-") as scratch:
@@ -103,7 +103,7 @@ def _searched(
 
 
 def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
-    """Return `partition` itself if it is local, otherwise a local copy, with the files beside it that a start reads."""
+    """Return `partition` itself if it is local. Otherwise copy it, and the log directory's files that opening a log reads."""
     place = place_of(partition)
     if place.is_local:
         return partition
@@ -117,7 +117,7 @@ def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
                 for position in range(0, source.size(), READ_AHEAD_BYTES):
                     copy.write(source.pread(READ_AHEAD_BYTES, position))
         except FileNotFoundError:
-            continue  # Retention has removed the file since it was listed, or it never existed.
+            continue  # Retention has deleted the file since it was listed, or it never existed.
     log = partition.topic, partition.partition
     return replace(list_partition(RealEnv(), directory, log, {}), log_start_offset=partition.log_start_offset)
 
@@ -132,7 +132,7 @@ def _newest(sent: Broadcast[tuple[Versions, ShippedSchemas]], most: int, task: P
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The part of an `Env` that a sample needs."""
+    """The part of the `Env` interface that sampling needs."""
 
     filesystem: str
 

@@ -1,7 +1,4 @@
-"""Record counts of partitions by kind: `diamant log stats` for any number of partitions.
-
-`counted_logs` counts them.
-"""
+"""Record counts of partitions by kind: `diamant log stats` for any number of partitions. `counted_logs` counts the records."""
 
 from __future__ import annotations
 
@@ -24,16 +21,18 @@ _NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 
 
 def read_stats(session: SparkSession, paths: Sequence[str], topics: Sequence[str] = ()) -> DataFrame:
-    """Count the records of all partitions below `paths`. Raises SparkError if there are none, and CorruptLog wrapped by Spark.
+    """Count the records of all partitions below `paths`.
+
+    Raises SparkMisuse for the same reasons as `find_partitions`, and CorruptLog wrapped by Spark.
 
     Each log has a row, with the columns of `log_table` except the last, those of `Kinds`, log_end_offset and distinct_keys.
-    log_end_offset follows the last existing batch; NULL for an empty log.
+    log_end_offset is the offset after the last batch that still exists; NULL for an empty log.
     """
     return session.createDataFrame(stats_rows(session.sparkContext, paths, topics), SCHEMA)
 
 
 def stats_rows(context: SparkContext, paths: Sequence[str], topics: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of `read_stats` without Spark's SQL, whose first use in a session takes one or two seconds."""
+    """Like `read_stats`, but without Spark SQL, whose first use in a session takes one or two seconds."""
     from pyspark.sql import Row
 
     logs = find_partitions(paths, topics)
