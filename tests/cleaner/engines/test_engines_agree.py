@@ -555,7 +555,7 @@ def test_a_batch_outside_of_its_segment(engine: Engine, first: int, next_offset:
     if engine is ENGINES["Spark"]:
         assert outcome(engine, *history.stored())[0]["error"] is CorruptLog
     elif engine is ENGINES["Spark, whole"] and first + 1 >= next_offset:
-        with pytest.raises(StagedFileWrong, match="expected them above"):
+        with pytest.raises(StagedFileWrong, match="expected offsets above"):
             outcome(engine, *history.stored())
     else:
         assert check(engine, *history.stored())["stats"]["messages_written"] == 2

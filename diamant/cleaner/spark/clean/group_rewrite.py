@@ -1,6 +1,7 @@
 """The second pass: the compiled engine's rewriter rewrites one group of segments, with kept offsets from the shuffle.
 
-Batches, horizons, markers, indexes and the end of an output are the engine's own, so its outputs have the same bytes.
+The rewriter itself handles batches, delete horizons, markers, indexes and the division into outputs, so the outputs have the same
+bytes as those of a local round.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def write_group(
 ) -> tuple[StagedOutput, ...]:
     """Write the outputs of a group into `files`; `directory` is the name of their directory in the manifest.
 
-    `state` is the tracker's state before the group. `survivors` is None without a dirty range, when no record is superseded.
+    `state` is the tracker's state before the group. `survivors` is None if there is no dirty range, so no record is superseded.
     """
     records = RowRecords(work.limits)
     told: Survivors
@@ -58,7 +59,7 @@ def write_group(
 def staged_outputs(
     work: RoundWork, files: TaskFiles, rewriter: CompiledRewriter, group: Sequence[SegmentPlan], directory: str
 ) -> Iterator[StagedOutput]:
-    """Yield the outputs of a group, written into `files`."""
+    """Write the outputs of a group into `files`, and yield each output when it is complete."""
     written = work.stats.messages_written
     for output in rewrite_group(work, rewriter, group):
         count = work.stats.messages_written - written
@@ -67,13 +68,13 @@ def staged_outputs(
 
 
 class ShuffledSurvivors:
-    """`Survivors` from the shuffle, identified by offset alone, and loaded segment by segment."""
+    """`Survivors` from the shuffle. Kept records are identified by offset alone, and their offsets loaded segment by segment."""
 
     def __init__(self, plan: CleanPlan, group: GroupSurvivors, end_offset: int) -> None:
         self.end_offset = end_offset
         """Last offset that the map covers."""
         self.keys = OffsetMap(plan.hash_key, memory_bytes=0)
-        """An empty map."""
+        """Always empty, because `latest` is used instead."""
         self.latest: SegmentSurvivors | None = None
         """The kept offsets of the current segment."""
         self._group = group
@@ -81,19 +82,19 @@ class ShuffledSurvivors:
         self._notes = BatchNotes()
 
     def begin(self, segment: SegmentPlan, counts: array[int]) -> Iterator[tuple[int, int]]:
-        """Load the kept offsets of a segment; yield the range of the whole segment."""
+        """Load the kept offsets of a segment, and yield one range: the whole segment."""
         place = self._place_of[segment.base_offset]
         self.latest = self._group.take(place, segment.base_offset)
         self._notes = BatchNotes(self._group.take_notes(place))
         yield 0, segment.size
 
     def ranges(self, chunk: Rows) -> Iterator[tuple[int, int]]:
-        """Yield the range of all rows, because batches below the dirty range have notes, too."""
+        """Set the notes of all rows, and yield one range with all of them. Batches below the dirty range have notes, too."""
         self._notes.give(chunk, 0, chunk.count, ALWAYS)
         yield 0, chunk.count
 
     def last_offsets_in(self, batch: ChunkBatch) -> Mapping[bytes, int]:
-        """Return an offset for each key in the batch."""
+        """Return the first kept offset of each key in the batch; `NEVER` if none of the key's records is kept."""
         assert self.latest is not None
         header = batch.header
         latest = set(self.latest.window(header.base_offset, header.last_offset).tolist())
@@ -101,7 +102,7 @@ class ShuffledSurvivors:
         for record in batch.records():
             if record.key is None:
                 continue
-            # Records of a key before its first kept one are removed and later ones kept, so the first kept offset suffices.
+            # Of a key's records, those before its first kept one are removed and all later ones kept: one offset suffices.
             before = found.get(record.key, NEVER)
             found[record.key] = min(before, record.offset) if record.offset in latest else before
         return found

@@ -1,4 +1,4 @@
-"""Rounds in a Spark session of this process, as one task or divided among cores, and an engine for whole directories."""
+"""Runs rounds in a Spark session of this process, each as one task or divided among cores. Has an engine for offline cleaning."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.environment.locations import Location
 
 WHOLE_BYTES = 512 * 1024 * 1024
-"""Up to this size a single task takes about as long as the three steps of a divided round, on any number of cores."""
+"""Up to this size, a single task takes about as long as the three steps of a divided round, however many cores there are."""
 
 
 def whole_bytes(sizes: Sequence[int], cores: int) -> int:
@@ -52,7 +52,7 @@ def new_round(
     env: Env | None = None,
     at_once: int = 1,
 ) -> CleanJob | WholeRound:
-    """Return a round (`CleanJob`); it is one task if the plan has at most `whole_bytes`.
+    """Return the round of a plan: a `WholeRound` if the segments have at most `whole_bytes` in total, otherwise a `CleanJob`.
 
     `at_once`: number of concurrent rounds, which share the rate limit.
     """
@@ -69,10 +69,10 @@ def session_engine(
     whole_bytes: int = -1,
     at_once: int = 1,
 ) -> Callable[[Env, CleanPlan, OnOutput], CleanResult]:
-    """Return an engine (`cleaner.offline`) that works in the session of `context`, a SparkContext.
+    """Return an engine for `cleaner.offline` that runs rounds in the session of `context`, a SparkContext.
 
-    Plans of up to `whole_bytes` are not divided. `at_once` threads use the engine. `on_progress` gets the progress object of
-    each job when it begins. The engine raises the errors of engines, and SparkError.
+    Rounds of up to `whole_bytes` are not divided. `at_once` is the number of threads that use the engine. `on_progress` is called
+    with the progress object of each job before it runs. The engine raises the same errors as other engines, and SparkError.
     """
 
     def engine(env: Env, plan: CleanPlan, on_output: OnOutput) -> CleanResult:

@@ -1,15 +1,17 @@
-"""One round of the cleaner as jobs on Spark: from a plan to files at the staging place, and their manifest.
+"""Runs one round of the cleaner as Spark jobs: from a plan to files in the staging directory, and their manifest.
 
-    walk        if a transaction of the dirty range aborted: each part's transaction events, from headers only
+    walk        each part: its transaction events, from headers only. Runs if the dirty range is empty or has aborted
+                transactions
     map         each part: tuples of hash and offset, partitioned by hash                  → shuffle
     reduce      each partition: the kept offsets                                           → shuffle, by group of segments
     rewrite     each group: the outputs, by the compiled engine
 
-There are two jobs. Map runs first, for its statistics and events, which have a partition of their own. Reduce and rewrite
-continue from the same shuffle. Only the attempt whose result Spark accepts counts in the statistics.
+Map is a job of its own, because its statistics and transaction events, which have a separate partition, are needed first. Reduce
+and rewrite form a second job, which continues from the same shuffle. If a task has several attempts, only the one whose result
+Spark accepts counts in the statistics.
 
-In mode kafka a round ends where Kafka's map is full. If the statistics of map show that it is, one task reads the dirty range
-like the local engines, with a map of Kafka's size, to find the position; then map runs again.
+In mode kafka, a round ends where Kafka's map would be full. If the statistics of the map step show that the map would fill up, a
+single task finds the offset: it reads the dirty range like the local engines, with a map of Kafka's size. Then map runs again.
 
 Memory of the driver: the manifest (about 500 bytes per output), the plan, 24 bytes for each producer in each part, and a few
 times that for each aborted transaction (`transaction_cuts`). It does not grow with records, keys or committed transactions.
@@ -63,9 +65,9 @@ _NO_EVENTS = np.empty((0, EVENT_FIELDS), np.int64)
 
 
 class CleanJob:
-    """One round. `source` is the directory of the segments for executors, `target` the job's own place for the outputs.
+    """One round. Executors read the segments in the directory `source`, and write outputs to `target`, the job's directory.
 
-    `target` is created; its parent must exist, or FileNotFoundError is raised.
+    Creates `target`. Raises FileNotFoundError if its parent does not exist.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class CleanJob:
         try:
             shuffled, events, figures = self._map(NO_LIMIT)
         except RecordsOutOfOrder:
-            # A shuffle loses the order of the records, which identifies the last one of a key if offsets are out of order.
+            # If offsets are out of order, only the order of the records tells which of a key is the last; a shuffle loses it.
             return run_whole(self._context, plan, self._job, self._start, self.progress)
         mapped = sum(figure.mapped for figure in figures)
         dirty = {part.index for part in self._parts if part.is_dirty}
@@ -135,7 +137,7 @@ class CleanJob:
     # -- the steps -------------------------------------------------------------------------------------------------------
 
     def _walk(self, parts: Sequence[Part]) -> dict[int, NDArray[np.int64]]:
-        """Return the transaction events of parts, by index."""
+        """Run the walk step. Return the transaction events of each part, by the part's index."""
         if not parts:
             return {}
         self._begin("reading transactions", max(part.end - part.position for part in parts))
@@ -161,7 +163,7 @@ class CleanJob:
         return shuffled, events, [figures for _, _, _, (figures, _) in told]
 
     def _find_end(self) -> _FullMap:
-        """Find the position at which Kafka's map is full."""
+        """Find the offset at which Kafka's map is full."""
         dirty_bytes = sum(part.end - part.position for part in self._parts if part.is_dirty)
         self._begin("finding where the map is full", dirty_bytes)
         sent = self._context.broadcast(self._job)
@@ -210,7 +212,7 @@ class CleanJob:
     # -- transactions ----------------------------------------------------------------------------------------------------
 
     def _states_of_parts(self) -> dict[int, TrackerState]:
-        """Return the state of the map's tracker before each dirty part, by index; empty if none is needed."""
+        """Return the map step's tracker state before each dirty part, by part index; empty if no transaction there aborted."""
         plan = self._plan
         if not plan.has_aborted:
             return {}
@@ -267,7 +269,7 @@ class CleanJob:
 
 
 class _FullMap(NamedTuple):
-    """The offset at which Kafka's map ends, and the statistics up to there."""
+    """Whether Kafka's map is full, the last offset that it covers, and the statistics of reading up to there."""
 
     is_full: bool
     map_end_offset: int

@@ -5,12 +5,12 @@ The output consists of rows `(partition, (kind, part, flush, bytes))`:
     MAPPED   tuples of the dirty range: the last one of each key in the part (or several, if the part has very many keys)
     ASKED    tuples of all other records with keys, which must be looked up: those below the dirty range, and those of
              transactions that the map leaves out
-    NOTES    the batch notes for the rewrite, uint32 (`kernels.offset_map.hash_records`); to any partition
+    NOTES    the batch notes for the rewrite, uint32 (`kernels.offset_map.hash_records`); sent to an arbitrary partition
 
-The partition after the last gets one row with the part's statistics and transaction events (`transaction_cuts`), or with the
-error that ended the pass. A tuple has three words, 24 bytes: two of hash, and the offset. No key and no value leaves the task.
+An additional last partition receives one row with the part's statistics and transaction events (`transaction_cuts`), or with the
+error that ended the pass. A tuple has three words, 24 bytes: two of hash, and the offset. Keys and values never leave the task.
 
-Memory: `row_records`, 1.6 MB of tuples, three times `table_bytes` for keys seen, `BUFFER_BYTES` for buffered tuples.
+Memory: that of `row_records`, 1.6 MB for tuples, three times `table_bytes` for keys seen, `BUFFER_BYTES` for buffered tuples.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ Row: TypeAlias = tuple[int, tuple[int, int, int, Any]]
 
 BUFFER_BYTES = 16 * 1024 * 1024
 MAX_BLOCK_BYTES = 64 * 1024
-"""Largest block of tuples: Spark's Python side gathers a thousand blocks before it writes."""
+"""Maximum size of a block of tuples. Spark's Python code collects a thousand blocks before it writes them."""
 HASH_SHIFT = 40
-"""Position of the bits in the hash's second half that select the partition. A partition's own map spills by other bits."""
+"""Position, in the hash's second half, of the bits that select the partition. The map of a partition uses other bits to spill."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class PartFigures:
     index: int
     bytes_read: int = 0
     messages_read: int = 0
-    """Records read, counted as in the map."""
+    """Number of records read, by the rules of the local engines' map."""
     mapped: int = 0
     asked: int = 0
 
@@ -95,7 +95,7 @@ class PartWalk:
     def chunks(self) -> Iterator[Rows]:
         """Yield each chunk, with STEP set by `choose_rows`.
 
-        Raises CorruptLog also for a batch outside of its segment's offsets, by which kept offsets are assigned to segments.
+        Also raises CorruptLog if a batch has offsets outside the segment's range, by which kept offsets are assigned to segments.
         """
         plan, part = self._plan, self._part
         segment = plan.segments[part.segment]
@@ -114,12 +114,12 @@ def _check_offsets(chunk: Rows, segment: SegmentPlan) -> None:
         raise CorruptLog(
             chunk.path,
             chunk.position + chunk.rows[fields.POSITION, 0],
-            f"batches have offsets {first} to {last}, expected them within those of the segment, {whole}",
+            f"batches have offsets {first} to {last}, expected offsets within the segment's range, {whole}",
         )
 
 
 class PartKeys:
-    """One pass over one part. `partitions` is a power of two. Records above `map_end_offset` are ignored."""
+    """The first pass over one part. `partitions` is a power of two. Records above `map_end_offset` are ignored."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class PartKeys:
         self._part_notes = BatchNotes(limit=_MAX_NOTES)
 
     def rows(self) -> Iterator[Row]:
-        """Yield all rows except the statistics, as they are ready."""
+        """Yield the rows of the part, each as soon as it is ready, except the one with the statistics."""
         for chunk in self._walk.chunks():
             yield from self._chunk(chunk)
             self.figures.bytes_read += chunk.size
@@ -176,7 +176,7 @@ class PartKeys:
         self._part_notes.take(chunk, count, ALWAYS)
 
     def _hash(self, chunk: Rows, hasher: KeyHasher, least: int) -> Iterator[Row]:
-        """Hash the records of the rows with STEP MAP: MAPPED from offset `least` on, ASKED below."""
+        """Hash the records of rows with STEP MAP. Their tuples are MAPPED from offset `least` on, and ASKED below it."""
         tuples = np.asarray(hasher.tuples, np.uint64)
         for start, end in self._records.ranges(chunk, 0, chunk.count, MAP):
             for count in hasher.hash(self._records, chunk, start, end, end_offset=self._end_offset):

@@ -1,8 +1,8 @@
-"""The result of a cleaning job on Spark: the files left at the staging place, their contents, and the records removed.
+"""The result of a cleaning job on Spark: the files left in the job's staging directory, their contents, and what was removed.
 
     {"end_offset": 4711, "stats": {...CleanStats...}, "keys": 3, "outputs": [{
-        "output": {...OutputSegment...},                            as from any engine
-        "directory": "00000000-17",                                 at the job's place, of the successful attempt
+        "output": {...OutputSegment...},                            the same as from any engine
+        "directory": "00000000-17",                                 subdirectory that the successful attempt has written
         "files": {"00000000000000000000.log.cleaned": [size, CRC-32C], ...},
         "records": 3}]}
 
@@ -26,11 +26,11 @@ NAME = "spark"
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """One output segment at the staging place."""
+    """One output segment in the job's staging directory."""
 
     output: OutputSegment
     directory: str
-    """Name of its directory at the job's place."""
+    """Name of the subdirectory with its files."""
     files: dict[str, StagedFile]
     """Files by name, with the suffix `.cleaned`."""
     records: int
@@ -38,7 +38,7 @@ class StagedOutput:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> StagedOutput:
-        """Return the output of these fields, as made by `asdict`. Raises ValueError, KeyError or TypeError for others."""
+        """Convert the result of `asdict` back into an output. Raises ValueError, KeyError or TypeError for other fields."""
         return cls(
             output_from_fields(fields["output"]),
             fields["directory"],
@@ -49,7 +49,7 @@ class StagedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A finished job."""
+    """The result of a finished job."""
 
     end_offset: int
     outputs: tuple[StagedOutput, ...]
@@ -57,7 +57,7 @@ class Manifest:
     keys: int = 0
     """Number of keys in the dirty range."""
     shuffled_tuples: int = 0
-    """Tuples of hash and offset in Spark's shuffle."""
+    """Number of tuples (hash and offset) that went through Spark's shuffle."""
 
     def result(self) -> CleanResult:
         """Return the result of the round."""
@@ -69,7 +69,7 @@ class Manifest:
 
     @classmethod
     def from_fields(cls, fields: JsonObject) -> Manifest:
-        """Return the manifest of these fields, as made by `to_fields`. Raises ValueError, KeyError or TypeError for others."""
+        """Convert the result of `to_fields` back into a manifest. Raises ValueError, KeyError or TypeError for other fields."""
         return cls(
             end_offset=fields["end_offset"],
             outputs=tuple(map(StagedOutput.from_fields, fields["outputs"])),
@@ -88,7 +88,7 @@ class GroupResult:
     stats: CleanStats = field(default_factory=CleanStats)
     keys: int = 0
     error: JsonObject | None = None
-    """The error that ended it; another attempt would fail the same way."""
+    """The error that ended the task, if another attempt would fail in the same way; None if the task succeeded."""
 
 
 def is_final(error: BaseException) -> bool:
@@ -112,7 +112,7 @@ def fields_of(error: BaseException) -> JsonObject:
 
 
 def error_of(fields: JsonObject, what: str) -> Exception:
-    """Return the error of these fields, as made by `fields_of`; `what` names the partition."""
+    """Convert the result of `fields_of` back into an error; `what` names the partition."""
     match fields["kind"]:
         case "changed":
             return SegmentChanged(fields["reason"])

@@ -1,7 +1,7 @@
-"""The division of a plan into tasks: parts of segments to read for their keys, groups of segments to rewrite.
+"""Divides the segments of a plan into parts, which are the units of the first pass: a task reads the keys of one part.
 
-A part is a whole segment, or adjacent batches of one larger than `PART_BYTES`, which is cut at entries of its offset index. The
-segment in which the dirty range begins is also cut there, at the batch where the local engines begin their map.
+A part is a whole segment, or adjacent batches of a large one. Segments larger than 1.5 times `PART_BYTES` are cut at entries of
+their offset index. The segment in which the dirty range begins is also cut at the batch where the local engines begin their map.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _cuts(env: Env, plan: CleanPlan, segment: SegmentPlan, part_bytes: int) -> I
 
 
 def _is_batch(file: File, position: int, last_offset: int) -> bool:
-    """Return whether a batch with `last_offset` begins at `position`; not so if the index is wrong or the format is old."""
+    """Return whether a batch with `last_offset` begins at `position`. False if the index is wrong or the batch format is old."""
     try:
         return parse_header(file.pread(HEADER_SIZE, position)).last_offset == last_offset
     except CorruptBatch:

@@ -1,8 +1,8 @@
-"""The progress of a job, reported by its tasks when they end, and by the task of a single-task job also while it runs.
+"""The progress of a job. Its tasks report when they end; the task of a single-task job also reports while it runs.
 
-Spark delivers accumulators when a task ends, and its heartbeats carry no figures from Python. So the task of a single-task
-job writes its number of bytes to a file at the job's place, which the driver reads. It does so on local and shared file systems
-only, because in an object store each update would be a request. Attempts of the same task share the file.
+Spark delivers accumulators only when a task ends, and its heartbeats carry no numbers from Python. So the task of a single-task
+job writes its byte count to a file in the job's directory, from which the driver reads it. This is done on local and shared file
+systems only, because in an object store each update would be a request. Attempts of the same task share the file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.environment.locations import Location
 
 PATIENCE_S = 1800.0
-"""A job fails if no task ends within this time plus that of the largest task at the slowest rate."""
+"""A job fails if no task ends within this time plus the time that the largest task takes at the slowest expected rate."""
 SLOWEST_BYTES_PER_S = 1e6
-"""Slowest expected rate of a task, unless a lower one is set."""
+"""Slowest expected rate of a task, unless its rate limit is lower."""
 INTERVAL_S = 0.25
-"""Shortest time between two updates by a task."""
+"""Minimum time between two updates by a task."""
 _NAME = "progress"
 _NUMBER_BYTES = 8
 
 
 class Done(NamedTuple):
-    """Two accumulators for the ended tasks."""
+    """Two accumulators, over the tasks that have ended."""
 
     tasks: Any
     bytes: Any
@@ -47,7 +47,7 @@ class Done(NamedTuple):
 class JobProgress:
     """The progress of a job. Another thread may read the numbers while the job runs.
 
-    `place`: the job's place, if the job has a single task, which reports its progress there.
+    `place`: the job's directory, if its single task reports progress there; None for jobs of several tasks.
     """
 
     def __init__(self, context: SparkContext, place: Location | None = None) -> None:
@@ -67,7 +67,7 @@ class JobProgress:
 
     @property
     def bytes(self) -> int:
-        """Bytes read and written by tasks that have ended, or by the only task so far. Never falls."""
+        """Bytes read and written by the tasks that have ended, or so far by the only task. Never decreases."""
         if self._place is not None and not self.tasks:
             self._told = max(self._told, bytes_told(self._place))
         ended: int = self.done.bytes.value
@@ -81,9 +81,9 @@ class JobProgress:
 
 
 class CountingThrottle:
-    """A throttle that counts the bytes that a task reads and writes, and calls the task's throttle. A context manager.
+    """A wrapper around a task's throttle that counts the bytes read and written. A context manager.
 
-    `place`: the job's place. A file that cannot be written is not an error.
+    Writes the count to a file in `place`, the job's directory. It is no error if the file cannot be written.
     """
 
     def __init__(self, place: Location, throttle: Throttle, *, interval_s: float = INTERVAL_S) -> None:
@@ -107,7 +107,7 @@ class CountingThrottle:
             self._file = -1
 
     def __call__(self, count: int) -> None:
-        """Count `count` bytes."""
+        """Throttle and count `count` bytes."""
         self._throttle(count)
         self.bytes += count
         if self._file >= 0 and time.monotonic() >= self._next_s:
@@ -117,7 +117,7 @@ class CountingThrottle:
 
 
 def bytes_told(place: Location) -> int:
-    """Return the bytes that the task of a job has read and written so far; 0 if that is not known."""
+    """Return the number of bytes that the task of a single-task job has read and written so far; 0 if it is unknown."""
     if not place.is_local:
         return 0
     try:

@@ -1,11 +1,12 @@
-"""Takes over the outputs of a job on Spark: verifies every file, and puts it beside the segments as `.cleaned`, durably.
+"""Takes over the outputs of a Spark job: verifies every file, and moves it next to the segments as a durable `.cleaned` file.
 
-The output of another machine is not trusted. The manifest must match the plan: each segment to rewrite belongs to exactly one
-output, in order, up to a possible end of the round. Each file must have the size and CRC-32C in the manifest. The batches of a
-log must be adjacent, with ascending offsets within the range of its sources, and as many records as the task counted. A file is
-moved if the staging place is on the partition's file system, and otherwise copied, at the throttled rate.
+The output of another machine is not trusted. The manifest must match the plan: the round must end at a possible offset, and the
+outputs must contain each segment to rewrite exactly once, in order. Each file must have the size and CRC-32C that the manifest
+states. The batches of a log must be adjacent, have ascending offsets within the range of the log's sources, and contain as many
+records as the task has counted. If the staging directory is on the partition's file system, files are moved; otherwise they are
+copied, at the throttled rate.
 
-Blocks on disk I/O. Memory: `CHUNK_BYTES`, and that of a `ChunkReader`.
+`take_over` blocks on disk I/O. Memory: `CHUNK_BYTES`, and that of a `ChunkReader`.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ _DIRECTORY = re.compile(r"[0-9]{8}-[0-9]+")
 
 
 class StagedFileWrong(SparkError):
-    """A file at the staging place does not match the job's manifest."""
+    """The manifest of a job does not match the plan, or a staged file does not match the manifest."""
 
 
 def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     """Compare a job's manifest with the plan. Raises StagedFileWrong.
 
-    Call it before the first swap, because a missing output, or one with another's sources, would lose records.
+    Call this before the first swap: if an output were missing, or had the wrong sources, swapping would lose records.
     """
     what = f"{plan.topic}-{plan.partition}: the job"
     end_offset = plan.segments[-1].next_base_offset if plan.segments else plan.first_dirty_offset
@@ -58,7 +59,7 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
         # In mode kafka a full map may end the round earlier.
         least = plan.first_dirty_offset if plan.is_kafka else end_offset
     if not least <= manifest.end_offset <= end_offset:
-        raise StagedFileWrong(f"{what} says that it ended at {manifest.end_offset}, expected {least} to {end_offset}")
+        raise StagedFileWrong(f"{what} reports end offset {manifest.end_offset}, expected {least} to {end_offset}")
     groups = group_segments(plan, segments_to_clean(plan, manifest.end_offset))
     group_of = {segment.base_offset: number for number, group in enumerate(groups) for segment in group}
     modified_ms = {segment.base_offset: segment.modified_ms for segment in plan.segments}
@@ -66,21 +67,21 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
     if covered != list(group_of):
         got, expected = next(pair for pair in zip_longest(covered, group_of) if pair[0] != pair[1])
         raise StagedFileWrong(
-            f"{what} has outputs for {len(covered)} segments, expected {len(group_of)}; the first that differs: {got} in place "
-            f"of {expected}"
+            f"{what} has outputs for {len(covered)} segments, expected {len(group_of)}; first difference: got {got}, expected "
+            f"{expected}"
         )
     for staged in manifest.outputs:
         output = staged.output
         sources = output.source_base_offsets
         if not _DIRECTORY.fullmatch(staged.directory):
             raise StagedFileWrong(
-                f"{what} has the output of {list(sources)} in {staged.directory!r}, expected the directory of an attempt"
+                f"{what} reports the output of {list(sources)} in {staged.directory!r}, expected the directory of an attempt"
             )
         if not sources or len({group_of[base] for base in sources}) > 1:
-            raise StagedFileWrong(f"{what} has made one output of {list(sources)}, which do not belong together")
+            raise StagedFileWrong(f"{what} has made one output of segments from different groups: {list(sources)}")
         if output.base_offset != sources[0] or output.modified_ms != modified_ms[sources[-1]]:
             raise StagedFileWrong(
-                f"{what} names the output of {list(sources)} {output.base_offset}, or dates it wrongly"
+                f"{what} reports the wrong name or time for the output of {list(sources)}, named {output.base_offset}"
             )
     written = sum(staged.records for staged in manifest.outputs)
     if (
@@ -88,7 +89,7 @@ def check_manifest(plan: CleanPlan, manifest: Manifest) -> None:
         or manifest.stats.messages_written != written
     ):
         raise StagedFileWrong(
-            f"{what} counts {written} records in its outputs, and {manifest.stats.messages_written} in all"
+            f"{what} reports {written} records in its outputs, but {manifest.stats.messages_written} in total"
         )
 
 
@@ -100,10 +101,10 @@ def take_over(
     check_done: CheckDone,
     throttle: Throttle | None = None,
 ) -> OutputSegment:
-    """Put the files of an output beside the segments, and return it. `place` is the job's directory at the staging place.
+    """Verify the files of an output, put them next to the segments, and return the output. `place` is the job's directory.
 
-    Raises StagedFileWrong if a file does not match the manifest; OSError. The files placed so far are removed at the end of the
-    round (`contract.remove_cleaned_files`).
+    Raises OSError, and StagedFileWrong if a file does not match the manifest. The files already put next to the segments are then
+    removed at the end of the round (`contract.remove_cleaned_files`).
     """
     output = staged.output
     expected = _names_of(output)
@@ -114,7 +115,7 @@ def take_over(
         )
     log = staged.files[expected[0]]
     if (log.size, log.crc32c) != (output.size, output.crc32c):
-        raise StagedFileWrong(f"{expected[0]}: the job reports two sizes or CRCs for the same file")
+        raise StagedFileWrong(f"{expected[0]}: the job reports two different sizes or CRCs for this file")
     directory = place.child(staged.directory)
     for name in expected:
         path = f"{plan.directory}/{name}"
@@ -196,7 +197,7 @@ def _compare(what: str, expected: StagedFile, got: StagedFile) -> None:
 
 
 def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -> None:
-    """Check the headers of a log's batches against its sources and the counted records. Raises StagedFileWrong."""
+    """Check the batch headers of an output's log against its sources and its record count. Raises StagedFileWrong."""
     output = staged.output
     sources = set(output.source_base_offsets)
     ends = [segment.next_base_offset for segment in plan.segments if segment.base_offset in sources]
@@ -211,7 +212,7 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
         for position, header in scan_headers(file, 0, output.size):
             if header.base_offset <= last_offset or header.last_offset >= max(ends):
                 raise StagedFileWrong(
-                    f"{path}: the batch at {position} has offsets {header.base_offset} to {header.last_offset}, expected them "
+                    f"{path}: the batch at {position} has offsets {header.base_offset} to {header.last_offset}, expected offsets "
                     f"above {last_offset} and below {max(ends)}"
                 )
             at = position + header.size
@@ -228,7 +229,7 @@ def _check_batches(env: Env, plan: CleanPlan, staged: StagedOutput, path: str) -
 
 
 def _are_sound(file: File, staged: StagedOutput, end_offset: int) -> bool:
-    """Return whether kernels find the batches sound; False also for batches of old formats, which they do not judge."""
+    """Return whether kernels find the batches sound. Also False if batches have old formats, which kernels do not check."""
     last_offset, records = staged.output.base_offset - 1, 0
     try:
         for chunk in ChunkReader().chunks(file, 0, staged.output.size):

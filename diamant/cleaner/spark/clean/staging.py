@@ -1,31 +1,34 @@
-"""The places of jobs, at which executors write outputs, and the notes that record them in the log directory.
+"""The directories to which executors write the outputs of jobs, and the notes that record these directories in the log directory.
 
     <partition's directory, or diamant.cleaner.spark.staging>/diamant-staging-<owner>-<partition>-<run><8 hex>/
         <group>-<attempt>/<base offset>.log.cleaned ...
         segments/<base offset>.log              copies of the segments, if executors do not see the broker's disk
-        progress                                the bytes so far of a job with a single task
+        progress                                bytes processed so far, for a job with a single task
 
-`owner` and `partition` are digests of the log directory and the partition; `run` identifies the process. A job removes its place
-at its end. The leftovers of a killed process are removed
+`owner` and `partition` are digests of the log directory and the partition; `run` identifies the process. A job removes its
+directory when it ends. If the process is killed, the directory is left behind, and removed later:
 
-    by the next job at the partition                                `remove_leftovers`
-    by the next start of a broker on the same log directory         `sweep`, even for deleted topics
-    when the log is opened, if they are in the partition's directory `storage.recovery`
+    by the next job for the partition                               `remove_leftovers`
+    when a broker next starts on the log directory                  `sweep`, even for deleted topics
+    when the log is opened, if it is in the partition's directory   `storage.recovery`
 
-If other brokers may use the staging place, leftovers of other runs are removed only after `YOUNG_S` without a change: a copy of
-a log directory has the same owner, and may be in use elsewhere. A place that cannot be removed is logged; no round fails.
+If other brokers may use the staging directory, directories of other runs are removed only after `YOUNG_S` without a change: a
+copy of the log directory has the same owner, and may be in use elsewhere. A failed removal is logged, but fails no round.
 
-A place outside of the log directory has a note there, which is written before the place is made, and removed after it:
+A job's directory outside the log directory is recorded in a note. The note is written before the directory is made, and removed
+after it:
 
-    <log directory>/<name of the place>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
+    <log directory>/<name of the job's directory>.note          {"root": "/mnt/shared/staging", "identity": [1234, 1790000000000]}
 
-An unmounted staging place looks empty, and an earlier configuration's place is no longer examined. As long as the note exists,
-the place may exist, too. A scan that certifies the absence of records must have seen that the place is gone (`is_seen_at`).
-Normally the note is removed with the place. A log directory that never used Spark has none.
+The note is needed because a staging directory looks empty while it is not mounted, and is no longer examined once another one is
+configured. While the note exists, the job's directory may exist, too. A scan that certifies the absence of records must have seen
+that it is gone (`is_seen_at`). A log directory that has never used Spark has no notes.
 
-`identity` distinguishes the staging directory from others of its name: inode number and birth time, which a mount does not
-change. It is null for remote places (s3:), where the name is enough. A note has no credentials, because the text of a location
-omits them. It is durable before its place is made. Blocks on disk I/O.
+`identity` tells the staging directory from others with the same path: it has the inode number and the birth time, which do not
+change when the disk is mounted again. It is null for remote locations (s3:), where the path is enough. A note has no credentials,
+because the text of a location omits them. It is durable before the job's directory is made.
+
+Functions that access files block on disk I/O.
 """
 
 from __future__ import annotations
@@ -62,18 +65,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note of a place that may exist."""
+    """The note of a job's directory, which may still exist."""
 
     path: str
     """Path of the note."""
     name: str
-    """Name of the place."""
+    """Name of the job's directory."""
     root: str = ""
-    """Staging directory of the place; empty if the note is damaged."""
+    """The staging directory that contains it; empty if the note is damaged."""
     identity: Any = None
 
     def is_seen_at(self, root: Location) -> bool:
-        """Return whether a listing of `root` would show the place, if it still exists."""
+        """Return whether a listing of `root` would show the job's directory if it still existed."""
         try:
             return self.root == str(root) and self.identity == _identity(root)
         except OSError:
@@ -81,7 +84,7 @@ class Note:
 
 
 def write_note(env: Env, log_directory: str, place: Location) -> None:
-    """Write the note of `place`, which is about to be made in an existing directory. Raises OSError."""
+    """Write the note of `place`, a job's directory, before it is made. Its parent must exist. Raises OSError."""
     root = place.parent
     fields = {"root": str(root), "identity": _identity(root)}
     env.write_atomically(_path(log_directory, place.name), json.dumps(fields).encode())
@@ -98,7 +101,7 @@ def read_notes(env: Env, log_directory: str) -> list[Note]:
 
 
 def forget(env: Env, log_directory: str, place: Location) -> None:
-    """Remove the note of a removed place, unless a different disk is mounted now. Raises OSError."""
+    """Remove the note of `place`, which has been removed, unless another disk is mounted there now. Raises OSError."""
     with suppress(FileNotFoundError):
         note = _read(env, log_directory, place.name)
         if note.is_seen_at(place.parent):
@@ -106,9 +109,9 @@ def forget(env: Env, log_directory: str, place: Location) -> None:
 
 
 def forget_gone(env: Env, log_directory: str, root: Location, is_over: Callable[[str], bool]) -> None:
-    """Remove the notes of places that were in `root` and are gone. Raises OSError or StorageError.
+    """Remove the notes of job directories that were in `root` and are gone. Raises OSError or StorageError.
 
-    `is_over` returns whether the job that wrote the note of this name has ended, so that its place cannot appear later.
+    `is_over` returns whether the job with a directory of this name has ended, so that the directory cannot appear later.
     """
     notes = [note for note in read_notes(env, log_directory) if is_over(note.name) and note.is_seen_at(root)]
     if not notes:
@@ -142,36 +145,36 @@ def _identity(root: Location) -> list[int | None] | None:
 logger = logging.getLogger(__name__)
 
 RUN = os.urandom(4).hex()
-"""Identifier in the names of the places that this process makes."""
+"""Identifies this process in the names of its jobs' directories."""
 YOUNG_S = 3600.0
-"""Age below which a file may belong to a job in progress."""
+"""A directory that has changed within this time may belong to a job in progress."""
 
 
 class Swept(NamedTuple):
     """The result of a sweep for leftovers."""
 
     removed: int = 0
-    """Number of places removed."""
+    """Number of directories removed."""
     young: int = 0
-    """Number of places not old enough yet."""
+    """Number of directories not old enough to remove yet."""
     stuck: int = 0
-    """Number of places that cannot be removed."""
+    """Number of directories that cannot be removed."""
     reason: str = ""
-    """Error of the first one that cannot be removed."""
+    """Why the first of these cannot be removed."""
 
 
 def staging_root(staging: str) -> Location:
-    """Parse `diamant.cleaner.spark.staging`. Raises SparkError, without the URI's secrets, if it is invalid."""
+    """Parse `diamant.cleaner.spark.staging`. Raises SparkError if it is invalid; the message omits secrets of the URI."""
     try:
         return Location.parse(staging)
     except StorageError as error:
-        raise SparkError(f"the staging place cannot be used: {error}") from None
+        raise SparkError(f"the staging directory cannot be used: {error}") from None
 
 
 def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Location:
-    """Return a place for a job, with a note; `CleanJob` makes the place itself.
+    """Choose a directory for a job, and write its note unless it is in the partition's directory. The job makes the directory.
 
-    Creates a missing local staging directory if its parent exists. Raises SparkError for an invalid URI; raises OSError.
+    Creates a missing local staging directory if its parent exists. Raises OSError, and SparkError if `staging` is invalid.
     """
     name = new_name(owner_of(env, parent(plan.directory)), os.path.basename(plan.directory), run)
     if not staging:
@@ -184,9 +187,9 @@ def new_place(env: Env, plan: CleanPlan, staging: str, *, run: str = RUN) -> Loc
 
 
 def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove the leftovers of killed processes at this partition. Logs the places that cannot be removed.
+    """Remove the directories that killed processes have left behind for this partition. Log those that cannot be removed.
 
-    Raises OSError or SparkError if the staging place cannot be listed.
+    Raises OSError or SparkError if the staging directory cannot be listed.
     """
     root, prefix = place.parent, _prefix(env, plan)
 
@@ -194,14 +197,12 @@ def remove_leftovers(env: Env, plan: CleanPlan, place: Location) -> None:
         return name.startswith(prefix) and name != place.name
 
     def is_safe(name: str) -> bool:
-        # Only this broker uses a partition's directory, and a run has one job at a partition at a time.
+        # Only this broker uses a partition's directory, and a process runs one job at a time for a partition.
         return root == Location(plan.directory) or _run_of(name) == RUN
 
     swept = _remove_all(root, is_over, is_safe, YOUNG_S)
     if swept.stuck:
-        logger.warning(
-            "%d staging directories of earlier jobs below %s cannot be removed: %s", swept.stuck, root, swept.reason
-        )
+        logger.warning("%d directories of earlier jobs in %s cannot be removed: %s", swept.stuck, root, swept.reason)
     forget_gone(env, parent(plan.directory), root, is_over)
 
 
@@ -214,14 +215,14 @@ def sweep(
     *,
     young_s: float = YOUNG_S,
 ) -> Swept:
-    """Remove the leftovers of earlier runs of a broker on this log directory at the staging place. Blocking.
+    """Remove the directories that earlier runs of a broker on this log directory have left in the staging directory.
 
-    These are the places with the owner's name or a note, except those of `run` (the broker's `RUN`). `is_stopped` is polled
-    before each place. Raises OSError or SparkError if the staging place cannot be listed.
+    These are the directories with the owner's prefix or a note, except those of `run` (the broker's `RUN`). `is_stopped` is
+    polled before each removal. Blocks on I/O. Raises OSError or SparkError if the staging directory cannot be listed.
     """
     owner = owner_of(env, log_directory)
     root = staging_root(staging)
-    # If the log directory was moved, the names of noted places contain another owner.
+    # If the log directory was moved, the directories recorded in its notes have names with another owner.
     noted = {note.name for note in read_notes(env, log_directory) if note.is_seen_at(root)}
 
     def is_over(name: str) -> bool:
@@ -233,7 +234,7 @@ def sweep(
 
 
 def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone, throttle: Throttle) -> Location:
-    """Return the directory of segments for executors: the partition's own, or copies at a remote `place`."""
+    """Return the directory from which executors read segments: the partition's own, or one with copies if `place` is remote."""
     if place.is_local:
         return Location(plan.directory)
     source = place.child("segments")
@@ -255,20 +256,20 @@ def source_for(env: Env, plan: CleanPlan, place: Location, check_done: CheckDone
 
 
 def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
-    """Remove a place and its content, and its note. Logs a failure."""
+    """Remove a job's directory and then its note. Logs failures instead of raising them."""
     try:
         place.remove()
         forget(env, parent(plan.directory), place)
     except (OSError, StorageError) as error:
         logger.warning(
-            "%s cannot be removed; the next round at the partition or the next start retries: %s", place, error
+            "%s cannot be removed; the partition's next round or the next start will retry: %s", place, error
         )
 
 
 def _remove_all(
     root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
 ) -> Swept:
-    """Remove the directories in `root` whose jobs are over, if `is_safe` is true for them or they are older than `young_s`."""
+    """Remove the directories in `root` whose jobs are over, if `is_safe` returns True or they are unchanged for `young_s`."""
     try:
         entries = root.entries()
     except FileNotFoundError:
@@ -299,7 +300,10 @@ def _run_of(name: str) -> str:
 
 
 def owner_of(env: Env, log_directory: str) -> str:
-    """Return the prefix of the places of all brokers on a log directory. A restart or another host does not change it."""
+    """Return the prefix in the names of the job directories of all brokers on a log directory.
+
+    A restart does not change it, nor does a move to another host if meta.properties has a directory.id.
+    """
     try:
         properties = parse_properties(env.read_bytes(f"{log_directory}/{names.META_PROPERTIES}").decode("latin-1"))
     except OSError:
@@ -313,17 +317,17 @@ def _prefix(env: Env, plan: CleanPlan) -> str:
 
 
 def new_name(owner: str, partition_directory: str, run: str = RUN) -> str:
-    """Return the name of a new place for an owner (`owner_of`), a partition's directory, and the process of `run`."""
+    """Return a new name for a job's directory, from an owner (`owner_of`), a partition's directory, and the process `run`."""
     return f"{owner}{partition_part(partition_directory)}-{run}{os.urandom(4).hex()}"
 
 
 def partition_part(partition_directory: str) -> str:
-    """Return the part of place names that identifies a partition, from the name of its directory."""
+    """Return the part that identifies the partition in names of job directories. Takes the name of the partition's directory."""
     return _digest(partition_directory)
 
 
 def partition_part_of(name: str) -> str:
-    """Return the part of a place's name that identifies its partition (`partition_part`)."""
+    """Return the part that identifies the partition (`partition_part`) in the name of a job's directory."""
     return name[_RUN_AT - len(_digest("")) - 1 : _RUN_AT - 1]
 
 

@@ -1,18 +1,18 @@
-"""The kept offsets of all keys in one hash partition, for the rewrites.
+"""Finds the offsets to keep, for all keys of one hash partition, and passes them on to the rewrites.
 
-A partition's tuples (`key_tuples`) fill the local engine's `OffsetMap`, which spills if necessary:
+The tuples of a partition (`key_tuples`) are processed with the `OffsetMap` of the local engines, which spills if necessary:
 
-    MAPPED   in the order of parts, so that the last record of a key wins; only the last one is kept
-    ASKED    kept if its key is not in the map, or has no later offset there
+    MAPPED   added to the map in the order of the parts, so that only the last record of each key is kept
+    ASKED    kept if the key is not in the map, or has no later offset there
 
 The output consists of rows for the groups to rewrite, `(group, (kind, place, bytes))`:
 
     KEPT     kept offsets, uint32 relative to their segment's base; place: the segment's index in the plan
     NOTED    the notes of a part, unchanged; place: the part's index
-    KEYS     the number of keys in the map; to the first group
+    KEYS     the number of keys in the map; sent to the first group
 
-Memory of a partition: `map_bytes`, `spool_bytes` and 8 bytes for each kept offset, twice while sorting; the rest is in temporary
-files of the executor. Memory of a rewrite: 4 bytes for each kept record and each batch of the group.
+Memory of a partition: `map_bytes`, `spool_bytes` and 8 bytes for each kept offset, or 16 while they are sorted; the rest is in
+temporary files of the executor. Memory of a rewrite: 4 bytes for each kept record and each batch of the group.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def survivor_rows(
             for tuples, count in spool.runs(MAPPED):
                 for number, words in enumerate(tuples):
                     if not number and not offsets.is_spilled:
-                        # A run is in hash order, which needs room in advance; it is small beside the largest table.
+                        # A run is in hash order, so the table must not grow while the run is added (`make_room_for`).
                         offsets.make_room_for(words.data.cast("B"), count)
                     offsets.add(words.data, len(words))
             yield from _stay(plan, groups, offsets, spool)
@@ -148,7 +148,7 @@ class _Spool:
         self._end += len(block)
 
     def runs(self, kind: int) -> Iterator[tuple[Iterator[NDArray[np.uint64]], int]]:
-        """Yield `(tuples, their number)` of each flush of a part, one after the other: MAPPED in hash order, each key once."""
+        """Yield `(tuples, number of tuples)` for each flush of each part. MAPPED ones are in hash order, with each key once."""
         for _, blocks in groupby(sorted(self._blocks[kind]), key=lambda block: block[:2]):
             places = [(position, size) for _, _, position, size in blocks]
             yield self._read(places), sum(size for _, size in places) // ENTRY_BYTES
@@ -162,7 +162,7 @@ class _Spool:
 
 
 class SegmentSurvivors:
-    """The kept offsets of one segment: `offset_map.LatestOffsets` for its rewrite. `relative`: uint32[n], ascending."""
+    """The kept offsets of one segment, in the form of `offset_map.LatestOffsets`. `relative`: uint32[n], ascending."""
 
     def __init__(self, base_offset: int, relative: NDArray[np.uint32]) -> None:
         self._base_offset = base_offset

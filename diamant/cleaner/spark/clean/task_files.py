@@ -1,7 +1,7 @@
 """The files of one attempt of a task: segments are read in place, outputs are written to the attempt's own directory.
 
 `TaskFiles` replaces the `Env` of the local engines, which use the broker's paths. Sources are in the partition's directory on a
-shared file system, or copied to the staging place. Outputs are written to the staging place through pyarrow.fs. Two attempts
+shared file system, or copied to the job's directory. Outputs are written to the job's directory through pyarrow.fs. Two attempts
 never write to the same file, so a task that Spark starts twice does no harm.
 
 Memory: pyarrow's buffers for a file written to an object store, about 10 MiB.
@@ -65,14 +65,14 @@ class TaskFiles:
         return file
 
     def create_new(self, path: str) -> Any:
-        """Begin an output file. Raises FileNotFoundError if the job's place is gone, because the job has ended."""
+        """Create an output file. Raises FileNotFoundError if the job's directory is gone, because the job has ended."""
         assert self._target is not None
-        # Do not create parents, which would bring back the directory of a partition that was deleted since.
+        # Do not create parents: that could bring back the directory of a partition that has been deleted.
         self._target.make_directory()
         return _Output(self, path, self._target.child(os.path.basename(path)))
 
     def remove(self, path: str, *, missing_ok: bool = False) -> None:
-        """Remove an output file of this attempt, if it was begun."""
+        """Remove a complete output file of this attempt; do nothing if there is none."""
         name = os.path.basename(path)
         if self._target is not None and name in self.written:
             del self.written[name]

@@ -9,11 +9,11 @@ from diamant.cleaner.rules.engine_limits import ENGINE_LIMITS, EngineLimits
 
 @dataclass(frozen=True, slots=True)
 class TaskLimits:
-    """The defaults apply to every job. Only tests set smaller limits."""
+    """Memory limits. All jobs use the defaults; only tests set smaller limits."""
 
     engine: EngineLimits = ENGINE_LIMITS
     table_bytes: int = 32 * 1024 * 1024
-    """Size of the table of keys that a part has seen since its last flush."""
+    """Size of the table with the keys that a task has seen in its part since the last flush."""
     map_bytes: int = 96 * 1024 * 1024
     """Size of the map of a partition."""
     spool_bytes: int = 64 * 1024 * 1024

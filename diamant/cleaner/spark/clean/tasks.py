@@ -46,13 +46,13 @@ class Job:
     versions: Versions
     """The driver's software."""
     parts: tuple[Part, ...] = ()
-    """Like the next fields up to `limits`, for divided rounds only."""
+    """This field and the next three are for divided rounds only."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Groups of segments, by index, each rewritten into one output."""
     partitions: int = 0
-    """Number of partitions of the hashes."""
+    """Number of partitions to which keys are distributed by hash."""
     map_end_offset: int = NO_LIMIT
-    """Last offset that is mapped."""
+    """Last offset whose record is added to the map."""
     limits: TaskLimits = TASK_LIMITS
     new_throttle: Callable[[float], Throttle] = Throttle
 
@@ -85,7 +85,7 @@ def job_of(sent: Any) -> Job:
 
 
 def attempt() -> int:
-    """Return the number of this attempt among all attempts of all tasks of the application."""
+    """Return the number of this attempt, which is unique among the attempts of all tasks in the application."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -99,7 +99,7 @@ def read_to_the_end(rows: Iterable[object]) -> None:
 
 
 def part_events(sent: Any, done: Done) -> Callable[[Part], tuple[int, NDArray[np.int64] | None, JsonObject | None]]:
-    """Return the task that reads a part's transaction events: `(part, events, error)`."""
+    """Return the task that reads a part's transaction events. Its result is `(part index, events, error)`."""
 
     def work(part: Part) -> tuple[int, NDArray[np.int64] | None, JsonObject | None]:
         job = job_of(sent)

@@ -1,23 +1,26 @@
-"""Transactions of a log that several tasks read in parts: the state that a task needs from the batches before its part.
+"""Transactions of a log that several tasks read in parts: how a task gets the tracker's state at the beginning of its part.
 
-The fate of a batch may depend on distant batches: on the abort of its transaction, or on whether a marker is all that is left of
-one. The `TransactionTracker` of all engines decides this in one walk over the whole log. For tasks the walk is cut:
+The fate of a batch may depend on distant batches: data is removed if its transaction is aborted later, and a marker may be
+removed if nothing else is left of its transaction. Other engines decide this with a `TransactionTracker`, in one walk over the
+whole log. For tasks, the walk is cut:
 
     each part      records its *events*: markers, and data batches that change the state
     driver         replays the events in offset order, with the same tracker, and keeps its state at each cut
     each task      continues from the state at its own cut, over every batch
 
-The driver needs only the state at the cuts. So a part keeps just enough events to leave the tracker in the same state at its
-end. For a producer without aborted transactions this is the last event, data or a commit. For others it is a few events for
-each aborted transaction (`_Course`). Between the beginnings of two of them, only these matter:
+The driver needs only the state at the cuts. So a part keeps just enough events to give the tracker the right state at the end of
+the part. For a producer without aborted transactions, this is the last event that is data or a commit. For other producers, it is
+a few events for each aborted transaction (`_Course`). From the beginning of one aborted transaction to the beginning of the next,
+only these events matter:
 
-    before the first abort      whether there was data, whether there was a commit, and data after that
-    after it                    the last event, data or a commit
+    before the first abort      the first data, the last commit, and the first data after that commit
+    after it                    the last event that is data or a commit
 
-Events of other producers have no influence. They only make announced transactions begin, as a producer's own next event does.
+A producer's state does not depend on the events of other producers: they can only make an announced transaction begin, and its
+producer's own next event does that, too.
 
-Memory, also of the driver, is 24 bytes for each kept event: one event for each producer in each part, and five for each aborted
-transaction that reaches into the part. It does not grow with the number of transactions.
+Memory, in tasks and in the driver: 24 bytes for each kept event. A part keeps one event for each producer, and up to five for
+each aborted transaction that reaches into the part. Memory does not grow with the number of transactions.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DATA = -1
-"""Marks the event of a data batch, in place of a control type."""
+"""Marks the event of a data batch; it is stored in place of a control type."""
 
 EVENT_FIELDS = 3
 """Fields of an event: last offset, producer id, control type."""
@@ -60,7 +63,7 @@ class ResumableTracker(TransactionTracker):
     __slots__ = ()
 
     def state(self, end_offset: int | None = None) -> TrackerState:
-        """Return the state; with `end_offset`, without transactions that begin at or above it."""
+        """Return the state. Transactions that begin at or above `end_offset` are left out."""
         return TrackerState(
             tuple(txn for _, _, txn in sorted(self._pending) if end_offset is None or txn.first_offset < end_offset),
             tuple((producer_id, txn, has_batches) for producer_id, (txn, has_batches) in self._aborted.items()),
@@ -86,7 +89,7 @@ class ResumableTracker(TransactionTracker):
 
 
 class RecordingTracker(TransactionTracker):
-    """Records the events of a part. The answers come from another tracker; without one, no transaction is aborted."""
+    """Records the events of a part. Its answers come from `tracker`; if that is None, no transaction counts as aborted."""
 
     __slots__ = ("_begins", "_courses", "_last", "_tracker")
 
@@ -97,7 +100,7 @@ class RecordingTracker(TransactionTracker):
         self._courses: dict[int, _Course] = {}
         """Events of the producers with aborted transactions, by producer id."""
         self._last: dict[int, tuple[int, int]] = {}
-        """Last offset and kind of each other producer's last event, by producer id."""
+        """The last event of each other producer, as its last offset and kind, by producer id."""
 
     @property
     def events(self) -> NDArray[np.int64]:
@@ -148,7 +151,7 @@ class _Course:
         self._begins = begins
         self._past: list[tuple[int, int]] = []
         self._run: list[tuple[int, int]] = []
-        """Kept events since the last beginning of an aborted transaction, at most five."""
+        """Events kept since an aborted transaction last began, at most five."""
         self._run_at = -1
 
     @property
@@ -165,7 +168,7 @@ class _Course:
         event = (last_offset, kind)
         if ControlType.ABORT in kinds:
             if kind != ControlType.ABORT:
-                # No further transaction is aborted, so only the last event matters.
+                # Until the next aborted transaction begins, only the last event matters.
                 self._run = [*run[: kinds.index(ControlType.ABORT) + 1], event]
         elif kind == ControlType.ABORT:
             run.append(event)

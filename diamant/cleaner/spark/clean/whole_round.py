@@ -1,11 +1,11 @@
-"""One round of the cleaner as a single task: the compiled engine with the files of a task.
+"""Runs one round of the cleaner as a single Spark task: the compiled engine, which reads and writes files through `TaskFiles`.
 
 A divided round (`job`) reads and hashes the same data, but also sends hashes and offsets through the JVM and merges them. With
 small records this takes two to three times the CPU time. So a round is not divided if other partitions keep the cores busy, or
 if there are few cores.
 
-Memory of the task: that of the local engine, including the map of `log.cleaner.dedupe.buffer.size`. The map spills to Spark's own
-local directory.
+Memory of the task: that of the local engine, including a map of `log.cleaner.dedupe.buffer.size`. The map spills to Spark's local
+directory.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WholeRound:
         self._context = context
         self._plan = plan
         target.make_directory()
-        # The driver looks up the start, because executors with copies of the segments have no indexes.
+        # Find the start here in the driver, because executors that read copies of the segments have no indexes.
         self._start = dirty_start(RealEnv() if env is None else env, plan) if plan.has_dirty_range else None
         self._job = Job(
             plan_text=plan.to_json(),
@@ -90,7 +90,7 @@ def run_whole(
     [found] = context.parallelize([0], 1).map(whole_round(sent, start, progress.done)).collect()
     if not isinstance(found, Manifest):
         raise error_of(found, f"{plan.topic}-{plan.partition}")
-    # The clock of another machine differs, so adjust the times.
+    # The times come from the clock of another machine, so convert them to this one's.
     stats = found.stats
     behind_s = time.monotonic() - stats.end_s
     stats.start_s += behind_s

@@ -179,7 +179,7 @@ def test_a_place_that_cannot_be_removed_stops_no_round(
     remove_leftovers(log.env, plan_of(log), new_place(log.env, plan_of(log), place.as_uri()))
     assert sorted(path.name for path in place.iterdir()) == sorted(stray.name for stray in strays[:2])
     [warning] = caplog.messages
-    assert warning.startswith("2 staging directories of earlier jobs")
+    assert warning.startswith("2 directories of earlier jobs")
     assert "Permission denied" in warning
     swept = sweep(log.env, str(Path(log.path).parent), place.as_uri(), "00000000")
     assert (swept.removed, swept.young) == (0, 2)
@@ -213,7 +213,7 @@ def test_a_place_elsewhere_is_swept_by_a_child(log: Log, place: Path) -> None:
         age(one)
     assert staging_sweep.StagingSweep(log.env, data, place.as_uri())._sweep_elsewhere() == Swept(removed=1)
     assert [path.name for path in place.iterdir()] == [mine.name]
-    with pytest.raises(Exception, match=r"the staging place cannot be used: .*got the scheme ftp:") as raised:
+    with pytest.raises(Exception, match=r"the staging directory cannot be used: .*got the scheme ftp:") as raised:
         staging_sweep.StagingSweep(log.env, data, "ftp://user:secret@host/x")._sweep_elsewhere()
     assert "secret" not in str(raised.value)
 
@@ -274,20 +274,20 @@ def test_the_report_of_a_job_must_fit_the_plan(log: Log, place: Path) -> None:
     stolen = told(first, source_base_offsets=(*first.output.source_base_offsets, *sources[:1]))
     for message, wrong in {
         "has outputs for": replace(manifest, outputs=manifest.outputs[:-1]),
-        "the first that differs": replace(manifest, outputs=(second, first, *rest)),
-        "0 in place of None": replace(manifest, outputs=(*manifest.outputs, first)),
-        "which do not belong together": replace(
+        "first difference": replace(manifest, outputs=(second, first, *rest)),
+        "got 0, expected None": replace(manifest, outputs=(*manifest.outputs, first)),
+        "segments from different groups": replace(
             manifest, outputs=(stolen, told(second, source_base_offsets=sources[1:]), *rest)
         ),
         "expected the directory of an attempt": replace(
             manifest, outputs=(replace(first, directory="../elsewhere"), second, *rest)
         ),
-        "dates it wrongly": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
-        f"names the output of {list(sources)} 7": replace(
+        "the wrong name or time": replace(manifest, outputs=(told(first, modified_ms=1), second, *rest)),
+        f"for the output of {list(sources)}, named 7": replace(
             manifest, outputs=(first, told(second, base_offset=7), *rest)
         ),
-        "says that it ended at": replace(manifest, end_offset=manifest.end_offset - 1),
-        "counts": replace(manifest, outputs=(replace(first, records=first.records + 1), second, *rest)),
+        "reports end offset": replace(manifest, end_offset=manifest.end_offset - 1),
+        "records in its outputs": replace(manifest, outputs=(replace(first, records=first.records + 1), second, *rest)),
     }.items():
         with pytest.raises(StagedFileWrong) as raised:
             check_manifest(plan, wrong)

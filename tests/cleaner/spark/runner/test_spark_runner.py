@@ -670,7 +670,7 @@ async def test_the_next_round_and_the_next_start_remove_leftovers_of_a_killed_br
 async def test_a_staging_place_that_means_nothing_is_refused(log: Log) -> None:
     """The error has the invalid text, and nothing is started."""
     runner = SparkRunner(log.env, replace(LOCAL, staging="ftp://host/place"))
-    with pytest.raises(SparkError, match=r"the staging place cannot be used: .*ftp"):
+    with pytest.raises(SparkError, match=r"the staging directory cannot be used: .*ftp"):
         await runner.run(plan_of(log), on_output=Swapper(log))
     await runner.close()
 
