@@ -2,8 +2,8 @@
 
     python -m diamant.cleaner.spark.environment.java        prints its home, or an error with exit code 1
 
-The order is `JAVA_HOME`, `java` on the PATH, then the oldest sufficient one in /usr/lib/jvm, because Spark is not tested with
-later Java versions.
+Tries `JAVA_HOME`, then `java` on the PATH, then the versions in /usr/lib/jvm. Of these it prefers the oldest that is new enough,
+because Spark is not tested with later Java versions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VERSION = re.compile(r'"?(\d+)(?:\.(\d+))?')
 
 
 class JavaNotFound(Exception):
-    """No Java of version 17 or newer was found; the text names older ones, and says how to install Java."""
+    """No Java of version 17 or newer was found. The message lists the older ones found, and says how to install Java."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def find_java(environ: Mapping[str, str] = os.environ, jvm_directory: str = JVM_
     found = f"found only {', '.join(too_old)}" if too_old else "found none"
     raise JavaNotFound(
         f"Spark needs Java {MIN_VERSION} or newer, {found} (searched JAVA_HOME, PATH and {jvm_directory}). "
-        f"On Debian or Ubuntu, as root: {INSTALL_COMMAND}; or set JAVA_HOME to one that is installed elsewhere"
+        f"On Debian or Ubuntu, as root: {INSTALL_COMMAND}; or set JAVA_HOME to a Java that is installed elsewhere"
     )
 
 
@@ -82,7 +82,7 @@ def _candidates(environ: Mapping[str, str], jvm_directory: str) -> Iterator[str]
 
 
 def _version_of(home: str) -> int | None:
-    """Return the version of the Java in `home`; None if there is none, or it does not run."""
+    """Return the version of the Java in `home`; None if there is no Java, or if it does not run."""
     try:
         with open(f"{home}/release", encoding="utf-8", errors="replace") as lines:
             for line in lines:

@@ -1,6 +1,6 @@
-"""Locations that tasks read and write: local paths, and `file:` or `s3:` URIs, through pyarrow's file systems.
+"""Locations that tasks read and write: local paths, and `file:` or `s3:` URIs.
 
-Spark's Python workers have no access to Hadoop file systems and use these instead.
+URIs are opened with pyarrow's file systems, because Spark's Python workers have no access to Hadoop file systems.
 
     Location.parse("/var/lib/kafka")                                  a path of the local machine
     Location.parse("file:///mnt/shared/logs")                         the same, as a URI
@@ -8,8 +8,8 @@ Spark's Python workers have no access to Hadoop file systems and use these inste
                                                                       default those of the environment
     Location.parse("s3://bucket/logs?scheme=http&endpoint_override=host:port")
 
-A location is a value that can be pickled. Its text omits user, password and options, which may be secret. `expand` resolves
-globs with `*`, `?` and `[...]` within a name.
+A location can be pickled. As a string it omits user, password and options, which may be secret. `expand` resolves globs with `*`,
+`?` and `[...]`, which match within a name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     size: int
     """Size in bytes; 0 for a directory."""
     mtime_ms: int | None
-    """Time of the last modification; None if the file system does not have it."""
+    """Time of the last modification; None if the file system does not record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +62,30 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Parse a user's text. Raises SparkError for an unsupported scheme."""
+        """Parse a path or URI from a user. Raises SparkMisuse for an unsupported scheme or an invalid URI."""
         if not _SCHEME.match(text):
             return cls(os.path.abspath(text))
         try:
             parts = urlsplit(text)
         except ValueError:
-            # The error of urlsplit quotes the text, which may hold secrets.
-            raise SparkMisuse(f"a URI that begins with {text.partition(':')[0]}: cannot be read") from None
+            # The error of urlsplit quotes the URI, which may contain secrets.
+            raise SparkMisuse(f"cannot parse the URI that begins with {text.partition(':')[0]}:") from None
         if parts.scheme == "file":
             if parts.netloc not in ("", "localhost"):
-                raise SparkMisuse("a URI that begins with file: cannot be used, expected file:///path, without a host")
-            # Do not use parts.path, because a question mark or hash in a file name does not begin a query.
+                raise SparkMisuse("cannot use the URI that begins with file:, expected file:///path, without a host")
+            # Do not use parts.path, which ends at a question mark or hash: file names may contain these.
             _, _, rest = text.partition(":")
             return cls(os.path.abspath("/" + rest.removeprefix("//localhost").lstrip("/")))
         if parts.scheme in ("s3", "s3a"):
             _, _, bucket = parts.netloc.rpartition("@")
             if not bucket:
                 raise SparkMisuse(
-                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://bucket/prefix"
+                    f"cannot use the URI that begins with {parts.scheme}:, expected {parts.scheme}://bucket/prefix"
                 )
-            # A slash would end the secret, and the part before it would be shown everywhere as the bucket.
+            # An unescaped slash would end the secret, and the part before the slash would be shown everywhere as the bucket.
             if ":" in bucket or "@" in parts.path + parts.query + parts.fragment:
                 raise SparkMisuse(
-                    f"a URI that begins with {parts.scheme}: cannot be used, expected {parts.scheme}://KEY:SECRET@bucket/prefix: "
+                    f"cannot use the URI that begins with {parts.scheme}:, expected {parts.scheme}://KEY:SECRET@bucket/prefix; "
                     "slash, question mark, hash and at sign in a key or secret are written %2F, %3F, %23 and %40"
                 )
             filesystem = urlunsplit(("s3", parts.netloc, "", parts.query, ""))
@@ -147,7 +147,7 @@ class Location:
         return None if info.type == fs.FileType.NotFound else _entry(info)
 
     def expand(self) -> list[Location]:
-        """Return the matches of a path with `*`, `?` or `[...]`, sorted by name; the location itself if it has none of these."""
+        """Return the locations that match this glob, sorted by name; the location itself if it has no `*`, `?` or `[...]`."""
         if not _MAGIC.search(self.path):
             return [self]
         parts = self.path.split("/")
@@ -178,7 +178,7 @@ class Location:
     def open(self, *, read_ahead_bytes: int = READ_AHEAD_BYTES) -> ReadableFile:
         """Open a file for random reads; the caller closes it. Raises FileNotFoundError if it does not exist.
 
-        `read_ahead_bytes`: smallest size of a request for a remote file.
+        `read_ahead_bytes`: minimum size of a request for a remote file.
         """
         if self.is_local:
             return RealFile(self.path, open_regular(self.path)[0])
@@ -256,7 +256,7 @@ class LocationFile:
         self._ahead_from = 0
 
     def pread(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes at `position`; shorter only at the end of the file."""
+        """Return `count` bytes at `position`, or fewer if the file ends before."""
         count = max(0, min(count, self._size - position))
         start = position - self._ahead_from
         if not 0 <= start <= start + count <= len(self._ahead):
@@ -293,7 +293,7 @@ def _open_filesystem(uri: str) -> Any:
 
 
 def _without_secrets(text: str, uri: str) -> str:
-    """Return an error text with the URI's user, password and options removed."""
+    """Hide the URI's user, password and options in an error message."""
     text = text.replace(uri, Location._redacted(uri))
     parts = urlsplit(uri)
     user_info = parts.netloc.rpartition("@")[0]

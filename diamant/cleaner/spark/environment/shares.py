@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from heapq import heapreplace
 
 LONGEST_SHARE = 4 / 3
-"""Largest share of a core, relative to a fair one. Dividing logs would cost more: with records of 100 B, a count takes 1.5 times
-and a cleaning three times the CPU time."""
+"""Largest acceptable share of a core, relative to a fair share. Dividing logs instead would cost more: with records of 100 B, a
+count then takes 1.5 times the CPU time, and a cleaning three times."""
 
 
 def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
@@ -22,9 +22,9 @@ def are_shared_evenly(sizes: Sequence[int], cores: int) -> bool:
 
 
 def largest_share(sizes: Sequence[int], cores: int) -> int:
-    """Return the size up to which logs need not be divided; 0 if all must be divided, or without logs.
+    """Return the size up to which logs need not be divided; 0 if all must be divided, or if there are none.
 
-    All cores share each larger log; the others are distributed whole.
+    Each larger log is divided among all cores; the others are distributed whole.
     """
     left = sorted(sizes, reverse=True)
     for number, size in enumerate(left):

@@ -1,17 +1,17 @@
-"""The package's own code as a .zip that Spark ships to its executors, and the check of their software.
+"""Packs Diamant's code into a .zip that Spark ships to its executors, and checks the software of the executors.
 
-Python imports directly from a zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would accept a wheel, too,
-but silently fail to import it. The broker is left out, because no task imports it. The zip's name contains a digest of the code,
-by which an executor identifies it:
+Python imports modules directly from the zip, except the kernels, which are unpacked (`diamant.kernels`). Spark would accept a
+wheel, too, but silently fail to import it. The broker is left out, because no task imports it. The zip's name contains a digest
+of the code, by which an executor identifies it:
 
     diamant-code-<16 hex>.zip/diamant/...
 
-Python keeps no byte code of modules that it imports from a zip, so every worker would compile them again. The zip therefore has
-the driver's byte code beside the sources, as far as Python has cached it. An executor with another version of Python uses the
-sources. The same code gives the same zip, except for byte code, because files have no times and are sorted.
+Python does not cache the byte code of modules that it imports from a zip, so every worker would compile them again. Therefore
+the zip also contains the driver's byte code, if Python has cached it. An executor with another version of Python uses the
+sources. The same code always gives the same zip, except for byte code, because the files in it have no times and are sorted.
 
-Cleaning promises the same bytes wherever it runs. So the versions of all packages that determine them must be equal in the
-driver and in executors: two versions of a codec may compress differently. Kernels are compiled for one CPU architecture.
+Cleaning must give the same bytes wherever it runs. So the packages that influence them must have the same versions in driver and
+executors; two versions of a codec may compress differently. The CPU architecture must be the same, too, because of the kernels.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _SHIPPED = ("cleaner", "storage", "protocol", "kernels")
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _PYC_HEADER_BYTES = 16
 _UNCHECKED = 1
-"""Flags of byte code that has a hash of its source, which Python is told not to check."""
+"""Flags of a .pyc file that contains a hash of its source, which Python does not check."""
 
 
 def write_code_archive(directory: str | Path) -> Path:
-    """Write the zip into `directory` and return its path: about 2 MB in 0.1 s."""
+    """Write the zip into `directory` and return its path. The zip has about 2 MB; writing it takes 0.1 s."""
     path = Path(directory) / f"{PREFIX}{code_digest()}.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name, source in _sources():
@@ -87,7 +87,7 @@ def code_digest() -> str:
 
 
 def _sources() -> list[tuple[str, Path]]:
-    """Return the names in the archive and the files, in order."""
+    """Return the files to ship, each with its name in the zip, sorted by name."""
     paths = [*_PACKAGE.glob("*.py"), *_PACKAGE.glob("kernels/*.so")]
     for package in _SHIPPED:
         paths += (_PACKAGE / package).rglob("*.py")
@@ -114,7 +114,7 @@ class Versions:
         return _versions_here()
 
     def difference(self, other: Versions) -> str:
-        """Describe how `other` differs, as in `numpy 1.26.4 instead of 2.4.6`; empty if it does not."""
+        """Describe how `other` differs, for example `numpy 1.26.4 instead of 2.4.6`; empty if it is equal."""
         found = []
         if other.python != self.python:
             found.append(f"Python {other.python} instead of {self.python}")
@@ -144,7 +144,7 @@ def _installed(name: str) -> str:
 
 @cache
 def check_versions(driver: Versions) -> None:
-    """Raise SparkUnavailable, with both versions, if this process's software is not the driver's. The first call is slow."""
+    """Raise SparkUnavailable, naming both versions, if this process's software differs from `driver`. The first call is slow."""
     refuse_difference(driver, Versions.here(), platform.node(), sys.executable)
 
 
@@ -153,8 +153,8 @@ def refuse_difference(driver: Versions, executor: Versions, host: str, python: s
     difference = driver.difference(executor)
     if difference:
         raise SparkUnavailable(
-            f"the executor on {host} ({python}) has {difference}: driver and executors need the same. Install the driver's "
-            "versions there, or name another Python by PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
+            f"the executor on {host} ({python}) has {difference}: driver and executors need the same versions. Install the "
+            "driver's there, or select another Python with PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
         )
 
 

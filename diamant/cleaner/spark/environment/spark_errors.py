@@ -1,15 +1,15 @@
-"""The errors of Spark itself. Damage in a log is `CorruptLog`, as everywhere."""
+"""The errors of Spark itself. Damage in a log raises `CorruptLog`, as it does without Spark."""
 
 from diamant.cleaner.runners.contract import RunnerFailed
 from diamant.storage.errors import WrongInput
 
 
 class SparkError(RunnerFailed):
-    """A job failed on Spark through no fault of the log. The text says what to do about it."""
+    """A job failed on Spark through no fault of the log. The message says what to do about it."""
 
 
 class SparkUnavailable(SparkError):
-    """Spark is not usable: no Java or PySpark, no answer from the master, or executors with other software."""
+    """Spark is not usable: there is no Java or PySpark, the master does not answer, or an executor has different software."""
 
 
 class SparkMisuse(SparkError, WrongInput):
@@ -17,4 +17,4 @@ class SparkMisuse(SparkError, WrongInput):
 
 
 class SegmentChanged(SparkError):
-    """A file has changed since it was planned: it was cleaned, deleted or truncated."""
+    """A file was cleaned, deleted or truncated after the job was planned."""

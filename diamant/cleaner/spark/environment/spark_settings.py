@@ -1,4 +1,4 @@
-"""The settings for cleaning on Spark, by a broker or a command, and the rule for using it. Does not import Spark."""
+"""The settings for cleaning on Spark, by a broker or a command, and the rule for when to use Spark. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from diamant.cleaner.rules.plan import CleanPlan
 START_S = 12.0
 """Time to start a session and load the engine in its Python workers."""
 CORE_BYTES_PER_S = 150e6
-"""Rate of one executor core, for both passes and the shuffle: a third of the process runner's rate. Measurements gave two
-thirds with large records, and a quarter with tiny records that are all kept. Figures:
-docs/reference/measurements-spark.md."""
+"""Rate of one executor core, over both passes and the shuffle: a third of the process runner's rate. Measurements gave two thirds
+with large records, and a quarter with tiny records that are all kept (docs/reference/measurements-spark.md)."""
 PROCESS_BYTES_PER_S = 470e6
 """Rate of the process runner."""
 
 EXECUTOR_TIMEOUT_MS = 120_000
-"""Time that a job waits for executors: for their first answer, and whenever all of them are lost."""
+"""Time that a job waits for executors, both for their first answer and whenever all of them are lost."""
 
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
-"""Variable with Spark's directories for temporary files, separated by commas. Executors have it, too."""
+"""Environment variable with Spark's directories for temporary files, separated by commas. It is set in executors, too."""
 
 _LOCAL = re.compile(r"local(?:\[([0-9]+|\*)(?:\s*,\s*[0-9]+)?\])?$")
 
@@ -33,14 +32,14 @@ class SparkSettings:
 
     master: str = "local[*]"
     staging: str = ""
-    """URI of the staging place; empty for a place beside the cleaned segments."""
+    """URI of the staging directory; empty to write outputs into the partition's own directory."""
     min_bytes: int = 64 * 1024**3
     """Size below which plans go to Spark only on request; -1: no plan goes to Spark without a request."""
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Spark's own configuration. May hold secrets."""
+    """Spark's own configuration. May contain secrets."""
     executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS
     driver_max_idle_ms: int = 0
-    """Time for which an idle driver is kept after its job; 0 if it ends with the job."""
+    """Time that a driver is kept idle after its job; 0 if it ends with the job."""
 
     @property
     def is_local(self) -> bool:
@@ -65,10 +64,10 @@ def cores(settings: SparkSettings) -> int | None:
 
 
 def is_worth_it(plan: CleanPlan, settings: SparkSettings) -> bool:
-    """Return whether a plan is worth running on Spark: it is large enough, and faster there than in a worker process.
+    """Return whether a plan is worth running on Spark: whether it is large enough, and faster there than in a worker process.
 
-    A cluster with an unknown number of cores is assumed to be faster. Segments that the round leaves alone do not count, because
-    no engine reads them.
+    A cluster with an unknown number of cores is assumed to be faster. Segments that the round leaves untouched do not count,
+    because no engine reads them.
     """
     left_alone = plan.untouched | plan.quarantined
     size = sum(segment.size for segment in plan.segments if segment.base_offset not in left_alone)
