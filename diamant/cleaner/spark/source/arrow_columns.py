@@ -1,4 +1,4 @@
-"""Arrow batches of the records in some rows of a chunk, with the requested columns only.
+"""Converts the records in some rows of a chunk to Arrow batches, which have only the requested columns.
 
 The kernel copies the bytes once, into buffers that Arrow uses without another copy.
 """
@@ -40,7 +40,7 @@ _LEADER_EPOCH_AT = 12
 
 
 class ArrowColumns:
-    """Makes Arrow batches of one file's records. Memory: a copy of the records in one call's rows."""
+    """Makes Arrow batches from the records of one file. Memory: a copy of the records that one call converts."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ArrowColumns:
         location: Location,
         schemas: ShippedSchemas | None = None,
     ) -> None:
-        """`schemas` are for the columns of decoded values."""
+        """`schemas` are needed for the columns `key_json` and `value_json` only."""
         log_directory = location.parent.parent
         self._values = Values(Schemas() if schemas is None else schemas.schemas(log_directory), topic)
         segment = str(location)
@@ -89,7 +89,7 @@ class ArrowColumns:
         }
 
     def room(self, records: int, payload_bytes: int) -> ColumnBuffers:
-        """Return buffers for `records` records with `payload_bytes` bytes in all."""
+        """Return buffers for `records` records of `payload_bytes` bytes in total."""
         return ColumnBuffers(self.want, records, payload_bytes)
 
     def batch(self, room: ColumnBuffers, chunk: RowSource) -> pyarrow.RecordBatch:
@@ -186,7 +186,7 @@ class ArrowColumns:
     def _sequence(self, table: _Table) -> Any:
         first = table.of_header(_SEQUENCE_AT, ">i4").astype(np.int64)
         delta = table.fixed[columns.OFFSET] - table.of_batch(fields.BASE_OFFSET)
-        # 0 follows 2147483647.
+        # Sequence numbers wrap around: 0 follows 2147483647.
         return _nullable(np.where(first == -1, -1, first + delta & 0x7FFFFFFF).astype(np.int32))
 
     def _is_transactional(self, table: _Table) -> Any:
@@ -231,7 +231,7 @@ class ArrowColumns:
 
 
 class RowSource:
-    """The source of one call's rows: the bytes of a file from `position` on, and a table of the batches in them."""
+    """The input of a conversion: the bytes of a file from `position` on, and a table of the batches in them."""
 
     def __init__(self, position: int, data: NDArray[np.uint8], rows: NDArray[np.int64]) -> None:
         self.position = position
@@ -292,7 +292,7 @@ class ColumnBuffers:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Let the kernel append the records of rows with STEP `step`; return (fault, row) of `walk_records`."""
+        """Append the records of the rows with STEP `step`. Return (fault, row), as `walk_records` does."""
         return walk_records(
             chunk.data,
             unpacked,
@@ -384,7 +384,7 @@ def _binary(data: NDArray[np.uint8], ends: NDArray[np.int32], is_there: NDArray[
 
 
 def _text(data: NDArray[np.uint8], ends: NDArray[np.int32], count: int) -> Any:
-    """Return texts. Invalid UTF-8, which Kafka stores unchecked, is replaced by U+FFFD."""
+    """Return an array of strings. Invalid UTF-8, which Kafka stores unchecked, is replaced by U+FFFD."""
     import pyarrow as pa
 
     found = _binary(data, ends, np.ones(count, np.bool_), count)

@@ -4,7 +4,7 @@
     spark.read.format("kafka-log").option("isolation", "read_committed").load("/var/lib/kafka")
 
 See options.py for the options, source_columns.py for the columns. PySpark (4.3) does not tell a data source the columns that a
-query uses, so the user names them: by the option `columns`, by `.schema("offset bigint, key binary")`, or as the argument
+query uses, so the user names them: with the option `columns`, with `.schema("offset bigint, key binary")`, or with an argument
 of `read_log`. Other columns are not decoded. Filters on topic, partition, offset and timestamp are pushed down if
 `spark.sql.python.filterPushdown.enabled` is true, as in sessions made by `spark_session`.
 """
@@ -50,13 +50,13 @@ class KafkaLogDataSource(DataSource):
         return ddl(SourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> KafkaLogReader:
-        """Return a reader of these columns."""
+        """Return a reader for the columns of `schema`."""
         options = SourceOptions.parse(self.options)
         return KafkaLogReader(options, columns_of(schema, is_permissive=options.is_permissive))
 
 
 class KafkaLogReader(DataSourceReader):
-    """Plans in the driver and reads in executors, to which it is sent by pickle."""
+    """Plans a query in the driver, and runs its tasks in executors, to which it is pickled."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         if {KEY_JSON, VALUE_JSON}.intersection(columns):
@@ -68,7 +68,7 @@ class KafkaLogReader(DataSourceReader):
         self._driver = Versions.here()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Derive bounds from the filters, and leave all filters to Spark, too."""
+        """Derive bounds from the filters, and return all filters, because Spark must still apply them."""
         self.bounds = bounds_of(filters)
         return filters
 
@@ -83,7 +83,7 @@ class KafkaLogReader(DataSourceReader):
         """Yield the records of a task."""
         task = partition.value
         if task is None:
-            return  # Without tasks Spark passes a partition of its own.
+            return  # If there are no tasks, Spark passes a partition of its own.
         assert isinstance(task, ReadTask)
         check_versions(self._driver)
         # Imported here, because it loads numpy and the kernels, which planning does not need.

@@ -1,7 +1,7 @@
-"""The bounds from a query's filters: topics, partitions, ranges of offsets and timestamps.
+"""Bounds derived from a query's filters: topics, partitions, ranges of offsets and timestamps, and a key.
 
-Pushed-down filters save reading and decoding. Spark evaluates every filter again, so unsupported filters can be ignored here and
-others used in part.
+Pushed-down filters save reading and decoding. Spark evaluates every filter again, so a filter can be ignored here, or used in
+part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class FilterBounds:
 
 
 def bounds_of(filters: Iterable[Filter]) -> FilterBounds:
-    """Return the bounds of all these filters together."""
+    """Return the bounds of the records that pass all of these filters."""
     from pyspark.sql.datasource import (
         EqualNullSafe,
         EqualTo,
@@ -93,7 +93,7 @@ def _at_least(bounds: FilterBounds, column: str, value: Any, *, is_strict: bool)
     if column == "timestamp_ms":
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, int(value) + is_strict))
     if column == "timestamp" and isinstance(value, datetime):
-        # Rounded down, and inclusive, because Spark filters again, with microseconds.
+        # Round down and include the bound itself; Spark filters again, with microseconds.
         return replace(bounds, min_timestamp_ms=max(bounds.min_timestamp_ms, _ms(value)))
     return bounds
 

@@ -33,7 +33,7 @@ HELP = {
     "task per partition.",
     "map_bytes": "Memory of a task for the keys of `latest_per_key`; further keys are written to a temporary file. Default: "
     "256 MiB.",
-    "containing": "A text: skip batches in which its bytes do not occur, without decoding their records. All records of the "
+    "containing": "A string: skip batches that do not contain its bytes, without decoding their records. All records of the "
     "other batches are returned.",
     "mode": "`FAILFAST` (default) fails the job at a corrupt batch; `PERMISSIVE` returns a row for it, with `_corrupt` set.",
     "split_bytes": "Split larger segments into tasks of about this size. 0: never. Default: 128 MiB.",
@@ -44,7 +44,7 @@ HELP = {
     "registry_user": "The login at the registry, NAME:PASSWORD-FILE; the driver reads the file.",
     "registry_token_file": "A file with a token for the registry; the driver reads the file.",
     "registry_ca": "A file of PEM certificates to trust for the registry; executors read it. Default: the system's certificates.",
-    "counters": "A directory for one file per task, with the amounts read and decoded.",
+    "counters": "A directory in which each task writes a file with the amounts read and decoded.",
 }
 """Help texts of the options, for the documentation."""
 
@@ -69,11 +69,11 @@ class SourceOptions:
     containing: str = ""
     schema_places: SchemaPlaces = field(default_factory=SchemaPlaces)
     schemas: ShippedSchemas | None = None
-    """The schemas that the driver has read, for decoded columns."""
+    """The schemas that the driver has read; None if no decoded column is requested."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Parse the options; names are case-insensitive. Raises SparkMisuse, naming the option, for invalid ones."""
+        """Parse the options, whose names are case-insensitive. Raises SparkMisuse with the name of an invalid option."""
         options = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(options) - set(HELP))
         if unknown:
@@ -86,7 +86,9 @@ class SourceOptions:
             if isolation == READ_UNCOMMITTED and "isolation" in options:
                 raise SparkMisuse("latest_per_key reads committed records only: expected isolation=read_committed")
             if include_control or is_permissive or options.get("containing"):
-                raise SparkMisuse("latest_per_key excludes include_control, containing and mode=PERMISSIVE")
+                raise SparkMisuse(
+                    "latest_per_key cannot be combined with include_control, containing and mode=PERMISSIVE"
+                )
         names = _names(options.get("columns", ""))
         return cls(
             paths=_paths(options),
@@ -116,7 +118,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         except ValueError:
             found = [None]
         if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
-            raise SparkMisuse(f"option paths: expected a JSON list of texts, got {options['paths']!r}")
+            raise SparkMisuse(f"option paths: expected a JSON list of strings, got {options['paths']!r}")
     if options.get("path"):
         found.append(options["path"])
     if not found:
@@ -129,7 +131,7 @@ def _schema_places(options: Mapping[str, str]) -> SchemaPlaces:
         options.get(name) for name in ("registry", "registry_user", "registry_token_file", "registry_ca")
     )
     if url is None and (user or token_file or ca):
-        raise SparkMisuse("option registry: expected a URL, because its user, token or CA is given")
+        raise SparkMisuse("option registry: expected a URL, because a user, token or CA of a registry is given")
     try:
         address = None if url is None else registry_address(url, user, token_file, ca)
     except (ValueError, OSError) as error:

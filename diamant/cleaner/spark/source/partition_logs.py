@@ -1,7 +1,7 @@
 """Finds the partitions below a user's paths, and lists their files. The only files opened are small checkpoint files.
 
-A path is a log directory, the directory of one partition, or a glob of either. The same partition in several log directories,
-like the replicas of a cluster, counts as several logs.
+A path is a log directory, the directory of one partition, or a glob of either. A partition that is in several log directories,
+for example as replicas of a cluster, counts as several logs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[PartitionFiles]:
-    """Return the partitions below `paths` (of `topics`, if not empty), sorted by topic, number and directory.
+    """Return the partitions below `paths`, sorted by topic, number and directory; only those of `topics`, if any are given.
 
-    Raises SparkMisuse if a path matches nothing, or nothing with partitions, or if a topic is missing.
+    Raises SparkMisuse if a path matches neither a log directory nor a partition, or if a topic is missing.
     """
     wanted = frozenset(topics)
     found: dict[Location, PartitionFiles] = {}
@@ -35,8 +35,8 @@ def find_partitions(paths: Sequence[str], topics: Iterable[str] = ()) -> list[Pa
         listed = [logs for match in matches if (logs := _partitions_at(match, starts)) is not None]
         if not listed:
             raise SparkMisuse(
-                f"{location}: not a log directory: expected directories such as my-topic-0 with segments in it, one of those, or "
-                f"a glob of them; found {'nothing' if not any(match.find() for match in matches) else 'no partition'}"
+                f"{location}: not a log directory: expected directories such as my-topic-0 with segments, a single one of these, "
+                f"or a glob; found {'nothing' if not any(match.find() for match in matches) else 'no partition'}"
             )
         for logs in listed:
             for log in logs:
@@ -71,7 +71,7 @@ def log_directories(logs: Iterable[PartitionFiles]) -> list[Location]:
 
 
 def read_checkpoint(log_directory: Location, name: str) -> dict[TopicPartition, int]:
-    """Return the offsets in a checkpoint file of a log directory; empty if it is missing or damaged, as at a broker's start."""
+    """Return the offsets in a checkpoint file of a log directory. A missing or damaged file counts as empty, as in a broker."""
     location = log_directory.child(name)
     try:
         return read_offset_checkpoint(cast("Env", _OneFile(location)), str(location))
@@ -80,7 +80,7 @@ def read_checkpoint(log_directory: Location, name: str) -> dict[TopicPartition, 
 
 
 class _OneFile:
-    """The part of an `Env` needed to read one file."""
+    """The part of the `Env` interface that reading one file needs."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -92,7 +92,7 @@ class _OneFile:
 def _partitions_at(
     location: Location, starts: dict[Location, dict[TopicPartition, int]]
 ) -> list[PartitionFiles] | None:
-    """Return the partitions in a log directory, or the partition of a partition's directory; None for other directories."""
+    """Return the partitions of a log directory, or the one partition of a partition's directory; None for other directories."""
     try:
         entries = location.entries()
     except (FileNotFoundError, NotADirectoryError):

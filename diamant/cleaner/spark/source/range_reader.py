@@ -1,12 +1,12 @@
-"""Reads the input of a task: batches to Arrow, in order.
+"""Reads the record batches of a task in offset order, and converts them to Arrow batches.
 
     for batch in read_task(task, options, columns, counters): ...
 
-Batches that cannot hold requested records are neither decompressed nor checked. Reading ends when offsets exceed the requested
-ones or the stable offset.
+Batches that cannot hold requested records are neither decompressed nor checked. Reading stops beyond the requested offsets, or at
+the stable offset.
 
-Memory: a chunk of 1 MiB or one larger batch, `GROUP_BYTES` decompressed or one larger batch (256 MiB at most), and its columns;
-with `latest_per_key` also the offset map (cleaner/engines/offset_map.py).
+Memory: a chunk (1 MiB, or one larger batch), a group of decompressed batches (`GROUP_BYTES`, or one larger batch of 256 MiB at
+most), and its columns; with `latest_per_key` also the offset map (cleaner/engines/offset_map.py).
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _SKIP = 0
 READ = 1
 """STEP of a row to read; equal to `kernels.constants.tuples.MAP`."""
 _CONVERT = 2
-"""STEP of a row to read in an old format, until it is unpacked."""
+"""STEP of an old-format row to read, until it is converted."""
 _NO_TYPE = -1
-"""NOTE of a batch in the format without timestamps."""
+"""NOTE of a batch in the oldest format, which has no timestamps."""
 
 
 @dataclass(slots=True)
@@ -82,9 +82,9 @@ class Counters:
 
 
 def open_range(part: Range) -> ReadableFile:
-    """Open the planned file of a range. Raises SegmentChanged if it is gone or replaced.
+    """Open the file of a range. Raises SegmentChanged if the planned file is gone or was replaced.
 
-    Files removed by the cleaner or retention remain under another name for a while (`file.delete.delay.ms`).
+    Also finds a file that the cleaner or retention has removed, because it is only renamed for a while (`file.delete.delay.ms`).
     """
     for location in (part.location, part.location.parent.child(part.location.name + names.DELETED_SUFFIX)):
         try:
@@ -95,7 +95,7 @@ def open_range(part: Range) -> ReadableFile:
             return file
         file.close()
     raise SegmentChanged(
-        f"{part.location} had {part.size} bytes when the query was planned, and was cleaned, deleted or truncated since: "
+        f"{part.location} had {part.size} bytes when the query was planned, and has since been cleaned, deleted or truncated: "
         "run the query again, or read a copy of the directory"
     )
 
@@ -126,7 +126,7 @@ class RangeReader:
     def arrow_batches(
         self, columns: tuple[str, ...], latest: LatestWindow | None = None
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the requested records; with `latest`, only those at its offsets."""
+        """Yield the requested records; if `latest` is given, only those at the offsets that it returns."""
         task = self._task
         arrow = ArrowColumns(columns, task.topic, task.partition, self._part.location, self._options.schemas)
         with closing(open_range(self._part)) as file:
@@ -138,10 +138,10 @@ class RangeReader:
             except CorruptLog as error:
                 if not self._options.is_permissive:
                     raise
-                yield arrow.corrupt(f"{error}; from there to byte {self._part.end} nothing was read", error.position)
+                yield arrow.corrupt(f"{error}; nothing was read from there to byte {self._part.end}", error.position)
 
     def groups_to_map(self) -> Iterator[tuple[Rows, memoryview, int, int]]:
-        """Yield (rows, unpacked bytes, first row, end row). Only rows with STEP `READ` count."""
+        """Yield groups of rows: (rows, unpacked bytes, first row, end row). Rows whose STEP is not `READ` must be ignored."""
         with closing(open_range(self._part)) as file:
             for rows in self._sound_chunks(file):
                 for unpacked, first, end, _ in self._groups(rows):
@@ -164,7 +164,7 @@ class RangeReader:
     # -- chunks --------------------------------------------------------------------------------------------------------
 
     def _sound_chunks(self, file: ReadableFile) -> Iterator[Rows]:
-        """Yield the chunks up to the end, or to a torn batch of a live log. Raises CorruptLog for bytes that are not a batch."""
+        """Yield the chunks of the range, up to a torn batch at the end of a live log. Raises CorruptLog for other damage."""
         position = self._part.start
         try:
             for rows in self._chunks(file, position, self._part.end):
@@ -203,7 +203,7 @@ class RangeReader:
             table[fields.LAST_OFFSET, row] = header.last_offset
             table[fields.MAX_TIMESTAMP, row] = header.max_timestamp
             table[fields.RECORD_COUNT, row] = header.record_count
-            # The records of old formats have their own timestamps, so the attributes keep only the codec.
+            # In old formats each record has its own timestamp, so keep only the codec of the attributes.
             table[fields.ATTRIBUTES, row] = header.codec
             table[fields.NOTE, row] = bool(header.attributes & LOG_APPEND_TIME_FLAG) if header.magic else _NO_TYPE
 
@@ -250,7 +250,7 @@ class RangeReader:
             table = chunk.rows[:, first:end]
             is_read = table[fields.STEP] == READ
             if is_read.any():
-                # A record takes at least seven bytes, which bounds the memory reserved for a forged count.
+                # A record has at least seven bytes. This limits the memory that a forged record count can reserve.
                 sizes = table[fields.PAYLOAD_END, is_read] - table[fields.PAYLOAD_START, is_read]
                 counts = np.minimum(table[fields.RECORD_COUNT, is_read], sizes // fields.MIN_RECORD_BYTES)
                 room = arrow.room(int(np.maximum(counts, 0).sum()), size)
@@ -285,7 +285,7 @@ class RangeReader:
                 row += 1
 
     def _groups(self, rows: Rows) -> Iterator[tuple[memoryview, int, int, int]]:
-        """Check and unpack rows; yield (unpacked bytes, first row, end row, bytes of their records)."""
+        """Check and unpack the batches to read. Yield groups: (unpacked bytes, first row, end row, size of their records)."""
         table = np.asarray(rows.rows, np.int64)
         self._check(rows)
         self._unpacker.clear()
@@ -318,7 +318,7 @@ class RangeReader:
         yield self._unpacker.buffer, first, rows.count, size
 
     def _may_hold(self, rows: Rows, row: int) -> bool:
-        """Return whether all searched texts occur in the bytes of a batch's records."""
+        """Return whether the records of a batch contain all the bytes searched for."""
         table = rows.rows
         source = self._unpacker.buffer if table[fields.IS_UNPACKED, row] else rows.data
         payload = source[int(table[fields.PAYLOAD_START, row]) : int(table[fields.PAYLOAD_END, row])].tobytes()
@@ -372,7 +372,7 @@ class RangeReader:
 
 
 LatestWindow: TypeAlias = Callable[[int, int], "Offsets"]
-"""Returns all kept offsets from a first to a last offset, ascending, possibly with others outside of this range."""
+"""Takes a first and a last offset. Returns all kept offsets between them, ascending, and possibly some outside this range."""
 
 
 def bounds_array(bounds: FilterBounds) -> NDArray[np.int64]:

@@ -1,15 +1,15 @@
-"""The parts of files that a query must read: the tasks of the data source `kafka-log`.
+"""Plans the tasks of the data source `kafka-log`: finds the parts of files that a query must read.
 
-Each segment that can hold requested records has a task. Segments larger than `split_bytes` are split at batches in their
-offset index. Filters and isolation exclude parts of files by names and indexes:
+There is a task for each segment that can hold requested records. Segments larger than `split_bytes` are split at batches that are
+in their offset index. Filters and isolation exclude segments and parts of them:
 
     topic, partition      by the names of directories
-    offset                by the names of segments, and within a segment by its offset index
-    timestamp from        by the time index, when all records up to the offset of an entry are older
-    log start, stable     by the names of segments
+    offset, log start     by the names of segments, and within a segment by its offset index
+    minimum timestamp     by the time index, if all records up to the offset of an entry are older
+    stable offset         by the names of segments
 
-Index entries used for cuts are compared with the batches in the file. A damaged index fails the query; in mode PERMISSIVE it
-becomes a row, and the segment is read without it. A damaged header is left to the task that reads it.
+The index entries used are compared with the batches in the file. A damaged index fails the query; in mode PERMISSIVE it is
+reported in a row, and the segment is read without the index. A damaged header is reported by the task that reads it.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
 
 _LISTING_THREADS = 8
 _MIN_INDEXED_BYTES = 64 * 1024
-"""A smaller range is read faster than its index."""
+"""Segments smaller than this are read whole, which is faster than reading an index first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of a segment's file that begins with a batch."""
+    """A part of a segment's file. A batch begins at its start."""
 
     location: Location
     start: int
     end: int
-    """Start of the next part, or the size of the file when listed."""
+    """Start of the next part, or the size that the file had when it was listed."""
     size: int
-    """Size of the whole file when listed."""
+    """Size of the whole file when it was listed."""
     is_last: bool
-    """True for the end of a partition, which may still be written to, so that a torn batch there is no damage."""
+    """True if the file is the partition's last segment. It may still be written to, so a torn batch at its end is no damage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadTask:
-    """The complete input of one task, for another process."""
+    """The complete input of one task. Can be sent to another process."""
 
     topic: str
     partition: int
     ranges: tuple[Range, ...]
     """One range; with `latest_per_key` all ranges of the partition."""
     bounds: FilterBounds
-    """The query's bounds, and the log start."""
+    """The query's bounds. They exclude records below the log start, unless such records are requested."""
     stable_offset: int | None
     """Exclusive end of the visible records; None without a limit."""
     aborted: NDArray[np.int64]
@@ -75,16 +75,19 @@ class ReadTask:
     open: NDArray[np.int64]
     """int64[n, 2]: producer id and first offset of each open transaction; empty unless outcomes are requested."""
     damage: tuple[tuple[str, int], ...] = ()
-    """Mode PERMISSIVE: errors in indexes and their byte positions, reported by this task."""
+    """Mode PERMISSIVE: errors in indexes that this task reports, with their byte positions."""
 
     @property
     def size(self) -> int:
-        """Most bytes that the task reads."""
+        """Maximum number of bytes that the task reads."""
         return sum(one.end - one.start for one in self.ranges)
 
 
 def plan_tasks(options: SourceOptions, bounds: FilterBounds, *, with_outcomes: bool = False) -> list[ReadTask]:
-    """Return the tasks, largest first. `with_outcomes`: for the column `outcome`. Raises SparkError, OSError, CorruptLog."""
+    """Return the tasks of a query, largest first. Raises SparkError, OSError, CorruptLog.
+
+    `with_outcomes`: the tasks need the outcomes of transactions.
+    """
     logs = [log for log in find_partitions(options.paths, options.topics) if bounds.holds(log.topic, log.partition)]
     found = plan_logs(logs, options, bounds, [with_outcomes] * len(logs))
     return sorted((task for tasks in found for task in tasks), key=lambda task: -task.size)
@@ -117,7 +120,7 @@ def plan_partition(
     stable_offset = decided.stable_offset if options.is_committed else None
     if not options.include_below_log_start:
         bounds = replace(bounds, min_offset=max(bounds.min_offset, log.log_start_offset))
-    # Any later record may supersede a requested one, so only the lower bound can reduce the reads.
+    # Any later record may supersede a requested one, so only the minimum offset can limit what is read.
     reading = replace(FilterBounds(), min_offset=bounds.min_offset) if options.latest_per_key else bounds
     end_offset = GREATEST if stable_offset is None else stable_offset - 1
     ranges = [
@@ -127,7 +130,7 @@ def plan_partition(
         for part in _readable_ranges(log, segment, reading, options, damage)
     ]
     if not ranges:
-        # A task without records must report the damage.
+        # Make a task that reads no records and only reports the damage.
         last = log.segments[-1]
         ranges = [Range(place_of(log, last.path), 0, 0, last.size, last.is_last)] if damage else []
     if not ranges:
@@ -151,7 +154,7 @@ def plan_partition(
 def _readable_ranges(
     log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, options: SourceOptions, damage: list[CorruptLog]
 ) -> list[Range]:
-    """Return `_ranges`. In mode PERMISSIVE ignore damaged indexes, and add their errors to `damage`."""
+    """Like `_ranges`, but in mode PERMISSIVE, ignore damaged indexes and add their errors to `damage`."""
     try:
         return _ranges(log, segment, bounds, options)
     except CorruptLog as error:
@@ -209,7 +212,7 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
     try:
         with closing(place.open(read_ahead_bytes=0)) as file:
             if not segment.is_last and file.size() != segment.size:
-                return [whole]  # changed since: as below
+                return [whole]  # changed since it was listed; the task reports this
             # The last segment may have grown since it was listed.
             for number in used:
                 _check_entry(file, location, index, number)
@@ -224,9 +227,9 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
 def _check_entry(
     file: ReadableFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
 ) -> None:
-    """Compare an entry of the offset index at `location` with its batch, whose base offset must be greater than `above`.
+    """Check that the batch of an entry in the offset index at `location` is in its place, and its base offset above `above`.
 
-    Raises CorruptLog if there is another batch, or none, because a read from or up to the entry would then miss records.
+    Raises CorruptLog if it is not, because a read that begins or ends at this entry would then miss records.
     """
     offset, position = index[:, number].tolist()
     batches = scan_at_entry(file, file.size(), offset, position)
@@ -240,7 +243,10 @@ def _check_entry(
 
 
 def _older_to(log: PartitionFiles, segment: SegmentFile, timestamp_ms: int) -> int:
-    """Return an offset up to which all records of the segment are older; `GREATEST` if all are, `LEAST` if none is known."""
+    """Return an offset up to which all records of the segment are older than `timestamp_ms`.
+
+    Return `GREATEST` if all records are older, `LEAST` if no such offset is known.
+    """
     location = place_of(log, segment.index(names.TIME_INDEX_SUFFIX))
     if not log.has(location.name):
         return LEAST

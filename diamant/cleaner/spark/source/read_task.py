@@ -1,4 +1,4 @@
-"""One task of a read: the rows of a range of a partition, or with the option `latest_per_key` the latest record of each key.
+"""Runs a task of a query: returns the records of a range, or with `latest_per_key` the latest record of each key in a partition.
 
 With `latest_per_key`, a first pass over the task's input adds the hash and offset of each key to the cleaner's own map. Records
 without a key are left out, as in a compacted log.
@@ -52,9 +52,9 @@ def read_task(
 
 @contextmanager
 def _find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> Iterator[LatestOffsets]:
-    """Yield the latest offset of each key from the task's log start on. Raises the errors of reading, such as CorruptLog.
+    """Yield the offset of the latest record of each key, from the task's minimum offset on. Raises CorruptLog and read errors.
 
-    Memory: `options.map_bytes`; then a temporary file without a name (cleaner/engines/offset_map.py).
+    Memory: `options.map_bytes`. Further keys go to an unnamed temporary file (cleaner/engines/offset_map.py).
     """
     with tempfile.TemporaryDirectory(prefix="diamant-latest-") as directory:
         env = RealEnv()
@@ -62,7 +62,7 @@ def _find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> 
             os.urandom(16), memory_bytes=options.map_bytes, spill=lambda: open_spill_file(env, directory)
         )
         try:
-            # Later records supersede earlier ones, even if they are not requested themselves.
+            # Later records supersede earlier ones, even if the later ones are not requested.
             _read(replace(task, bounds=FilterBounds(min_offset=task.bounds.min_offset)), options, counters, offsets)
             yield offsets.latest()
         finally:

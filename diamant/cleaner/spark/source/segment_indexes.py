@@ -1,7 +1,7 @@
-"""Index files as arrays, from any location. Formats: storage/segments/offset_index.py, time_index.py, txn_index.py.
+"""Reads index files from any location into arrays. Formats: storage/segments/offset_index.py, time_index.py, txn_index.py.
 
-Kafka preallocates the indexes of its active segment with zeros, which are removed here. The index of a segment that is still
-written to may lack its last entries.
+Kafka preallocates the indexes of its active segment and fills them with zeros, which are removed here. While a segment is still
+written to, its index may lack the last entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TXN_ENTRY = np.dtype(
 ABORTED_FIELDS = 3
 """Fields of an aborted transaction: producer id, first offset, offset of its marker."""
 WITHOUT = "; trust_indexes=false reads without it"
-"""Advice about a damaged index."""
+"""Advice that ends each error about a damaged index."""
 
 
 def read_offset_index(
@@ -34,8 +34,8 @@ def read_offset_index(
 ) -> NDArray[np.int64]:
     """Return int64[2, n]: last offsets of batches, ascending, and the positions of these batches.
 
-    `is_growing`: omit entries beyond `log_size`, which were added since the segment was listed. Raises CorruptLog if entries do
-    not ascend or lie outside of the segment, FileNotFoundError without an index.
+    `is_growing`: omit entries beyond `log_size`, which were added after the segment was listed. Raises CorruptLog if entries do
+    not ascend or lie outside the segment, and FileNotFoundError if there is no index.
     """
     entries = np.frombuffer(_whole(location, _OFFSET_ENTRY.itemsize), _OFFSET_ENTRY)
     # Only the first valid entry can have relative offset 0.
@@ -59,9 +59,9 @@ def read_offset_index(
 
 
 def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
-    """Return int64[2, n]: timestamps in ms and offsets, both ascending. Records younger than an entry follow its offset.
+    """Return int64[2, n]: timestamps in ms and offsets, both ascending. Up to an entry's offset, no record is younger than it.
 
-    Raises CorruptLog if timestamps or offsets do not ascend, FileNotFoundError without an index.
+    Raises CorruptLog if timestamps or offsets do not ascend, and FileNotFoundError if there is no index.
     """
     entries = np.frombuffer(_whole(location, _TIME_ENTRY.itemsize), _TIME_ENTRY)
     is_set = (entries["timestamp"] != 0) | (entries["offset"] != 0)
@@ -76,7 +76,7 @@ def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
 
 
 def read_aborted(location: Location) -> NDArray[np.int64]:
-    """Return int64[n, ABORTED_FIELDS], a row per aborted transaction. Raises CorruptLog, FileNotFoundError without an index."""
+    """Return int64[n, ABORTED_FIELDS], one row per transaction. Raises CorruptLog; FileNotFoundError if there is no index."""
     entries = np.frombuffer(_whole(location, _TXN_ENTRY.itemsize), _TXN_ENTRY)
     if (entries["version"] != 0).any() or (entries["first"] > entries["last"]).any():
         raise CorruptLog(

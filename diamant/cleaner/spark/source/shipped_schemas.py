@@ -1,4 +1,4 @@
-"""Schemas for tasks. The driver reads those in `_schemas` topics, and sends them with the places of others.
+"""Schemas for tasks. The driver reads the `_schemas` topics, and sends their schemas along with the addresses of other sources.
 
 An executor process looks up each schema in a directory or a registry only once, however many tasks it runs.
 """
@@ -29,7 +29,7 @@ class ShippedSchemas:
 
     places: SchemaPlaces
     of_directories: Mapping[str, RegisteredSchemas]
-    """Schemas by the text of a log directory's location."""
+    """The schemas in `_schemas` topics, by log directory: its location as a string."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod

@@ -65,14 +65,14 @@ COLUMNS = (
 CORRUPT = Column(CORRUPT_COLUMN, "string", "With `mode=PERMISSIVE`: the error for bytes that could not be read.")
 KEY_JSON, VALUE_JSON = "key_json", "value_json"
 _DECODED = (
-    "decoded by its schema (in `_schemas` of its log directory, or by the options), or JSON itself; else NULL. "
-    "Only if it is named."
+    "decoded by its schema (from `_schemas` in the log directory, or from the options), or unchanged if it is JSON; "
+    "otherwise NULL. Not part of the default."
 )
 DECODED = (
     Column(KEY_JSON, "string", f"Key as JSON: {_DECODED}"),
     Column(VALUE_JSON, "string", f"Value as JSON: {_DECODED}"),
 )
-"""Columns that are not part of the default, because each record takes some 10 to 100 µs."""
+"""Columns that are not part of the default, because decoding a record takes some 10 to 100 µs."""
 BY_NAME = {column.name: column for column in (*COLUMNS, *DECODED, CORRUPT)}
 
 _WANTS = {
@@ -86,7 +86,7 @@ _WANTS = {
 
 
 def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
-    """Return the names of the columns of a source if none were chosen."""
+    """Return the names of the columns of a source for which none were chosen."""
     names = tuple(column.name for column in COLUMNS)
     return (*names, CORRUPT_COLUMN) if is_permissive else names
 
@@ -132,7 +132,7 @@ def columns_of(schema: StructType, *, is_permissive: bool) -> tuple[str, ...]:
 
 
 def arrow_schema(names: Sequence[str]) -> pyarrow.Schema:
-    """Return the schema of the Arrow batches, as Spark expects it for `ddl(names)`."""
+    """Return the schema of the Arrow batches: the one that Spark expects for `ddl(names)`."""
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

@@ -1,8 +1,9 @@
-"""The stable offset and the aborted transactions of a log, from its files alone.
+"""Finds the stable offset and the aborted transactions of a log, from its files alone.
 
-The newest producer snapshot has the transactions that were open at its offset; the headers of the later batches, mostly in the
-last segment, give the rest. Aborted transactions are read from the indexes of the segments that hold their markers, and from
-these headers. Without a snapshot the headers of the whole log are read, and with `trust_indexes=false` nothing else.
+The newest producer snapshot has the transactions that were open at its offset; the headers of later batches, mostly in the last
+segment, tell what has happened since. Aborted transactions are read from the transaction indexes of the segments that contain
+their markers, and from the same headers. If there is no snapshot, the headers of the whole log are read. With
+`trust_indexes=false`, only headers are read, also of the whole log.
 
 Memory: 24 bytes for each aborted transaction, about 100 for each open one.
 """
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import ReadableFile
 
 _WINDOW = 4096
-"""Read size. Headers are far apart, so a page for each is enough. Remote files are read ahead further."""
+"""Bytes to read at a time. Headers are far apart, so a page for each is enough. For remote files, more is read ahead."""
 _ATTEMPTS = 5
-"""Attempts to read a directory without a change in between."""
+"""Maximum number of attempts. An attempt fails if the directory changes while it is read."""
 _MARKER_BYTES = 128
 """Upper bound of a transaction marker's size."""
 
@@ -66,14 +67,14 @@ NOTHING_KNOWN = Decided(None, np.empty((0, ABORTED_FIELDS), np.int64), np.empty(
 def read_decided(
     log: PartitionFiles, *, trust_indexes: bool = True, damage: list[CorruptLog] | None = None
 ) -> tuple[PartitionFiles, Decided]:
-    """Return the outcomes of a log's transactions, and its listing at that time. Raises OSError, CorruptLog, SegmentChanged.
+    """Return a listing of a log, and the outcomes of the transactions in it. Raises OSError, CorruptLog, SegmentChanged.
 
-    With a list for `damage`, corruption is not an error. A corrupt index of aborted transactions is added to the list, and
-    headers are read in place of indexes. After a corrupt header the rest of its segment is skipped; transactions with markers
-    there count as open.
+    If `damage` is a list, corruption is not raised. The error of a corrupt transaction index is added to the list, and headers
+    are read instead of indexes. After a corrupt header, the rest of its segment is skipped; transactions whose markers are there
+    count as open.
 
-    Indexes and segments must be from the same time: a cleaner replaces both, and removes an aborted transaction's index entry
-    together with its records.
+    Indexes and segments must come from the same listing, because a cleaner replaces both: it removes the index entry of an
+    aborted transaction together with its records.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -121,7 +122,7 @@ def _read(log: PartitionFiles, trust_indexes: bool, damage: list[CorruptLog] | N
 
 
 def _newest_snapshot(log: PartitionFiles, open_since: dict[int, int]) -> int:
-    """Add the open transactions of the newest readable snapshot to `open_since`; return its offset, 0 without one."""
+    """Add the open transactions of the newest readable snapshot to `open_since`. Return its offset, or 0 if there is none."""
     for offset in reversed(log.snapshots):
         location = place_of(log).child(f"{offset:020d}{names.SNAPSHOT_SUFFIX}")
         try:
@@ -138,7 +139,7 @@ def _newest_snapshot(log: PartitionFiles, open_since: dict[int, int]) -> int:
 def _headers_from(
     log: PartitionFiles, start_offset: int, *, is_permissive: bool
 ) -> Iterator[tuple[BatchHeader, ControlType | None]]:
-    """Yield the headers of magic 2, from the segment with `start_offset` on, each with its marker's type or None."""
+    """Yield (header, marker type) for batches of magic 2, beginning at or before `start_offset`. The type is None for data."""
     for segment in log.segments:
         if segment.end_offset is not None and segment.end_offset <= start_offset:
             continue
@@ -177,7 +178,7 @@ def _headers(
         if at + _MARKER_BYTES > len(buffer) and start + len(buffer) < end:
             buffer, start, at = file.pread(min(_WINDOW, end - position), position), position, 0
         if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
-            break  # This may be a torn end; the task that reads it reports damage.
+            break  # This may be a torn end. If it is damage, the task that reads it reports it.
         size = int.from_bytes(buffer[at + 8 : at + 12], "big", signed=True) + LOG_OVERHEAD
         magic = buffer[at + 16]
         if size < HEADER_SIZE_UP_TO_MAGIC or magic > CURRENT_MAGIC:
