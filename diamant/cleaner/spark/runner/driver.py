@@ -6,12 +6,12 @@ other channel is used, because Spark's configuration may contain secrets. It wri
     {"type": "progress", "stage": "map", "bytes": 1048576}          twice a second at most
     {"type": "outputs", "outputs": [{...}, ...]}                   outputs of the manifest, a few per message
     {"type": "manifest", "manifest": {...}}                        the end of a job: its `manifest`, without the outputs
-    {"type": "error", "kind": "...", ...}                          the failed end of a job, and of the driver
+    {"type": "error", "kind": "...", ...}                          the failure of a job, after which the driver ends
 
-A job fails if no task ends for far longer than the largest should take at the slowest rate (`JobProgress.patience_s`). Spark
+A job fails if no task ends for far longer than the largest task should take at the slowest rate (`JobProgress.patience_s`). Spark
 detects lost executors, but not an executor that waits for a disk or an object store that does not answer.
 
-The driver ends when its standard input ends, and at once (SIGKILL) when the broker ends; the JVM ends when its pipe from the
+The driver ends when its standard input ends, and immediately (SIGKILL) when the broker ends; the JVM ends when its pipe from the
 driver closes. With `local[*]` the driver, its JVM and its Python workers run at low priority, like a worker of the cleaner. The
 driver of a cluster only coordinates; at low priority on a busy machine it would keep the executors waiting.
 """
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.spark.clean.progress import JobProgress
 
 OUTPUTS_TOGETHER = 64
-"""Most outputs in a message, at about 500 bytes each."""
+"""Maximum number of outputs in a message; each takes about 500 bytes."""
 SOURCES_TOGETHER = 4096
-"""Most source segments in a message, at 20 bytes each; exceeded only by a single output with more."""
+"""A message ends with the output that brings it to this many source segments; each takes 20 bytes."""
 
 
 class Driver:
@@ -58,7 +58,7 @@ class Driver:
         for line in lines:
             self._heard.put(json.loads(line))
         if self._job is None or not self._job.is_over:
-            # Stopping Spark may take long; the JVM and its executors end with this process.
+            # Do not stop Spark first, which may take long: the JVM and its executors end with this process.
             os._exit(1)
         self._heard.put(None)
 
@@ -95,12 +95,12 @@ class DriverJob:
         self._master = master
         self._send = send
         self._is_over = threading.Event()
-        """Set once the end was reported, after which no message may follow."""
+        """Set once the end of the job has been reported. No further message may be sent then."""
         self._lock = threading.Lock()
 
     @property
     def is_over(self) -> bool:
-        """True once the end of the job was reported, or is about to be."""
+        """True once the end of the job has been reported or is about to be reported."""
         return self._is_over.is_set()
 
     def run(self, context: Any) -> bool:
@@ -113,7 +113,7 @@ class DriverJob:
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
             manifest = job.run()
-            # Tasks may have ended since the last progress message, even all of them.
+            # Tasks, or even all of them, may have ended since the last progress message.
             last = {"type": "progress", "stage": job.progress.stage, "bytes": job.progress.bytes}
             self._send_end(last, *messages(manifest))
         except Exception as error:
@@ -122,7 +122,7 @@ class DriverJob:
         return True
 
     def fail(self, context: Any, error: Exception) -> None:
-        """Report the failure of the job, unless its end was reported."""
+        """Report the failure of the job, unless its end has already been reported."""
         self._send_end({"type": "error", **fields_of(_plain(context, error))})
 
     def _send_end(self, *messages: JsonObject) -> None:
@@ -159,7 +159,7 @@ def messages(
     begin = 0
     for end, output in enumerate(outputs, 1):
         sources += len(output.output.source_base_offsets)
-        # The broker parses each message at once, on its loop, so messages are kept small.
+        # Keep messages small, because the broker parses each in one step on its event loop.
         if end - begin == outputs_together or sources >= sources_together or end == len(outputs):
             yield {"type": "outputs", "outputs": [asdict(staged) for staged in outputs[begin:end]]}
             begin, sources = end, 0

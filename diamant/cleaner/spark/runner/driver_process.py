@@ -1,6 +1,6 @@
-"""The runner's side of a driver, which is a process that receives jobs, reports progress, and has scratch directories.
+"""Controls a driver, which is a process that receives jobs, reports progress, and has scratch directories.
 
-Call it on the loop thread only.
+For use on the loop thread only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diamant.cleaner.spark.runner.driver_scratch import DriverScratch
 from diamant.json_types import JsonObject
 
 STOP_TIMEOUT_S = 5.0
-"""Time allowed to a driver to exit once it has reported everything."""
+"""Maximum time to wait for a driver's exit after its last message."""
 
 
 class DriverProcess:
@@ -72,20 +72,20 @@ class DriverProcess:
         self._child.send(job)
 
     async def receive(self, timeout_s: float) -> JsonObject | None:
-        """Return the next message; None at the driver's end. Raises TimeoutError if none arrives in time."""
+        """Return the next message; None if the driver has ended. Raises TimeoutError if no message arrives in time."""
         message = await self._child.receive(timeout_s)
         self._is_done = message is not None and message["type"] in ("manifest", "error")
         return message
 
     async def death(self) -> str:
-        """Wait for the exit of a driver whose messages have ended; return the reason of its end."""
+        """Wait until a driver that sends no more messages has exited. Return the reason why it ended."""
         with suppress(TimeoutError):
             await self._child.wait(STOP_TIMEOUT_S)
         await self._kill()
         return self._child.obituary()
 
     async def end(self) -> None:
-        """End the driver, by force after `STOP_TIMEOUT_S`; remove its directories once it and its JVM have exited."""
+        """Stop the driver, then remove its directories. It is killed if a job is in progress, or after `STOP_TIMEOUT_S`."""
         if self._is_done:
             self._child.end_input()
             with suppress(TimeoutError):
@@ -95,7 +95,7 @@ class DriverProcess:
             await asyncio.get_running_loop().run_in_executor(thread, self._scratch.remove)
 
     async def _kill(self) -> None:
-        # The JVM is in the driver's process session; left alone, it would end a moment later.
+        # The JVM belongs to the driver's process session. It would end by itself, but only a moment later.
         self._child.kill(with_children=True)
         await self._child.wait()
         await self._child.read_rest(STOP_TIMEOUT_S)

@@ -1,13 +1,13 @@
-"""Scratch directories of one driver, or one command on Spark, and its JVM, removed after they end.
+"""Scratch directories for one driver or one command on Spark, and for its JVM. They are removed when both have ended.
 
     <temporary directory>/diamant-driver-<random>/      mode 0700
         lock                locked while its broker or command runs; lists the directories below
         tmp/                TMPDIR and java.io.tmpdir
         spark/              spark.local.dir: shuffles and spills of `local[*]`, broadcasts
-    <directory of spark.local.dir>/diamant-driver-<random>/     in place of spark/ if that, or SPARK_LOCAL_DIRS, is set
+    <directory of spark.local.dir>/diamant-driver-<random>/     replaces spark/ if spark.local.dir or SPARK_LOCAL_DIRS is set
 
-Spark removes its own directories, unless the JVM is killed. The lock of a killed broker or command is free; the next driver or
-command of the same user removes the leftovers. Blocks on disk I/O.
+Spark removes its own directories, unless the JVM is killed. If a broker or command is killed, its lock becomes free, and the next
+driver or command of the same user removes its directories. Creating and removing directories blocks on disk I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 PREFIX = "diamant-driver-"
 LOCAL_DIR = "spark.local.dir"
 _MAKING_S = 60.0
-"""Age below which the process that created an empty lock file may be about to lock it."""
+"""If an empty lock file is younger than this, the process that created it may be about to lock it."""
 _REMOVE_ATTEMPTS = 20
 _REMOVE_PAUSE_S = 0.05
 
@@ -40,12 +40,12 @@ class DriverScratch:
         self.conf = dict(conf)
         """Spark's configuration with these directories."""
         self.environment: dict[str, str] = {}
-        """The driver's environment, added to this process's."""
+        """Environment variables of the driver, in addition to those of this process."""
         self._directories: list[str] = []
         self._lock = -1
 
     def make(self) -> None:
-        """Create the directories. Raises OSError; call `remove` even then."""
+        """Create the directories. Raises OSError; even then, `remove` must be called."""
         _remove_abandoned()
         home = tempfile.mkdtemp(prefix=PREFIX)
         self._directories.append(home)
@@ -79,7 +79,7 @@ def _remove(directories: list[str]) -> None:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                # Python workers notice the JVM's end a moment later, and may still write.
+                # Python workers notice only after a moment that the JVM has ended, and may still write.
                 if attempt + 1 < _REMOVE_ATTEMPTS:
                     time.sleep(_REMOVE_PAUSE_S)
                     continue

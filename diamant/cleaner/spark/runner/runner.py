@@ -1,22 +1,23 @@
-"""The runner that executes plans on Spark: a driver process runs the job (`driver`); its outputs are verified before the swap.
+"""Executes plans on Spark: a driver process runs each job (`driver`), and the broker verifies its outputs before the swap.
 
     plan → driver → manifest → verify each file (`staged_outputs`) → swap by the broker, one output at a time
 
-The staging place is a directory of the job: beside the segments, or below `diamant.cleaner.spark.staging`. If executors do not
+Each job has its own staging directory, in the partition's directory or below `diamant.cleaner.spark.staging`. If executors do not
 share that file system with the broker (s3:), the segments are copied there first. The directory is removed at the end of the
-round. The leftovers of a killed broker are removed by the next round at the partition, or at the next start.
+round. If the broker is killed, the partition's next round or the broker's next start removes it.
 
-After a job that failed through no fault of the log, Spark is not used for a while (`turns`). The local runner takes over the
-round at once, if no output was swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are corrupt
-batches, outputs that overflow, and changed segments. The broker verifies them on its own disk. All other failures are blamed on
-Spark or the staging place: no Java, no master, lost executors, a staging place that is full or unreachable, a disk that executors
-do not see. If the broker's disk is at fault after all, the local runner reports it.
+If a job fails through no fault of the log, Spark is not used for a while (`turns`). The local runner takes over the round
+immediately if no output has been swapped yet and the disk has room for its spill file (`check_room`). Faults of the log are
+corrupt batches, outputs that overflow, and changed segments; the broker confirms them on its own disk. All other failures are
+blamed on Spark or the staging directory: no Java, no master, lost executors, a full or unreachable staging directory, a disk that
+executors do not see. If the broker's disk is at fault after all, the local runner reports it.
 
-Waits are bounded: a driver that does not begin, or has no executor (`executor_watch`), is ended. After a successful job a driver
-may be kept for the next one (`diamant.cleaner.spark.driver.max.idle.ms`), because small jobs mostly wait for a session.
+All waits are bounded: a driver is ended if its job does not start in time, or if it has no executor for too long
+(`executor_watch`). After a successful job a driver may be kept for the next one (`diamant.cleaner.spark.driver.max.idle.ms`),
+because a small job mostly waits for its session to start.
 
-Everything runs on the loop thread, except disk I/O. The driver cannot harm the log: it writes only to the staging place and to
-its own directories (`driver_scratch`).
+Everything runs on the loop thread, except disk I/O. The driver cannot harm the log: it writes only to the staging directory and
+to its own directories (`driver_scratch`).
 """
 
 from __future__ import annotations
@@ -68,20 +69,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_TIMEOUT_S = 90.0
-"""Time allowed to a driver to report the start of its job, in addition to the wait for executors: to start a JVM and a
+"""Maximum time until a driver reports the start of its job, not counting the wait for executors. Enough to start a JVM and a
 session, or for Spark to give up on a master that does not answer (60 s)."""
 
 LOCAL_START_TIMEOUT_S = 900.0
-"""The same for `local[*]`, where the driver waits for no master, but its low priority leaves it little CPU on a busy machine."""
+"""The same for `local[*]`. There is no master to wait for, but at low priority the driver gets little CPU on a busy machine."""
 
 DRIVER_PROGRAM = bootstrap("diamant.cleaner.spark.runner.driver")
 
 
 class SparkRunner:
-    """Runs rounds on Spark. If a job fails, `local` runs its round; without `local` the round fails.
+    """Runs rounds on Spark. If a job fails, `local` takes over its round; if `local` is None, the round fails.
 
-    `turns` is shared by all runners of a broker. A runner has one job and one driver at a time; the driver takes about 200 MB
-    beside its JVM's heap. A runner has its own thread, so that long copies and throttling do not delay other runners.
+    `turns` is shared by all runners of a broker. A runner has one job and one driver at a time; the driver takes about 200 MB in
+    addition to its JVM's heap. A runner has its own thread, so that long copies and throttling do not delay other runners.
     """
 
     name = NAME
@@ -101,7 +102,7 @@ class SparkRunner:
         self._program = program
         self.settings = settings
         self.progress_stage = ""
-        """The step of the current job; empty without one."""
+        """The step of the current job; empty if there is no job."""
         self._env = env
         self._local = local
         self._turns = SparkTurns(settings) if turns is None else turns
@@ -119,14 +120,14 @@ class SparkRunner:
 
     @property
     def progress_bytes(self) -> int:
-        """Bytes that the current job, or the local runner instead of it, has read and written."""
+        """Bytes read and written by the current job, or by the local runner if that has taken over."""
         if self._is_local_at_it and self._local is not None:
             return self._local.progress_bytes
         return self._job_bytes
 
     @property
     def driver_pid(self) -> int | None:
-        """Process id of the driver; None without one."""
+        """Process id of the driver; None if there is no driver."""
         return None if self._driver is None else self._driver.pid
 
     @property
@@ -144,7 +145,7 @@ class SparkRunner:
         return is_worth_it(plan, self.settings) and find_spec("pyspark") is not None
 
     def takes(self, plan: CleanPlan) -> bool:
-        """Return whether a plan suits Spark and can run now, when no other job occupies the machine and none failed recently."""
+        """Return whether a plan suits Spark and can run now: no other job occupies the machine, and none has failed recently."""
         return not self.rests_for_s and self._turns.is_free and self.suits(plan)
 
     async def run(self, plan: CleanPlan, *, on_output: SwapOutput, check_done: CheckDone = never_done) -> CleanResult:
@@ -173,7 +174,7 @@ class SparkRunner:
         return await self._local.run(plan, on_output=on_output, check_done=check_done)
 
     async def close(self) -> None:
-        """End the job in progress. Idempotent."""
+        """End the job in progress and all idle drivers. Idempotent."""
         self._is_closed = True
         async with self._turn:
             await self._turns.end_idle()
@@ -182,7 +183,7 @@ class SparkRunner:
     # -- a job -----------------------------------------------------------------------------------------------------------
 
     async def _run_in_session(self, plan: CleanPlan, swap: _CountedSwaps, check_done: CheckDone) -> CleanResult:
-        """Run a job with a kept driver. Without one, or if it fails before tasks have read anything, use a new one."""
+        """Run a job with a kept driver. If there is none, or if it fails before tasks have read anything, use a new driver."""
         kept = await self._turns.take(self.settings)
         if kept is not None:
             try:
@@ -255,8 +256,8 @@ class SparkRunner:
             return error
         where = self.settings.master if not self.settings.is_local else "this machine"
         return SparkError(
-            f"{what}: {error}. The broker sees the planned segments. Can the broker and the executors on {where} read and write "
-            "the staging place, and do they see the same files there and in the data directory?"
+            f"{what}: {error}. The segments on the broker's disk are unchanged. Can the broker and the executors on {where} read "
+            "and write the staging directory, and do they see the same files there and in the data directory?"
         )
 
     def _checked(self, check_done: CheckDone) -> CheckDone:
@@ -327,7 +328,7 @@ class SparkRunner:
                     outputs += map(StagedOutput.from_fields, message["outputs"])
                     if len(outputs) > len(plan.segments):
                         raise SparkError(
-                            f"{what}: the job reports more outputs than the plan's {len(plan.segments)} segments"
+                            f"{what}: the job reports more outputs than the {len(plan.segments)} segments of the plan"
                         )
                 case "manifest":
                     return replace(Manifest.from_fields(message["manifest"]), outputs=tuple(outputs))
@@ -386,9 +387,10 @@ class _Threads:
 
 
 def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
-    """Return whether a batch that an executor found corrupt is whole, with a valid CRC, on the broker's disk. Blocking.
+    """Return whether a batch that an executor found corrupt is whole, with a valid CRC, on the broker's disk.
 
-    Also True if the batch cannot be read, because the local runner's error is then better. False for files other than segments.
+    Also True if the disk cannot be read, because the local runner will report that better. False for files other than segments.
+    Blocks on disk I/O.
     """
     base_offset = corrupt_base(error)
     segment = next((one for one in plan.segments if one.base_offset == base_offset), None)
@@ -412,7 +414,7 @@ def _is_whole(env: Env, plan: CleanPlan, error: CorruptLog) -> bool:
 
 
 def _is_as_planned(env: Env, plan: CleanPlan) -> bool:
-    """Return whether the segments of a plan are unchanged. Blocking."""
+    """Return whether the segments of a plan are unchanged. Blocks on disk I/O."""
     try:
         return all(
             env.file_size(names.log_file(plan.directory, segment.base_offset)) == segment.size

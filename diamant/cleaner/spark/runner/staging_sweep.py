@@ -1,8 +1,8 @@
-"""Leftovers of earlier runs at the staging place, which are removed at a broker's start, and listed for a scan.
+"""Removes what earlier runs have left in the staging directory when a broker starts; also lists that directory for a scan.
 
-A thread of the broker sweeps a local directory. A remote place (s3:) needs pyarrow, about 50 MB that an idle broker should not
-load. So a child process sweeps it, within `TIMEOUT_S`, and ends with the broker. It reads the URI, which may be secret, from its
-standard input.
+A thread of the broker sweeps a local directory. A remote one (s3:) needs pyarrow, which takes about 50 MB, and which an idle
+broker should not load. So a child process sweeps it, within `TIMEOUT_S`. The child ends with the broker, and reads the URI, which
+may contain secrets, from its standard input.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StagingSweep:
     def run(self) -> bool:
         """Sweep (`staging.sweep`), and log the result; return True if another sweep is needed after `staging.YOUNG_S`.
 
-        Blocks, for at most `TIMEOUT_S` if the place is remote.
+        Blocks on I/O, for at most `TIMEOUT_S` if the staging directory is remote.
         """
         try:
             if staging_root(self._staging).is_local:
@@ -59,20 +59,20 @@ class StagingSweep:
                 swept = self._sweep_elsewhere()
         except (OSError, StorageError, subprocess.SubprocessError) as error:
             if not self._is_stopped.is_set():
-                logger.warning("leftovers of earlier jobs at the staging place cannot be removed: %s", _text(error))
+                logger.warning("cannot remove leftovers of Spark jobs from the staging directory: %s", _text(error))
             return False
         if swept.removed:
-            logger.info("%d places of earlier jobs on Spark removed at the staging place", swept.removed)
+            logger.info("removed %d leftover directories of Spark jobs from the staging directory", swept.removed)
         if swept.stuck:
             logger.warning(
-                "%d places of earlier jobs on Spark cannot be removed at the staging place: %s",
+                "cannot remove %d leftover directories of Spark jobs from the staging directory: %s",
                 swept.stuck,
                 swept.reason[:_MAX_TEXT],
             )
         return swept.young > 0
 
     def stop(self) -> None:
-        """Make `run` return, at once or after the removal of the current place."""
+        """Make `run` return, immediately or after it has removed the current directory."""
         self._is_stopped.set()
         with self._lock:
             child = self._child
@@ -100,9 +100,10 @@ class StagingSweep:
 def list_elsewhere(
     staging: str, check: Callable[[], object], *, program: str = _PROGRAM, timeout_s: float = TIMEOUT_S
 ) -> list[str]:
-    """List a remote staging place in a child process. Blocks for at most `timeout_s`.
+    """List a remote staging directory in a child process. Blocks for at most `timeout_s`.
 
-    `check` is called during the listing, which its errors end. Raises OSError or StorageError if the place cannot be listed.
+    `check` is called periodically until then; if it raises an error, the listing ends with that. Raises OSError or StorageError
+    if the directory cannot be listed.
     """
     child = _start(program)
     request: str | None = json.dumps({"staging": staging})

@@ -1,7 +1,7 @@
-"""The staging place for a certifying scan: the owners of the jobs' places, and the files in them.
+"""Describes the staging directory to a certifying scan: the owners of the job directories, and the files in them.
 
-A local directory is listed directly, and a remote place (s3:) by a child process (`staging_sweep`), so that the broker does not
-load pyarrow. Places that are known only from notes (`staging`), and are neither read nor listed, are reported.
+A local staging directory is listed directly, a remote one (s3:) by a child process (`staging_sweep`), so that the broker does not
+load pyarrow. Job directories that are known from notes (`staging`), but cannot be read or listed, are reported.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 _NOT_CONFIGURED = "of earlier jobs"
-"""Name of the staging place if none is configured."""
+"""Name of the staging directory if none is configured."""
 
 
 def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
-    """Return the staging place of jobs at a log directory; `partitions` are its existing partitions. Blocks on disk I/O.
+    """Describe the staging directory of jobs for a log directory, with the existing `partitions`. Blocks on disk I/O.
 
-    An invalid URI yields a place that cannot be listed; an empty URI yields a place known only from notes.
+    If `staging` is an invalid URI, listing the result fails. If it is empty, job directories are known only from notes.
     """
     known = {partition_part(names.partition_dir_name(*partition)): partition for partition in partitions}
     owner = owner_of(env, log_directory)

@@ -1,4 +1,4 @@
-"""Coordination of a broker's Spark runners: turns for drivers, drivers kept for the next job, pauses after failures.
+"""Coordinates a broker's Spark runners. They take turns with drivers, keep drivers for the next job, and pause after failures.
 
 A broker has a runner for each of `log.cleaner.threads`. With `local[*]` only one driver runs at a time, because a plan that suits
 Spark there is divided among all cores (`in_session`), and two plans would only share them. While a driver runs, other plans go to
@@ -39,7 +39,7 @@ class SparkTurns:
 
     @property
     def is_free(self) -> bool:
-        """True if a driver could be started at once."""
+        """True if a driver could be started now."""
         return self._driver is None or not self._driver.locked()
 
     @property
@@ -49,7 +49,7 @@ class SparkTurns:
 
     @asynccontextmanager
     async def driver(self, check_done: CheckDone) -> AsyncIterator[None]:
-        """Wait for a turn to run a driver, and hold it. Errors of `check_done` end the wait."""
+        """Wait for a turn to run a driver, and hold it inside the block. An error of `check_done` ends the wait."""
         lock = self._driver
         if lock is None:
             yield
@@ -77,7 +77,7 @@ class SparkTurns:
         return None
 
     async def release(self, driver: DriverProcess) -> None:
-        """Keep a driver for the next job, for a while, if its job succeeded; otherwise end it."""
+        """Keep a driver for the next job if its last one succeeded and drivers may be idle; otherwise end it."""
         if not self._max_idle_s or not driver.is_usable:
             await driver.end()
             return

@@ -1,8 +1,8 @@
 """Ends the jobs of a session that has had no executor for too long. Spark itself would wait forever, without a clear error.
 
-Spark replaces killed executors and repeats their tasks. But if none is left (workers are gone, or another application holds
-their cores), tasks and their callers wait. A thread of the driver checks this periodically. Not needed for `local[*]`, where the
-driver is the executor.
+Spark replaces killed executors and repeats their tasks. But if no executor is left (workers are gone, or another application
+holds their cores), tasks and their callers wait. A thread of the driver checks for this periodically. `local[*]` does not need
+it, because there the driver is the executor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _LOOKS_PER_TIMEOUT = 4
-"""Number of checks within the timeout."""
+"""Minimum number of checks within the timeout."""
 
 
 class ExecutorWatch:
@@ -25,7 +25,7 @@ class ExecutorWatch:
 
     def __init__(self, context: Any, timeout_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.reason: str | None = None
-        """The reason why jobs were ended; None if none was."""
+        """The reason why jobs were ended; None if no job was ended."""
         self._context = context
         self._timeout_s = timeout_ms / 1000
         self._clock = clock
@@ -42,7 +42,7 @@ class ExecutorWatch:
         self._is_over.set()
 
     def look(self) -> None:
-        """Count the executors, and end the current jobs if there was none for too long."""
+        """Count the executors, and end the current jobs if there has been no executor for too long."""
         jobs = self._context.statusTracker().getActiveJobsIds()
         # The driver counts as one executor.
         if not jobs or self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:
@@ -53,8 +53,8 @@ class ExecutorWatch:
             self._missing_since_s = now_s
         if now_s - self._missing_since_s >= self._timeout_s:
             self.reason = (
-                f"there was no executor for {self._timeout_s:g} s on {self._context.master}: are there workers, with cores and "
-                "memory that no other application holds?"
+                f"there was no executor for {self._timeout_s:g} s on {self._context.master}: are there workers with free cores "
+                "and memory?"
             )
             self._missing_since_s = None
             self._context.cancelAllJobs()

@@ -1,17 +1,17 @@
-"""Spark sessions: finding Java and PySpark, shipping the code, comparing versions, and errors with advice.
+"""Starts Spark sessions: finds Java and PySpark, ships the code, compares versions, and raises errors that give advice.
 
     with spark_session("local[2]") as spark:
         spark.read.format("kafka-log").load("/var/lib/kafka").groupBy("topic").count().show()
 
-    prepare_session(spark)          the same for a session made elsewhere
+    prepare_session(spark)          prepares a session that was made elsewhere
 
 The driver's JVM runs on the Java found by `java.py`. Executors run the driver's own Python, unless `PYSPARK_PYTHON` or
 `spark.pyspark.python` names another one. The code is shipped to executors as a zip (shipped_code.py), from an installed package
 or a checkout. Every wait is bounded: for the master, for executors, for their first answer, and for new executors when all are
 lost (executor_watch.py).
 
-The configuration is passed to the JVM in a file of mode 0600 that is removed once it was read, because every user of the machine
-can read a process's arguments. The arguments hold only the settings needed to start the JVM: `spark.driver.memory`,
+The configuration is passed to the JVM in a file of mode 0600 that is removed after it has been read, because every user of the
+machine can read a process's arguments. The arguments contain only the settings needed to start the JVM: `spark.driver.memory`,
 `spark.driver.extraJavaOptions` and the like, the master and the application's name.
 """
 
@@ -73,7 +73,7 @@ _LOCAL_DEFAULTS = {
     "spark.shuffle.sort.bypassMergeThreshold": "1",
 }
 _LOCAL_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
-"""The first-tier compiler only. The other one takes seconds of CPU from the tasks, and the JVM only passes bytes on."""
+"""Use only the first-tier JIT compiler. The other takes seconds of CPU from the tasks, and the JVM only passes bytes on."""
 _LOGGING = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -89,7 +89,7 @@ logger.task.level = off
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
 logger.tasks.level = off
 """
-"""A configuration that logs errors only, except those of failed tasks, which are raised."""
+"""Configuration of log4j. Only errors are logged, except those of failed tasks, which are raised instead."""
 _MASTER = re.compile(r"local(\[(\*|[1-9][0-9]*)(\s*,\s*[0-9]+)?\])?|local-cluster\[.*\]|spark://.*|k8s://.*|yarn")
 """The masters that spark-submit accepts; for anything else it prints a stack trace."""
 _MISMATCH = re.compile(r"version:? *\(?(\d+\.\d+)\)?.*?driver:? *\(?(\d+\.\d+)\)?", re.DOTALL)
@@ -105,9 +105,10 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start a session on `master` (default `local[*]`), prepare it, and stop it at the end.
 
-    An existing session of the process is used, and left running; `conf` is then ignored, and another `master` is refused.
-    Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or executors run other software. The
-    session's jobs raise it if the session has no executor for `executor_timeout_ms` (`reason_of` gives the reason).
+    If the process already has a session, that is used and left running; `conf` is then ignored, and SparkError raised if `master`
+    differs. Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or an executor has different
+    software. If the session has no executor for `executor_timeout_ms`, its jobs are cancelled, and the block ends with
+    SparkUnavailable (`reason_of` gives the reason).
     """
     pyspark = _import_pyspark()
     active = pyspark.SparkContext._active_spark_context
@@ -138,7 +139,7 @@ def prepare_session(session: SparkSession, *, executor_timeout_ms: int = EXECUTO
     context = session.sparkContext
     if getattr(context, "_diamant_is_prepared", False):
         return
-    # Executors, even late ones, fetch this file, so it is kept as long as the process runs.
+    # Executors fetch this file, and may start late, so keep it until the process ends.
     directory = tempfile.mkdtemp(prefix="diamant-code-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     context.addPyFile(str(write_code_archive(directory)))
@@ -169,8 +170,7 @@ def within(session: SparkSession, timeout_ms: int, what: str, job: Callable[[], 
     if thread.is_alive():
         context.cancelJobsWithTag(tag)
         raise SparkUnavailable(
-            f"{what} took more than {timeout_ms / 1000:g} s on {context.master}: are there workers, with cores and memory that "
-            "no other application holds?"
+            f"{what} took more than {timeout_ms / 1000:g} s on {context.master}: are there workers with free cores and memory?"
         )
     result = outcome[0]
     if isinstance(result, BaseException):
@@ -226,13 +226,13 @@ def check_pyspark(version: str) -> None:
 
 
 def _reach(master: str) -> None:
-    """Connect to one of the masters in `spark://host:port,host:port`. Spark would try for a minute, without a clear error.
+    """Check that a master in `spark://host:port,host:port` accepts connections. Spark itself would try for a minute.
 
-    Raises SparkUnavailable if none answers, or if the text names no master.
+    Raises SparkUnavailable if no master answers, or if `master` has another form than Spark accepts.
     """
     if not _MASTER.fullmatch(master):
         raise SparkUnavailable(
-            f"{master!r} names no master of Spark: expected local[N] or local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+            f"{master!r} is not a Spark master: expected local[N] or local[*], spark://HOST:PORT, yarn or k8s://HOST:PORT"
         )
     if not master.startswith("spark://"):
         return
@@ -265,7 +265,7 @@ def _start(pyspark: Any, master: str, app_name: str, conf: Mapping[str, str], di
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         **conf,
     }
-    # Placed before the user's options, which take precedence.
+    # Ours come first, so that the user's options take precedence.
     java_options = [
         _LOCAL_JAVA_OPTIONS if is_alone else "",
         f"-Dlog4j2.configurationFile={logging.as_uri()}",
@@ -319,7 +319,7 @@ def changed_environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def _compare_executors(session: SparkSession, timeout_ms: int) -> None:
-    """Raise SparkUnavailable for executors with other software. Each task checks later executors (`check_versions`)."""
+    """Raise SparkUnavailable if an executor has different software. Tasks check executors that join later (`check_versions`)."""
     context = session.sparkContext
     driver = Versions.here()
     count = max(1, min(context.defaultParallelism, 64))
@@ -340,12 +340,12 @@ def _compare_executors(session: SparkSession, timeout_ms: int) -> None:
 
 def _unusable_python(driver: Versions, error: Exception) -> SparkUnavailable:
     text = str(error)
-    advice = "name another Python by PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
+    advice = "select another Python with PYSPARK_PYTHON or --conf spark.pyspark.python=PATH"
     if "PYTHON_VERSION_MISMATCH" in text:
         match = _MISMATCH.search(text[text.index("PYTHON_VERSION_MISMATCH") :])
         theirs = match[1] if match else "another version"
         return SparkUnavailable(
-            f"executors run Python {theirs}, the driver Python {driver.python}: they need the same; {advice}"
+            f"executors run Python {theirs}, the driver Python {driver.python}: they need the same version; {advice}"
         )
     if "Cannot run program" in text:
         start = text.index("Cannot run program")

@@ -154,7 +154,7 @@ def test_a_master_that_does_not_answer_is_reported_at_once() -> None:
 )
 def test_an_invalid_master_is_refused_at_once(master: str) -> None:
     """Spark would show a trace of Java's."""
-    with pytest.raises(SparkUnavailable, match=r"names no master of Spark: expected local\[N\]"):
+    with pytest.raises(SparkUnavailable, match=r"is not a Spark master: expected local\[N\]"):
         session._reach(master)
 
 
@@ -272,7 +272,7 @@ def test_executors_without_a_usable_python_are_reported() -> None:
     )
     text = str(session._unusable_python(driver, Exception(mismatch)))
     assert text.startswith(
-        f"executors run Python 3.9, the driver Python {driver.python}: they need the same; name another"
+        f"executors run Python 3.9, the driver Python {driver.python}: they need the same version; select another"
     )
     missing = 'java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory\n\tat java'
     text = str(session._unusable_python(driver, Exception(missing)))
