@@ -1,1 +1,1 @@
-"""Papers: the certificates of persons' requests, whose parts are the certificates of their erasures and redactions."""
+"""Papers: certificates of persons' requests. The parts of a paper are the certificates of its erasures and redactions."""

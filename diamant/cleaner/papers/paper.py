@@ -1,7 +1,7 @@
 """The paper of a person's request: one certificate whose parts are the certificates of its erasures and redactions.
 
-Its state is derived from its rows and its parts, only here: the issuer states what `state_of` returns, and a verifier computes
-it again. Each part can still be verified alone.
+The state of a paper follows from its rows and its parts. The issuer states what `state_of` returns, and a verifier computes the
+state again with the same function. Each part can still be verified alone.
 
     forgotten             each part certifies what the request asked of its topics
     forgotten-but-kept    the same, but records stay on a ground that the paper names
@@ -48,11 +48,11 @@ NOT_COVERED = (
 Fields = Mapping[str, Any]
 
 MAX_REASONS = 5
-"""Limit of the reasons named for a part."""
+"""Maximum number of reasons given for a part."""
 
 
 def is_paper(certificate: Fields) -> bool:
-    """Tell whether a certificate is the paper of a person's request."""
+    """Return whether a certificate is the paper of a person's request."""
     return certificate.get("type") == PERSON_TYPE
 
 
@@ -76,12 +76,12 @@ def state_of(topics: Sequence[Fields], parts: Sequence[Fields]) -> str:
 
 
 def _lacks_ground(row: Fields) -> bool:
-    """Tell whether records stay although neither an action nor a ground is given for them."""
+    """Return whether records stay although neither an action nor a ground is given for them."""
     return bool(row["do"] == KEEP and row["records"] and not (row["keep"] and row["keep"]["because"]))
 
 
 def unseen_fields(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
-    """Return the fields to blank that none of the person's records in a topic has, as when their names are misspelled."""
+    """Return the fields to blank that no record of the person in a topic has, for example because the names are misspelled."""
     found = [fields_not_seen(parts[one]) for one in row["parts"] if one in parts and parts[one]["found"]]
     return [name for name in found[0] if all(name in one for one in found)] if found else []
 
@@ -106,7 +106,7 @@ def shortfalls(row: Fields, parts: Mapping[str, Fields]) -> list[str]:
 
 
 def contradictions(paper: Fields) -> list[str]:
-    """Return as sentences what a paper claims beyond what its parts prove. Raises KeyError, TypeError for another form."""
+    """Return sentences about claims of a paper that its parts do not prove. Raises KeyError or TypeError if its form is wrong."""
     found = []
     topics, parts = paper["topics"], paper["parts"]
     ids = [str(one.get("id")) for one in parts]

@@ -1,4 +1,4 @@
-"""A person's paper as one HTML page for this person to read, keep, mail and print, as in `certificates/page.py`."""
+"""Renders a paper as one HTML page that the person can read, keep, mail and print, like `certificates/page.py`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _title(paper: Fields) -> tuple[str, str]:
 
 
 def _stay_text(row: Fields, parts: Fields) -> str:
-    """Return a text about the records of a topic that stay; "" if none stay."""
+    """Describe the records of a topic that stay; "" if none stay."""
     if row["do"] != KEEP and state_of([row], [parts[one] for one in row["parts"] if one in parts]) == NOT_CERTIFIED:
         return f"{row['topic']}: what was found may stay, since not all of it is certified"
     return stay_text(row)
@@ -106,6 +106,6 @@ def _row(row: Fields, parts: Fields) -> list[str]:
 
 
 def _again(parts: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return topics with the number of records that were written after the claims' ends."""
+    """Return the topics in which records have been written after the claims end, with the number of these records."""
     counts = [(", ".join(part(one, "request").get("topics", ())), written_since_count(one)) for one in parts]
     return [(topics, counted(count, "record")) for topics, count in counts if count]

@@ -1,6 +1,6 @@
 """Verifies certificates of any kind that a broker issues; a person's paper is verified as a whole and part by part.
 
-The paper never claims more than its parts: its claims are those of its parts, and its outcome is the worst of theirs.
+A paper never claims more than its parts do: its claims are the claims of its parts, and its outcome is their worst outcome.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ MAX_NOTES = 20
 
 
 IDENTIFIERS_MISSING = (
-    "Without identifiers of the person and the secret, records of removed or changed values are not looked for; signatures, and "
-    "what the paper and its parts say of themselves, were checked."
+    "Without the person's identifiers and the secret, the scan does not look for records with removed or changed values. The "
+    "signatures, and what the paper and its parts say about themselves, were checked."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PaperSubject:
-    """The verifier's knowledge about the person of a paper."""
+    """What a verifier knows about the person of a paper."""
 
     identifiers: Mapping[str, Sequence[str]]
     values_of: Callable[[str], Values] | None = None
@@ -63,16 +63,16 @@ def verify_certificate(
     secret: bytes | None = None,
     read_replicas: Callable[[Verification], object] | None = None,
 ) -> Verification:
-    """Verify a certificate, and compare it with a data directory if one is given. Blocking.
+    """Verify a certificate, and compare it with a data directory if one is given. Blocks on disk I/O.
 
-    A person's paper is verified with all its parts, in one scan. Other arguments: as in `verification_steps`. Raises
+    A person's paper is verified with all its parts, in one scan. For the other arguments see `verification_steps`. Raises
     CertificateError, WrongKind.
     """
     steps_of = partial(verification_steps, place=place, check_redaction=check_redaction_claims, secret=secret)
     if not is_paper(certificate):
         if person is not None:
             raise WrongKind(
-                "this is not the certificate of a person's request; verify it with a key or a where, not with identifiers"
+                "this is not the certificate of a person's request: verify it with a key or a condition, not with identifiers"
             )
         return verified([steps_of(certificate, pinned, key=key, where=where, read_replicas=read_replicas)], place)[0]
     check_form(certificate)
@@ -116,7 +116,7 @@ def _subjects(paper: Mapping[str, Any], person: PaperSubject | None, secret: byt
 
 
 def _add_part(found: Verification, part: Mapping[str, Any], one: Verification, missing: str) -> list[str]:
-    """Add the verification of a part; return its problem if it is not valid. `missing`: why the part's subject is unknown."""
+    """Add the verification of a part to `found`. Return its problem if it is not valid. `missing`: why its subject is unknown."""
     name = f"{part['id']} ({', '.join(part['request']['topics'])})"
     found.claims += one.claims
     found.segments += one.segments
@@ -133,7 +133,7 @@ def _add_part(found: Verification, part: Mapping[str, Any], one: Verification, m
 
 
 def problem_of(certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes) -> str:
-    """Return why a certificate of any kind differs from what its broker signed (`own_certificates.problem_with`), or ""."""
+    """Return why a certificate of any kind is not what its broker signed (`own_certificates.problem_with`); "" if it is."""
     if not is_paper(certificate):
         return problem_with(certificate, job_id, state, public_key)
     return problem_with(certificate, job_id, state, public_key, lambda paper: _problems(paper, public_key))

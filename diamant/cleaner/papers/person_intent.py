@@ -1,4 +1,4 @@
-"""The intent of a person's request: all that a broker needs to continue the request after a stop in the middle.
+"""The intent of a person's request: everything that a broker needs to continue the request if it stops in the middle.
 
 It holds the identifiers and the conditions, and is encrypted like the other intents (`private_files.py`). It is written before
 the first job begins, and removed with the last paper. It also fixes the ids of its jobs, so after a stop at any point the
@@ -21,7 +21,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 OPEN = "open"
-"""The only phase; the files of each job say how far the job is."""
+"""The only phase. How far a job has got is in the files of that job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PersonJob:
     do: str
     """An action of the map that needs a job, that is, not `keep`."""
     topics: tuple[str, ...]
-    """All topics of the key for an erasure, one topic for a redaction."""
+    """For an erasure, all topics from which the key is erased; for a redaction, one topic."""
     key: str = ""
     """Key of an erasure, in hexadecimal."""
     where: str = ""
@@ -44,19 +44,19 @@ class PersonJob:
 
 @dataclass(frozen=True, slots=True)
 class TopicFate:
-    """The fate of the person's records in a topic, as stated in paper and register. It holds no identifier."""
+    """What happens to the person's records in a topic, as the paper and the register state it. Contains no identifier."""
 
     topic: str
     do: str
     records: int
-    """The records of the person when the request was planned."""
+    """Number of the person's records when the request was planned."""
     jobs: tuple[str, ...] = ()
     """Ids of the jobs about the topic."""
     fields: tuple[str, ...] = ()
     """The fields to blank."""
     keep: Keep | None = None
     identity: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By identifier, the places by which the map recognises the person. Empty in intents of earlier versions."""
+    """The places by which the map recognises the person, for each identifier. Empty in intents of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class PersonIntent(RemovalIntent):
     rows: tuple[TopicFate, ...]
     jobs: tuple[PersonJob, ...]
     not_searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By topic, its identifiers of which no value is known for the person."""
+    """The topics that were not fully searched, each with the identifiers of which no value of the person is known."""
     is_now: bool = False
-    """Tombstones are to be removed before their horizon."""
+    """True if tombstones are to be removed before their delete horizon."""
     is_confirmed: bool = False
-    """With `is_now`: the requester accepts that groups may miss the tombstones."""
+    """True if the requester accepts that, with `is_now`, consumer groups may miss the tombstones."""
     registry: str | None = None
-    """The schema registry to use in place of the configured one."""
+    """The schema registry to use instead of the configured one."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Keep] = field(default_factory=dict)
     done: Mapping[TopicPartition, Keep] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
     needles: tuple[Needle, ...] = ()
-    """Always empty, as are `found`, `done`, `before` and `remains`, because the jobs hold these."""
+    """Always empty, like `found`, `done`, `before` and `remains`: these belong to the jobs."""
     is_manual_clock: bool = False
     retries: int = 0
 
@@ -125,5 +125,5 @@ def _job(plain: Mapping[str, Any]) -> PersonJob:
 
 
 def person_files(env: Env, directory: str) -> IntentFiles[PersonIntent]:
-    """Return the intents of the requests in a data directory."""
+    """Return the intent files of the requests in a data directory."""
     return IntentFiles(env, directory, names.PERSON_PREFIX, PersonIntent.from_bytes)

@@ -1,7 +1,7 @@
-"""The subjects of a paper's parts, recomputed from the person's identifiers.
+"""Recomputes the subjects of a paper's parts from the person's identifiers: keys of erasures and conditions of redactions.
 
-A paper holds neither keys nor conditions, but the places by which the map recognised the person, and HMACs of all identifiers,
-keys and conditions. So a verifier who knows the identifiers and the secret can recompute each key and each condition.
+A paper contains no keys or conditions, but the places by which the map recognised the person, and HMACs of all identifiers, keys
+and conditions. So a verifier who knows the identifiers and the secret can recompute each key and each condition.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def identifier_digest(secret: bytes, name: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartSubject:
-    """The subject of a part, for its verification."""
+    """The key or condition with which a part is verified."""
 
     key: bytes | None = None
     where: Where | None = None
@@ -41,7 +41,7 @@ class PartSubjects:
     secret: bytes
     given: Mapping[str, Sequence[str]]
     values_of: Callable[[str], Values] | None = None
-    """Returns the decoder of a topic; None: schemas come from the directory."""
+    """Returns the decoder of a topic's values; None if the schemas come from the directory."""
     known: list[Identifier] = field(init=False)
     """The given identifiers that the paper is about, in the paper's order."""
     unknown: list[str] = field(init=False)
@@ -85,6 +85,6 @@ class PartSubjects:
 
     def _missing(self, names: set[str]) -> str:
         if not names:
-            return "it is about other identifiers than the given ones, or the secret is another one"
+            return "it is about identifiers other than the given ones, or the secret is different"
         counts = ", ".join(f"{self.unknown.count(name)} of {name}" for name in sorted(names))
         return f"identifiers of the person are missing: {counts}"

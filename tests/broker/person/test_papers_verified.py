@@ -96,7 +96,7 @@ async def test_the_paper_alone_proves_its_signatures(shop: Broker) -> None:
     paper = await forgotten(shop)
     outcome, _, notes = await checked(shop, paper)
     assert outcome == "not-confirmed"
-    assert any("Without identifiers of the person" in note for note in notes)
+    assert any("Without the person's identifiers" in note for note in notes)
     alone = verify_certificate(paper, bytes.fromhex(paper["signature"]["public_key"]))
     assert alone.outcome == "valid"
     assert any("Only the signature and the certificate's own statements were checked" in note for note in alone.notes)
