@@ -106,6 +106,6 @@ def _row(row: Fields, parts: Fields) -> list[str]:
 
 
 def _again(parts: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return the topics in which records have been written after the claims end, with the number of these records."""
+    """Return the topics with records written after the offsets at which the claims end, and the number of these records."""
     counts = [(", ".join(part(one, "request").get("topics", ())), written_since_count(one)) for one in parts]
     return [(topics, counted(count, "record")) for topics, count in counts if count]

@@ -4,11 +4,11 @@ If undivided logs keep all cores busy, each log is one part. Otherwise the parts
 of adjacent batches of large segments. The tasks are in `count_tasks`.
 
 The driver finds the outcomes of transactions in the newest producer snapshot and the batch headers after it. Without a snapshot
-it would have to read all headers. Instead, it first has the log's transactional records counted as undecided; only if there are
-any does it read the headers, and the log is counted again.
+it would have to read all headers. Instead, the tasks first count the log's transactional records as undecided. Only if there are
+any, the driver reads the headers, and the log is counted again.
 
-Each part of a divided log outputs 24 bytes for each of its keys, and again for a key that recurs after the part's full table was
-emptied: to files on one machine, otherwise to Spark's shuffle (`key_blocks`). Keys and values themselves never leave a task. The
+A part of a divided log outputs 24 bytes for each of its keys, and again for a key that recurs after the part's full table was
+emptied. These go to files on one machine, otherwise to Spark's shuffle (`key_blocks`). Keys and values never leave a task. The
 driver holds the list of parts in memory, and on one machine 200 bytes for each block. For the memory of tasks see `count_tasks`.
 """
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 PART_BYTES = 256 * 1024 * 1024
 MAX_PART_BYTES = 8 * PART_BYTES
-"""Largest part on a cluster, where a task may be lost and run again."""
+"""Maximum size of a part on a cluster, where a task may be lost and run again."""
 RANGES_PER_PART = 64
-"""A divided log's parts have at least this many ranges. They differ in size by less than one range, so they are nearly equal."""
+"""Minimum number of ranges in a part of a divided log. Parts differ in size by less than one range, so they are nearly equal."""
 TABLE_BYTES = 96 * 1024 * 1024
 """Minimum memory for the keys of a task. With few cores, all tasks together use as much memory as `diamant log stats`."""
 

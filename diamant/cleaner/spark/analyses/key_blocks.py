@@ -1,7 +1,7 @@
 """Blocks of a part's hashed keys, for the tasks that merge parts. A block has the entries (`key_tables`) of one slice of hashes.
 
-On a cluster, the blocks are sent through Spark's shuffle. On one machine, they are written to files and only their places are
-sent, through the driver. The data then goes from task to task through the page cache, without pickling and without the JVM.
+On a cluster, the blocks are sent through Spark's shuffle. On one machine, they are written to files, and the driver passes on
+only their places. The data then goes from task to task through the page cache, without pickling and without the JVM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table of facts about partitions, made without reading their segments. All jobs join it with their results.
+"""A table of facts about partitions, made without reading their segments. Analyses join it with their results.
 
 It has a row for each partition in each log directory:
 

@@ -103,7 +103,7 @@ def _searched(
 
 
 def _copied(partition: PartitionFiles, scratch: str) -> PartitionFiles:
-    """Return `partition` itself if it is local. Otherwise copy it, and the log directory's files that opening a log reads."""
+    """Return `partition` itself if it is local. Otherwise copy it, with the log directory's files that are read at opening."""
     place = place_of(partition)
     if place.is_local:
         return partition

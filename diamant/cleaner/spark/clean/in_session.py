@@ -1,4 +1,4 @@
-"""Runs rounds in a Spark session of this process, each as one task or divided among cores. Has an engine for offline cleaning."""
+"""Runs rounds in a Spark session of this process, each as one task or divided among cores; has an engine for offline cleaning."""
 
 from __future__ import annotations
 

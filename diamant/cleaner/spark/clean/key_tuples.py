@@ -65,7 +65,7 @@ class PartFigures:
     index: int
     bytes_read: int = 0
     messages_read: int = 0
-    """Number of records read, by the rules of the local engines' map."""
+    """Number of records read, counted in the same way as by the local engines' map."""
     mapped: int = 0
     asked: int = 0
 

@@ -32,7 +32,7 @@ _NUMBER_BYTES = 8
 
 
 class Done(NamedTuple):
-    """Two accumulators, over the tasks that have ended."""
+    """Two accumulators, which add up the tasks that have ended."""
 
     tasks: Any
     bytes: Any
@@ -83,7 +83,7 @@ class JobProgress:
 class CountingThrottle:
     """A wrapper around a task's throttle that counts the bytes read and written. A context manager.
 
-    Writes the count to a file in `place`, the job's directory. It is no error if the file cannot be written.
+    Writes the count to a file in `place`, the job's directory. Failing to write the file is not an error.
     """
 
     def __init__(self, place: Location, throttle: Throttle, *, interval_s: float = INTERVAL_S) -> None:

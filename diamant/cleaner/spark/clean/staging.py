@@ -13,7 +13,7 @@ directory when it ends. If the process is killed, the directory is left behind, 
     when the log is opened, if it is in the partition's directory   `storage.recovery`
 
 If other brokers may use the staging directory, directories of other runs are removed only after `YOUNG_S` without a change: a
-copy of the log directory has the same owner, and may be in use elsewhere. A failed removal is logged, but fails no round.
+copy of the log directory has the same owner, and may be in use elsewhere. A failed removal is logged, but does not fail a round.
 
 A job's directory outside the log directory is recorded in a note. The note is written before the directory is made, and removed
 after it:
@@ -26,7 +26,7 @@ that it is gone (`is_seen_at`). A log directory that has never used Spark has no
 
 `identity` tells the staging directory from others with the same path: it has the inode number and the birth time, which do not
 change when the disk is mounted again. It is null for remote locations (s3:), where the path is enough. A note has no credentials,
-because the text of a location omits them. It is durable before the job's directory is made.
+because a location written as a string omits them. It is durable before the job's directory is made.
 
 Functions that access files block on disk I/O.
 """
@@ -101,7 +101,7 @@ def read_notes(env: Env, log_directory: str) -> list[Note]:
 
 
 def forget(env: Env, log_directory: str, place: Location) -> None:
-    """Remove the note of `place`, which has been removed, unless another disk is mounted there now. Raises OSError."""
+    """After the removal of `place`, remove its note, unless another disk is mounted there now. Raises OSError."""
     with suppress(FileNotFoundError):
         note = _read(env, log_directory, place.name)
         if note.is_seen_at(place.parent):
@@ -269,7 +269,7 @@ def remove_place(env: Env, plan: CleanPlan, place: Location) -> None:
 def _remove_all(
     root: Location, is_over: Callable[[str], bool], is_safe: Callable[[str], bool], young_s: float
 ) -> Swept:
-    """Remove the directories in `root` whose jobs are over, if `is_safe` returns True or they are unchanged for `young_s`."""
+    """Remove the directories in `root` whose jobs are over, if `is_safe` returns True or they have not changed for `young_s`."""
     try:
         entries = root.entries()
     except FileNotFoundError:
@@ -300,7 +300,7 @@ def _run_of(name: str) -> str:
 
 
 def owner_of(env: Env, log_directory: str) -> str:
-    """Return the prefix in the names of the job directories of all brokers on a log directory.
+    """Return the prefix with which the names of a log directory's job directories begin.
 
     A restart does not change it, nor does a move to another host if meta.properties has a directory.id.
     """
@@ -322,12 +322,12 @@ def new_name(owner: str, partition_directory: str, run: str = RUN) -> str:
 
 
 def partition_part(partition_directory: str) -> str:
-    """Return the part that identifies the partition in names of job directories. Takes the name of the partition's directory."""
+    """Return the part of job directories' names that identifies a partition, from the name of the partition's directory."""
     return _digest(partition_directory)
 
 
 def partition_part_of(name: str) -> str:
-    """Return the part that identifies the partition (`partition_part`) in the name of a job's directory."""
+    """Return the part of a job directory's name that identifies its partition (`partition_part`)."""
     return name[_RUN_AT - len(_digest("")) - 1 : _RUN_AT - 1]
 
 

@@ -148,7 +148,7 @@ class _Spool:
         self._end += len(block)
 
     def runs(self, kind: int) -> Iterator[tuple[Iterator[NDArray[np.uint64]], int]]:
-        """Yield `(tuples, number of tuples)` for each flush of each part. MAPPED ones are in hash order, with each key once."""
+        """Yield `(tuples, number of tuples)` for each flush of each part. MAPPED tuples are in hash order, each key once."""
         for _, blocks in groupby(sorted(self._blocks[kind]), key=lambda block: block[:2]):
             places = [(position, size) for _, _, position, size in blocks]
             yield self._read(places), sum(size for _, size in places) // ENTRY_BYTES

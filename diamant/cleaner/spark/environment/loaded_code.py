@@ -12,7 +12,7 @@ from functools import cache
 
 
 def freeze_loaded() -> None:
-    """Exempt live objects from later collections, if modules were loaded since the last call. Call at the end of a task.
+    """Exempt live objects from later collections, if modules have been loaded since the last call. Call at the end of a task.
 
     Does nothing outside of a worker.
     """

@@ -256,7 +256,7 @@ class LocationFile:
         self._ahead_from = 0
 
     def pread(self, count: int, position: int) -> bytes:
-        """Return `count` bytes at `position`, or fewer if the file ends before."""
+        """Return `count` bytes at `position`, or fewer at the end of the file."""
         count = max(0, min(count, self._size - position))
         start = position - self._ahead_from
         if not 0 <= start <= start + count <= len(self._ahead):

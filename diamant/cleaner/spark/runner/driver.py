@@ -95,7 +95,7 @@ class DriverJob:
         self._master = master
         self._send = send
         self._is_over = threading.Event()
-        """Set once the end of the job has been reported. No further message may be sent then."""
+        """Set once the end of the job has been reported. After that, no message may be sent."""
         self._lock = threading.Lock()
 
     @property
@@ -113,7 +113,7 @@ class DriverJob:
             job = new_round(context, self.plan, source=self._source, target=self._target, whole_bytes=most)
             threading.Thread(target=self._send_progress, args=(job.progress,), daemon=True).start()
             manifest = job.run()
-            # Tasks, or even all of them, may have ended since the last progress message.
+            # Some or all tasks may have ended since the last progress message.
             last = {"type": "progress", "stage": job.progress.stage, "bytes": job.progress.bytes}
             self._send_end(last, *messages(manifest))
         except Exception as error:

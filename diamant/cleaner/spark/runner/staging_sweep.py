@@ -102,8 +102,8 @@ def list_elsewhere(
 ) -> list[str]:
     """List a remote staging directory in a child process. Blocks for at most `timeout_s`.
 
-    `check` is called periodically until then; if it raises an error, the listing ends with that. Raises OSError or StorageError
-    if the directory cannot be listed.
+    `check` is called periodically; if it raises an error, the listing stops with that error. Raises OSError or StorageError if
+    the directory cannot be listed.
     """
     child = _start(program)
     request: str | None = json.dumps({"staging": staging})

@@ -32,7 +32,7 @@ _NOT_CONFIGURED = "of earlier jobs"
 
 
 def staging_place(env: Env, log_directory: str, staging: str, partitions: Iterable[TopicPartition]) -> StagingPlace:
-    """Describe the staging directory of jobs for a log directory, with the existing `partitions`. Blocks on disk I/O.
+    """Describe the staging directory of a log directory's jobs. `partitions` are the existing ones. Blocks on disk I/O.
 
     If `staging` is an invalid URI, listing the result fails. If it is empty, job directories are known only from notes.
     """

@@ -1,4 +1,4 @@
-"""Coordinates a broker's Spark runners. They take turns with drivers, keep drivers for the next job, and pause after failures.
+"""Coordinates a broker's Spark runners: they take turns running drivers, keep drivers for the next job, and pause after failures.
 
 A broker has a runner for each of `log.cleaner.threads`. With `local[*]` only one driver runs at a time, because a plan that suits
 Spark there is divided among all cores (`in_session`), and two plans would only share them. While a driver runs, other plans go to
@@ -67,7 +67,7 @@ class SparkTurns:
                 lock.release()
 
     async def take(self, settings: SparkSettings) -> DriverProcess | None:
-        """Return a kept driver whose session has `settings`, or None. End unusable ones."""
+        """Return a kept driver whose session has `settings`, or None. End those that cannot be used."""
         while self._idle:  # other runners may take one during the wait
             driver, timer = self._idle.popitem()
             timer.cancel()
@@ -77,7 +77,7 @@ class SparkTurns:
         return None
 
     async def release(self, driver: DriverProcess) -> None:
-        """Keep a driver for the next job if its last one succeeded and drivers may be idle; otherwise end it."""
+        """Keep a driver for the next job if its last job succeeded and drivers are allowed to be idle; otherwise end it."""
         if not self._max_idle_s or not driver.is_usable:
             await driver.end()
             return

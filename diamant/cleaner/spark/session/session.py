@@ -105,9 +105,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Start a session on `master` (default `local[*]`), prepare it, and stop it at the end.
 
-    If the process already has a session, that is used and left running; `conf` is then ignored, and SparkError raised if `master`
-    differs. Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or an executor has different
-    software. If the session has no executor for `executor_timeout_ms`, its jobs are cancelled, and the block ends with
+    If the process already has a session, that session is used and left running; `conf` is then ignored. Raises SparkError if it
+    has another master. Raises SparkUnavailable if PySpark or Java is missing, the master does not answer, or an executor has
+    different software. If the session has no executor for `executor_timeout_ms`, its jobs are cancelled, and the block ends with
     SparkUnavailable (`reason_of` gives the reason).
     """
     pyspark = _import_pyspark()
@@ -134,7 +134,7 @@ def spark_session(
 def prepare_session(session: SparkSession, *, executor_timeout_ms: int = EXECUTOR_TIMEOUT_MS) -> None:
     """Ship the code, compare the software of executors with the driver's, and register the data source `kafka-log`.
 
-    Does nothing for a session that is already prepared. Raises SparkUnavailable, as `spark_session` does.
+    Does nothing for a session that is already prepared. Raises SparkUnavailable like `spark_session`.
     """
     context = session.sparkContext
     if getattr(context, "_diamant_is_prepared", False):
@@ -228,7 +228,7 @@ def check_pyspark(version: str) -> None:
 def _reach(master: str) -> None:
     """Check that a master in `spark://host:port,host:port` accepts connections. Spark itself would try for a minute.
 
-    Raises SparkUnavailable if no master answers, or if `master` has another form than Spark accepts.
+    Raises SparkUnavailable if no master answers, or if `master` has no form that Spark accepts.
     """
     if not _MASTER.fullmatch(master):
         raise SparkUnavailable(

@@ -292,7 +292,7 @@ class ColumnBuffers:
         only: NDArray[np.int64] | None,
         want: int,
     ) -> tuple[int, int]:
-        """Append the records of the rows with STEP `step`. Return (fault, row), as `walk_records` does."""
+        """Append the records of the rows with STEP `step`. Return (fault, row) like `walk_records`."""
         return walk_records(
             chunk.data,
             unpacked,

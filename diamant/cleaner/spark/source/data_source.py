@@ -6,7 +6,7 @@
 See options.py for the options, source_columns.py for the columns. PySpark (4.3) does not tell a data source the columns that a
 query uses, so the user names them: with the option `columns`, with `.schema("offset bigint, key binary")`, or with an argument
 of `read_log`. Other columns are not decoded. Filters on topic, partition, offset and timestamp are pushed down if
-`spark.sql.python.filterPushdown.enabled` is true, as in sessions made by `spark_session`.
+`spark.sql.python.filterPushdown.enabled` is true, which it is in sessions made by `spark_session`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class KafkaLogDataSource(DataSource):
 
 
 class KafkaLogReader(DataSourceReader):
-    """Plans a query in the driver, and runs its tasks in executors, to which it is pickled."""
+    """Plans a query in the driver and runs its tasks in executors. Spark pickles it to send it there."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         if {KEY_JSON, VALUE_JSON}.intersection(columns):

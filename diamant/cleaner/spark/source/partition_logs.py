@@ -92,7 +92,7 @@ class _OneFile:
 def _partitions_at(
     location: Location, starts: dict[Location, dict[TopicPartition, int]]
 ) -> list[PartitionFiles] | None:
-    """Return the partitions of a log directory, or the one partition of a partition's directory; None for other directories."""
+    """Return the partitions in a log directory, or the one of which `location` is the directory; None for other directories."""
     try:
         entries = location.entries()
     except (FileNotFoundError, NotADirectoryError):

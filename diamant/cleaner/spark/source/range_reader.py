@@ -2,8 +2,8 @@
 
     for batch in read_task(task, options, columns, counters): ...
 
-Batches that cannot hold requested records are neither decompressed nor checked. Reading stops beyond the requested offsets, or at
-the stable offset.
+Batches that cannot hold requested records are neither decompressed nor checked. Reading stops after the last requested offset, or
+at the stable offset.
 
 Memory: a chunk (1 MiB, or one larger batch), a group of decompressed batches (`GROUP_BYTES`, or one larger batch of 256 MiB at
 most), and its columns; with `latest_per_key` also the offset map (cleaner/engines/offset_map.py).

@@ -227,9 +227,9 @@ def _ranges(log: PartitionFiles, segment: SegmentFile, bounds: FilterBounds, opt
 def _check_entry(
     file: ReadableFile, location: Location, index: NDArray[np.int64], number: int, *, above: int = LEAST
 ) -> None:
-    """Check that the batch of an entry in the offset index at `location` is in its place, and its base offset above `above`.
+    """Check an entry of the offset index at `location`: its batch must be in its place, and have a base offset above `above`.
 
-    Raises CorruptLog if it is not, because a read that begins or ends at this entry would then miss records.
+    Raises CorruptLog otherwise, because a read that begins or ends at this entry would then miss records.
     """
     offset, position = index[:, number].tolist()
     batches = scan_at_entry(file, file.size(), offset, position)

@@ -52,7 +52,7 @@ def read_task(
 
 @contextmanager
 def _find_latest(task: ReadTask, options: SourceOptions, counters: Counters) -> Iterator[LatestOffsets]:
-    """Yield the offset of the latest record of each key, from the task's minimum offset on. Raises CorruptLog and read errors.
+    """Yield the offset of each key's latest record, from the minimum offset on. Raises CorruptLog, SegmentChanged, OSError.
 
     Memory: `options.map_bytes`. Further keys go to an unnamed temporary file (cleaner/engines/offset_map.py).
     """

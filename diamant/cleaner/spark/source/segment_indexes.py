@@ -59,7 +59,7 @@ def read_offset_index(
 
 
 def read_time_index(location: Location, base_offset: int) -> NDArray[np.int64]:
-    """Return int64[2, n]: timestamps in ms and offsets, both ascending. Up to an entry's offset, no record is younger than it.
+    """Return int64[2, n]: timestamps in ms and offsets, both ascending. Records up to an entry's offset are not younger than it.
 
     Raises CorruptLog if timestamps or offsets do not ascend, and FileNotFoundError if there is no index.
     """

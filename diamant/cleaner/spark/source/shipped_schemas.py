@@ -29,7 +29,7 @@ class ShippedSchemas:
 
     places: SchemaPlaces
     of_directories: Mapping[str, RegisteredSchemas]
-    """The schemas in `_schemas` topics, by log directory: its location as a string."""
+    """The schemas in the `_schemas` topic of each log directory, by the directory's location as a string."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @classmethod

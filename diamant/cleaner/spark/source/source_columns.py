@@ -86,7 +86,7 @@ _WANTS = {
 
 
 def default_columns(*, is_permissive: bool) -> tuple[str, ...]:
-    """Return the names of the columns of a source for which none were chosen."""
+    """Return the names of the columns that a source has if none were chosen."""
     names = tuple(column.name for column in COLUMNS)
     return (*names, CORRUPT_COLUMN) if is_permissive else names
 

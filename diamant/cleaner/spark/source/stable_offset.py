@@ -3,7 +3,7 @@
 The newest producer snapshot has the transactions that were open at its offset; the headers of later batches, mostly in the last
 segment, tell what has happened since. Aborted transactions are read from the transaction indexes of the segments that contain
 their markers, and from the same headers. If there is no snapshot, the headers of the whole log are read. With
-`trust_indexes=false`, only headers are read, also of the whole log.
+`trust_indexes=false`, the headers of the whole log are always read, and nothing else.
 
 Memory: 24 bytes for each aborted transaction, about 100 for each open one.
 """
