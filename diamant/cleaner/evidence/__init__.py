@@ -1,1 +1,1 @@
-"""Evidence that data is gone: search, scan, certificates."""
+"""Evidence that data is gone: searches, scans and certificates."""

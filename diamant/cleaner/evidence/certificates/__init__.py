@@ -1,1 +1,1 @@
-"""Certificates: form and signature (`certificate`), keys, files, verification against the data, and page."""
+"""Certificates: their format and signature (`certificate`), keys, files, HTML page, and verification against the data."""

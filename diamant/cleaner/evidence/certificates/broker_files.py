@@ -1,11 +1,11 @@
-"""The broker's own files beside the logs. Their names and ids may contain what a scan looks for.
+"""The broker's own files beside the logs, which contain topic names and ids that may match what a scan looks for.
 
-    *-checkpoint       names of topics, with numbers
-    meta.properties    the ids of cluster and directory
+    *-checkpoint       topic names, with numbers
+    meta.properties    the ids of the cluster and of the directory
 
-These files have no room for a record, and their names and ids cannot be removed. So a finding within a name or id is listed
-(`ScanReport.elsewhere`) and does not block a certificate. The exemption does not cover files of another form or with other
-content.
+These files cannot contain records, and the names and ids cannot be removed from them. So a finding within a name or id does not
+block a certificate; it is listed in `ScanReport.elsewhere`. If a file has a different format or further findings, none of its
+findings is exempt.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ NOT_COVERED = (
 
 
 def set_names_aside(report: ScanReport, env: Env, directory: str, needles: Needles) -> bool:
-    """List findings within names and ids as `elsewhere`; return whether there were any. Blocking.
+    """Move findings within names and ids to `report.elsewhere`, and return whether there were any. Does blocking I/O.
 
-    Memory: one such file, of `env.MAX_SMALL_FILE` bytes at most, and its entries.
+    Keeps one such file (at most `env.MAX_SMALL_FILE` bytes) and its entries in memory at a time.
     """
     files = {one.file for one in report.astray if one.what == RAW} & _FILES
     return report.set_aside({one for one in files if _is_in_names_only(env, directory, one, needles)})
 
 
 def not_covered(report: ScanReport) -> list[str]:
-    """Return the sentence that a certificate adds about these names and ids, or none."""
+    """Return the sentence that a certificate needs about such findings, in a list; an empty list if there are none."""
     return [NOT_COVERED] if any(one.topic is None and one.file in _FILES for one in report.elsewhere) else []
 
 
@@ -59,12 +59,12 @@ def _is_in_names_only(env: Env, directory: str, file: str, needles: Needles) -> 
     path = f"{directory}/{file}"
     try:
         if file in CHECKPOINTS:
-            # The file holds only topics and numbers, because reading anything else fails.
+            # Reading fails if the file contains anything but topic names and numbers, so only the names need a check.
             return all(_TOPIC.fullmatch(topic) for topic, _ in read_offset_checkpoint(env, path))
         text = env.read_bytes(path).decode("latin-1")
     except (OSError, StorageError):
         return False
-    # A later line overrides an earlier one of the same name.
+    # If a name occurs twice, the last line applies. Earlier lines do not count as ids, so they are searched.
     properties = parse_properties(text)
     ids = {f"{name}={properties.get(name)}" for name in ("cluster.id", "directory.id")}
     return not needles.find("\n".join(line for line in text.split("\n") if line not in ids).encode("latin-1"))

@@ -1,12 +1,13 @@
-"""Certificates of erasures and redactions: form, signature and digests.
+"""Certificates of erasures and redactions: format, signature and digests.
 
-The signature covers the canonical form: JSON without `signature.value`, keys sorted, no spaces, UTF-8, integers and text only
-(no floats); docs/reference/certificates.md has the details. The algorithm is Ed25519 (RFC 8032). `signature.public_key` is the
-public key in hexadecimal. It proves nothing by itself: a verifier must have obtained the key from elsewhere ("pinned").
+The signature covers the canonical form of a certificate: JSON without `signature.value`, with sorted keys, no spaces and no
+floats, encoded in UTF-8 (details: docs/reference/certificates.md). The algorithm is Ed25519 (RFC 8032). `signature.public_key`
+is the public key in hexadecimal. It proves nothing by itself: a verifier must compare it with a "pinned" key from elsewhere.
 
-Segments are identified by SHA-256, and their root is that of a Merkle tree (RFC 6962). A leaf is SHA-256 of 0x00 and the
-canonical form of `{"file", "sha256", "size"}`; a node is SHA-256 of 0x01 and its two children. Of n leaves, as many as the
-greatest power of two below n form the left subtree. Without leaves the root is SHA-256 of nothing.
+A segment is identified by its SHA-256 digest, and a list of segments by the root of a Merkle tree (RFC 6962). A leaf is the
+SHA-256 of 0x00 followed by the canonical form of `{"file", "sha256", "size"}`; a node is the SHA-256 of 0x01 followed by its two
+children. In a tree of n leaves, the left subtree has as many leaves as the greatest power of two below n. The root of an empty
+list is the SHA-256 of no bytes.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ if TYPE_CHECKING:
 TYPE = "diamant-erasure-certificate"
 REDACTION_TYPE = "diamant-redaction-certificate"
 CLUSTER_TYPE = "diamant-cluster-erasure-certificate"
-"""The type for an erasure on a Kafka cluster, seen from outside by what its brokers return (`cluster_claims`)."""
+"""The type of certificates about an erasure on another Kafka cluster, based on what its brokers return (`cluster_claims`)."""
 DISK_TYPE = "diamant-disk-certificate"
-"""The type for the log directories of one broker of such a cluster."""
+"""The type of certificates about the log directories of one broker in such a cluster."""
 PERSON_TYPE = "diamant-person-certificate"
-"""The type for one person's request, with certificates of erasures and redactions as parts (`cleaner/papers/paper.py`)."""
+"""The type of certificates about one person's request; their parts are certificates of erasures and redactions
+(`cleaner/papers/paper.py`)."""
 _TYPES = (TYPE, REDACTION_TYPE, CLUSTER_TYPE, DISK_TYPE, PERSON_TYPE)
 VERSION = 1
 HMAC = "HMAC-SHA-256 with a secret that is not in the data directory"
-"""Name of the digests of keys and descriptions in certificates."""
+"""How certificates describe the algorithm of their key and description digests."""
 MAX_BYTES = 16 * 1024 * 1024
-"""Size limit of a certificate's file."""
+"""Maximum size of a certificate file."""
 
 TRUSTED = "trusted"
 UNTRUSTED = "untrusted signer"
@@ -77,7 +79,7 @@ NOT_COVERED = (
 )
 
 _PUBLIC_KEY_PREFIX = bytes.fromhex("302a300506032b6570032100")
-"""The bytes that precede the key in its DER form."""
+"""The bytes that precede a public key in its DER form."""
 _CHUNK_BYTES = 4 * 1024 * 1024
 
 
@@ -86,11 +88,11 @@ class CertificateError(StorageError):
 
 
 class WrongKind(StorageError):
-    """The key or value given for the verification does not fit this kind of certificate."""
+    """The key or the description of records given for the verification does not fit this kind of certificate."""
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
-    """Return the canonical form of JSON. Raises TypeError for floats."""
+    """Return a JSON object in canonical form. Raises TypeError if it contains floats."""
     _refuse_floats(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
@@ -105,32 +107,32 @@ def sign_certificate(fields: Mapping[str, Any], key: SigningKey) -> JsonObject:
 
 
 class Bundle(NamedTuple):
-    """The parts of a certificate with which any program can check the signature without reading JSON."""
+    """The parts of a certificate that a program needs to check the signature without parsing JSON."""
 
     signed: bytes
     """The bytes that the signature covers."""
     signature: bytes
     public_key: str
-    """The key in the certificate, as PEM, to be compared with a key obtained from elsewhere."""
+    """The certificate's public key in PEM, which must be compared with a key obtained from elsewhere."""
 
     def files(self, name: str) -> dict[str, bytes]:
-        """Return the contents of the bundle's files by their names, which begin with `name`."""
+        """Return the bundle as file contents by file name: `name`, `name`.sig and `name`.pem."""
         return {name: self.signed, f"{name}.sig": self.signature, f"{name}.pem": self.public_key.encode()}
 
 
 def bundle_of(certificate: Mapping[str, Any]) -> Bundle:
-    """Return the bundle of a certificate. Raises CertificateError for other input; the signature is not checked."""
+    """Return the bundle of a certificate. Raises CertificateError if it is malformed, but does not check the signature."""
     check_form(certificate)
     signature = dict(certificate["signature"])
     try:
         value, public = _octets(signature.pop("value")), _octets(signature["public_key"])
         return Bundle(canonical({**certificate, "signature": signature}), value, public_pem(public))
     except (ValueError, TypeError, RecursionError) as error:
-        raise CertificateError(f"the certificate has no signed form: {error}") from None
+        raise CertificateError(f"the certificate has no canonical form that could be signed: {error}") from None
 
 
 def public_pem(public_key: bytes) -> str:
-    """Return the 32 bytes of a public key as PEM (RFC 8410). Raises ValueError for another number of bytes."""
+    """Return a public key in PEM (RFC 8410). Raises ValueError unless it has 32 bytes."""
     if len(public_key) != 32:
         raise ValueError(f"a public key has 32 bytes, this one has {len(public_key)}")
     line = b64encode(_PUBLIC_KEY_PREFIX + public_key).decode()
@@ -140,7 +142,7 @@ def public_pem(public_key: bytes) -> str:
 def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str:
     """Return `TRUSTED`, `UNTRUSTED` (valid, but no key is pinned), `WRONG_SIGNER` or `INVALID`.
 
-    Raises CertificateError for other input.
+    Raises CertificateError if the input is not a certificate of this version.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -158,7 +160,7 @@ def check_signature(certificate: Mapping[str, Any], pinned: bytes | None) -> str
 
 
 def _octets(digits: str) -> bytes:
-    """Return the bytes of hexadecimal digits. Raises ValueError for other forms, such as capitals or blanks."""
+    """Decode hexadecimal digits. Raises ValueError for anything else, such as upper-case digits or spaces."""
     found = bytes.fromhex(digits)
     if found.hex() != digits:
         raise ValueError("expected lower-case hexadecimal digits only")
@@ -167,9 +169,9 @@ def _octets(digits: str) -> bytes:
 
 @contextmanager
 def expected_form() -> Iterator[None]:
-    """Raise CertificateError if a signed certificate lacks a field, or has one of another form.
+    """Turn errors in the `with` block into a CertificateError: a signed certificate lacks a field, or a field is malformed.
 
-    Only code that reads fields belongs inside, because any error there is reported as one of the certificate.
+    The block must do nothing but read fields, because every error in it is blamed on the certificate.
     """
     try:
         yield
@@ -201,20 +203,20 @@ def check_form(certificate: object) -> None:
 
 
 def check_kind(certificate: Mapping[str, Any], *, key: object = None, where: object = None) -> None:
-    """Raise WrongKind if a `key` is given for a redaction's certificate, or a `where` for an erasure's."""
+    """Raise WrongKind if `key` or `where` is given for a certificate that cannot be verified with it."""
     if certificate["type"] == REDACTION_TYPE and key is not None:
         raise WrongKind(
             "this is the certificate of a redaction: verify it with a description of records (where), not with a key"
         )
     if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE) and (key is not None or where is not None):
         raise WrongKind(
-            "this certificate is about a Kafka cluster: only `diamant verify` reads its replicas again, with the key and without "
-            "files; it takes no description of records"
+            "this certificate is about a Kafka cluster: only `diamant verify` can verify it with a key, by reading the replicas "
+            "again instead of files; it takes no description of records (where)"
         )
     if certificate["type"] == PERSON_TYPE and (key is not None or where is not None):
         raise WrongKind(
-            "this is the certificate of a person's request: verify it with identifiers of the person, not with a key or a where. "
-            "Each of its parts takes one"
+            "this is the certificate of a person's request: verify it with identifiers of the person. Only its parts can be "
+            "verified with a key or with a description of records (where)"
         )
     if certificate["type"] == TYPE and where is not None:
         raise WrongKind(
@@ -228,7 +230,7 @@ def is_anything_found(certificate: Mapping[str, Any]) -> bool:
 
 
 def parse_certificate(text: bytes) -> JsonObject:
-    """Return a certificate from its bytes. Raises CertificateError if it is cut off or not a certificate."""
+    """Parse the bytes of a certificate. Raises CertificateError if they are cut off or are not a certificate."""
     if len(text) > MAX_BYTES:
         raise CertificateError(f"the certificate has {len(text)} bytes, expected at most {MAX_BYTES}")
     try:
@@ -242,7 +244,7 @@ def parse_certificate(text: bytes) -> JsonObject:
 
 def _refuse_floats(value: object) -> None:
     if isinstance(value, float):
-        raise TypeError("certificates hold no floats: their text differs between languages")
+        raise TypeError("certificates cannot contain floats, because programming languages format them differently")
     if isinstance(value, Mapping):
         for one in value.values():
             _refuse_floats(one)
@@ -255,7 +257,10 @@ def _refuse_floats(value: object) -> None:
 
 
 def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]:
-    """Return the number of bytes read, at most `size`, and their SHA-256 in hexadecimal. Blocking; raises OSError."""
+    """Hash a file, or its first `size` bytes; return the number of bytes read and their SHA-256 in hexadecimal.
+
+    Does blocking I/O; raises OSError.
+    """
     digest = hashlib.sha256()
     position = 0
     file = env.open(path, read_only=True)
@@ -273,7 +278,7 @@ def file_digest(env: Env, path: str, size: int | None = None) -> tuple[int, str]
 
 
 def merkle_root(segments: Sequence[Mapping[str, Any]]) -> str:
-    """Return the root over `{"file", "size", "sha256"}`, in their order, in hexadecimal."""
+    """Return the Merkle root of segments (`file`, `size`, `sha256`) in the given order, in hexadecimal."""
     leaves = [hashlib.sha256(b"\0" + canonical(_leaf(segment))).digest() for segment in segments]
     return _root(leaves).hex()
 

@@ -1,12 +1,12 @@
-"""Verdicts on a certificate's claims after a second scan, for erasures and redactions alike.
+"""Verdicts on the claims of an erasure's or redaction's certificate after a second scan.
 
-holds           the partition was read, and nothing of what the certificate covers is left below the claim's end
+holds           the partition was read, and nothing that the certificate covers is left below the claim's end
 broken          something that the certificate covers is there again
-cannot be told  no record was read; something is unreadable; it is unknown whether the key or description given belongs to the
-                certificate; or the partition is missing, or not known to belong to the certificate's topic (`doubt_about`)
+cannot be told  no record was read; something is unreadable; the given key or description may not be the certificate's; or the
+                partition is missing, or may not belong to the certificate's topic (`doubt_about`)
 
-Topics are compared by their ids. Ids need no secret, so they are compared without a scan, too. For certificates of earlier
-versions, which have no ids, topics are compared by name.
+Topics are compared by id, even if there is no scan, because this needs no secret. Certificates of earlier versions have no ids,
+so their topics are compared by name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BROKEN = "broken"
 CANNOT_TELL = "cannot be told"
 
 RECREATED = "topic-recreated"
-"""The partition exists, but belongs to another topic of the same name."""
+"""The partition exists, but belongs to another topic with the same name."""
 UNKNOWN = "unknown"
 """The partition exists, but its directory does not say which topic it belongs to."""
 
 MAX_NAMED = 5
-"""Most partitions that one note names."""
+"""Maximum number of partitions named in one note."""
 
 _DOUBTS = {
     NOT_THERE: "not there. The topic was deleted since, or this is not the data directory of the certificate. "
@@ -58,9 +58,9 @@ def check_claims(
     *,
     is_bound: bool,
 ) -> list[JsonObject]:
-    """Return a row for each claim, and add notes about doubts. Blocking.
+    """Return a row for each claim, and append notes about partitions in doubt to `notes`. Does blocking I/O.
 
-    `is_bound`: whether the key or description given is known to be that of the certificate.
+    `is_bound`: True if the given key or description is known to belong to the certificate. Otherwise no claim is confirmed.
     """
     rows, matching = [], 0
     doubts: dict[str, list[TopicPartition]] = {}
@@ -89,9 +89,9 @@ def check_claims(
 
 
 def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject, env: Env, directory: str) -> None:
-    """Assign the report's findings to topics, by the certificate's partitions and the directories in use. Blocking."""
+    """Detach findings from partitions that the certificate's topics do not have (`ScanReport.disown`). Does blocking I/O."""
     known = {partition_of(one) for name in ("claims", "not_certified") for one in certificate.get(name, ())}
-    # No claim is confirmed anyway if its topic is missing or was created again.
+    # Topics that are missing or were recreated are left out: none of their claims is confirmed anyway.
     first = {topic: (topic, index) for topic, index in sorted(known, reverse=True)}
     gone = (NOT_THERE, RECREATED)
     there = {one for one in first if doubt_about(certificate, env, directory, first[one]) not in gone}
@@ -100,9 +100,10 @@ def disown(certificate: Mapping[str, Any], report: ScanReport, subject: Subject,
 
 
 def unscanned_claims(certificate: Mapping[str, Any], notes: list[str], env: Env, directory: str) -> list[JsonObject]:
-    """Return rows for the claims when no record was read: `cannot be told` for all, whatever is in the files.
+    """Return a row with the verdict `cannot be told` for each claim, because no record was read.
 
-    A row has `state_now` if names and ids show that there is nothing to read; the notes say so. Blocking.
+    If the partition is missing, or belongs or may belong to another topic, its row says so in `state_now`, and a note is added.
+    Does blocking I/O.
     """
     rows = []
     doubts: dict[str, list[TopicPartition]] = {}
@@ -146,7 +147,7 @@ def partition_of(claim: Mapping[str, Any]) -> TopicPartition:
 
 
 def untold(claim: Mapping[str, Any]) -> JsonObject:
-    """Return the row of a claim with the verdict `cannot be told`."""
+    """Return a row with the verdict `cannot be told` for a claim."""
     return {
         "topic": claim["topic"],
         "partition": claim["partition"],

@@ -1,13 +1,13 @@
-"""The claims of certificates about a Kafka cluster seen from outside: about its brokers' answers, or the disks of one broker.
+"""Claims about a Kafka cluster that is examined from outside: about its brokers' answers, or about one broker's disks.
 
-    unreadable       no replica returned a record of the key with a value below the claim's end; a tombstone names the key
-    key-unreadable   no replica returned a record of the key there, nor a tombstone
+    unreadable       below the claim's end, no replica returned a value of the key; at least one returned a tombstone
+    key-unreadable   below the claim's end, no replica returned a record of the key, not even a tombstone
 
-Both are weaker than values-gone and key-gone, because a broker's answer says nothing about its disk. A disk certificate claims
-these states for one broker; a cluster's certificate that has one for every replica may claim them, too.
+These states are weaker than values-gone and key-gone, because a broker's answers say nothing about its disk. A disk certificate
+claims values-gone or key-gone for one broker. A cluster's certificate may claim them too, if it includes disk certificates for
+all replicas.
 
-Only this module derives the states from the rows of the replicas: the issuer states what `replica_state` returns, and a verifier
-computes it again.
+Only this module derives states from the rows of replicas: the issuer uses `replica_state`, and a verifier computes it again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEY_UNREADABLE = "key-unreadable"
 NOT_READ = "not-read"
 
 ON_DISK = {UNREADABLE: VALUES_GONE, KEY_UNREADABLE: KEY_GONE}
-"""The states that are proven if the disk of each replica was searched, too."""
+"""The states that these two become if the disks of all replicas were searched as well."""
 
 NOT_COVERED = (
     "The disks of the brokers: they may keep the bytes in files that wait for their deletion, in files that no broker serves, "
@@ -57,12 +57,12 @@ Row = Mapping[str, Any]
 
 
 def replica_name(topic: str, partition: int, broker: int) -> str:
-    """Return the name of a replica for people, such as `users-0@2`."""
+    """Return a human-readable name for a replica, such as `users-0@2`."""
     return f"{topic}-{partition}@{broker}"
 
 
 def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
-    """Return the state that a replica's row proves, and the reason if the state is not a claim."""
+    """Return the state that a replica's row proves, and the reason if that state supports no claim (else "")."""
     planted, seen = row["known_positives"]["planted"], row["known_positives"]["seen"]
     if row["problem"]:
         return NOT_READ, str(row["problem"])
@@ -78,7 +78,7 @@ def replica_state(row: Row, below_offset: int) -> tuple[str, str]:
 
 
 def overall_state(claims: Sequence[Row], *, is_complete: bool, is_anything_found: bool) -> str:
-    """Return the state of a certificate. `is_complete`: no replica is without a claim."""
+    """Return the state of a certificate. `is_complete`: every partition has a claim."""
     if not claims or not is_complete:
         return NOT_CERTIFIED
     states = {claim["state"] for claim in claims}
@@ -88,12 +88,12 @@ def overall_state(claims: Sequence[Row], *, is_complete: bool, is_anything_found
 
 
 def weaker(states: Iterable[str]) -> str:
-    """Return the state that several replicas prove together."""
+    """Return the weaker of the given states, which is what the replicas prove together."""
     return UNREADABLE if UNREADABLE in set(states) else KEY_UNREADABLE
 
 
 def without_disk(certificate: Row) -> list[str]:
-    """Return the names of the claims' replicas on brokers whose disk was not searched."""
+    """Return the names of the replicas whose disks were not searched, or not up to the claim's end."""
     searched = {
         (disk["broker"], claim["topic"], claim["partition"]): claim["below_offset"]
         for disk in certificate.get("disks", ())
@@ -109,7 +109,7 @@ def without_disk(certificate: Row) -> list[str]:
 
 
 def with_disks(certificate: Row) -> str:
-    """Return the state of a cluster's certificate with its `disks`: values-gone or key-gone if no replica lacks a disk."""
+    """Return the state of a cluster's certificate and its `disks`: values-gone or key-gone if the disks cover all replicas."""
     read = state_of_reads(certificate)
     if read not in ON_DISK or not certificate.get("disks") or without_disk(certificate):
         return read
@@ -118,7 +118,7 @@ def with_disks(certificate: Row) -> str:
 
 
 def state_of_reads(certificate: Row) -> str:
-    """Return the state that a cluster's certificate proves by its reads alone."""
+    """Return the state that a cluster's certificate proves without its `disks`, by its reads alone."""
     return overall_state(
         certificate["claims"],
         is_complete=not certificate["not_certified"],
@@ -127,7 +127,7 @@ def state_of_reads(certificate: Row) -> str:
 
 
 def contradictions(certificate: Row) -> list[str]:
-    """Return sentences about claims that exceed the certificate's own rows. Raises KeyError or TypeError for other forms."""
+    """Return a sentence for each contradiction within a certificate. Raises KeyError or TypeError if a field is malformed."""
     found: list[str] = []
     claims, topics = certificate["claims"], certificate["request"]["topics"]
     places = Counter((one["topic"], one["partition"]) for one in claims)
@@ -151,7 +151,10 @@ def contradictions(certificate: Row) -> list[str]:
 
 
 def written_since(certificate: Row) -> dict[str, set[int]]:
-    """Return the offsets of records of the key above the claims, by partition, in a certificate and those of its disks."""
+    """Return the offsets, by partition, of records of the key above the claims.
+
+    They are listed in the certificate and in its disk certificates.
+    """
     since: dict[str, set[int]] = {}
     for fields in (certificate, *certificate.get("disks", ())):
         for one in fields.get("written_since", ()):
@@ -160,7 +163,7 @@ def written_since(certificate: Row) -> dict[str, set[int]]:
 
 
 def remarks(certificate: Row) -> list[str]:
-    """Return sentences about what a reader must know besides the state: its scope, problems in the way, later records."""
+    """Return sentences that a reader needs besides the state: about its scope, problems that prevented claims, later records."""
     found = [_PROVES[certificate["state"]]] if certificate["state"] in _PROVES else []
     if certificate["type"] == DISK_TYPE:
         found.append(f"It is about the log directories of broker {certificate['broker']} only, and no other replica.")
@@ -196,7 +199,7 @@ def _of_claim(claim: Row, clock: Row) -> list[str]:
 
 
 def _of_disks(certificate: Row) -> list[str]:
-    """Return sentences about disk certificates in a cluster's certificate that do not belong there."""
+    """Return sentences about disk certificates that do not belong in this cluster's certificate."""
     found = []
     public_key = bytes.fromhex(certificate["signature"]["public_key"])
     for disk in certificate.get("disks", ()):
@@ -226,7 +229,7 @@ def _of_disk(certificate: Row) -> list[str]:
 
 
 def disk_state(states: Iterable[str], *, is_complete: bool) -> str:
-    """Return the state of a disk certificate, from the states of its partitions."""
+    """Return the state of a disk certificate, given the states of its partitions."""
     found = set(states)
     if not found or not is_complete or not found <= {VALUES_GONE, KEY_GONE}:
         return NOT_CERTIFIED

@@ -1,11 +1,12 @@
-"""The files of certificates, and the exchange of an intent for its last certificate.
+"""The files of certificates, and how the final certificate of a job replaces the job's intent.
 
     <data directory>/<prefix><id>.<state>.json            a certificate
     <data directory>/<prefix><id>.<state>.json.pending    a signed certificate whose intent still exists
 
-An intent must not outlive the certificate that says that nothing is left, and a crash must not lose an erasure. So the last
-certificate is written durably under the pending name, then the intent is removed, then the certificate is renamed. At a start, a
-pending certificate without an intent is renamed. If its intent still exists, the erasure continues and issues a new one.
+An intent must not outlive the certificate that says that nothing is left, and a crash must not lose an erasure. So the final
+certificate is first written durably under its pending name. Then the intent is removed, and then the certificate is renamed. When
+the broker starts, it renames a pending certificate whose intent is gone. If the intent still exists, the pending certificate is
+removed, and the erasure continues and issues a new one.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from diamant.storage.env.env import Env
 from diamant.storage.given_names import is_certificate_name
 
 MAX_DESCRIBED = 100
-"""Number of the newest certificates that a list describes. They are read one after the other."""
+"""Maximum number of certificates that a list describes (the newest ones). Each of them is read, one after the other."""
 
 _UNDESCRIBED: Mapping[str, Any] = {"issued_ms": None, "topics": None, "reference": None, "check": None}
 
 GENUINE = "signed"
-"""Value of `check`, in a list, for a certificate as its broker signed it; any other value says why it is not."""
+"""Value of `check` in a list for a certificate that is exactly as its broker signed it; other values say what is wrong."""
 
 _KINDS = {names.ERASURE_PREFIX: "erasure", names.REDACTION_PREFIX: "redaction", names.PERSON_PREFIX: "person"}
 
 Check = Callable[[Mapping[str, Any], str, str], str]
-"""Takes a certificate, and the id and state in its file's name. Returns why it is not what its broker signed, or ""."""
+"""Takes a certificate, and the id and state in its file name. Returns why it is not what its broker signed; "" if it is."""
 
 
 def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = names.ERASURE_PREFIX) -> str:
@@ -42,7 +43,7 @@ def certificate_path(directory: str, erasure_id: str, state: str, prefix: str = 
 
 
 def list_certificates(env: Env, directory: str) -> list[JsonObject]:
-    """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Blocking."""
+    """Return `id`, `kind` (`erasure`, `redaction` or `person`), `state` and `path` of all certificates. Does blocking I/O."""
     found: list[JsonObject] = []
     for name in env.list_dir(directory):
         if is_certificate_name(name) and not name.endswith(names.PENDING_SUFFIX):
@@ -54,10 +55,10 @@ def list_certificates(env: Env, directory: str) -> list[JsonObject]:
 
 
 class CertificateList:
-    """Describes the certificates in a directory, and checks their signatures. Callable from any thread.
+    """Describes the certificates in a directory and checks their signatures. Thread-safe.
 
-    Each call reads the files; a file with the same bytes as before is not parsed again. Memory: the descriptions of
-    `MAX_DESCRIBED` certificates, some 200 bytes and the topics each.
+    Each call reads the files, but parses only those that have changed. Memory: `MAX_DESCRIBED` descriptions, each of some 200
+    bytes plus the topic names.
     """
 
     def __init__(self) -> None:
@@ -65,11 +66,11 @@ class CertificateList:
         """Descriptions by path and SHA-256."""
 
     def describe(self, env: Env, directory: str, check: Check | None = None) -> list[JsonObject]:
-        """Return the rows of `list_certificates`, the file written last at the end, with descriptions. Blocking.
+        """Return the rows of `list_certificates` with descriptions, sorted by the time of the last write. Does blocking I/O.
 
-        A row gets `written_ms` (of the file), `issued_ms`, `topics`, `reference` and `check`: `GENUINE`, or the reason why it is
-        not. The last four are None in all rows but the last `MAX_DESCRIBED`. `check` also reports read errors, and is None
-        without a key to check with.
+        `written_ms` is that time. `issued_ms`, `topics`, `reference` and `check` describe the last `MAX_DESCRIBED` certificates;
+        they are None for earlier ones. The row's `check` is `GENUINE`, or says what is wrong with the certificate or its file.
+        Without the argument `check`, no signature is checked, and only files that cannot be read have a `check`.
         """
         found = []
         for one in list_certificates(env, directory):
@@ -86,7 +87,7 @@ class CertificateList:
                 file = one["path"], hashlib.sha256(text).digest()
                 known[file] = before[file] if file in before else _described(text, one["id"], one["state"], check)
                 one |= known[file]
-        # Keep nothing if there was no key, because no signature was checked.
+        # Without `check`, no signature was checked, so these descriptions must not be used again.
         self._known = {} if check is None else known
         return found
 
@@ -95,7 +96,7 @@ _UNREADABLE = "it cannot be read as a certificate"
 
 
 def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Mapping[str, Any]:
-    """Return the description of a certificate, with the result of its check."""
+    """Return the description of a certificate, including the result of its check."""
     try:
         fields = parse_certificate(text)
         request = fields["request"]
@@ -108,12 +109,12 @@ def _described(text: bytes, job_id: str, state: str, check: Check | None) -> Map
 
 
 def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]) -> None:
-    """Exchange the intent for the last certificate, durably. Blocking. May be called again after an OSError."""
+    """Replace the intent with the final certificate, durably. Does blocking I/O. May be called again after an OSError."""
     env.write_atomically(path + names.PENDING_SUFFIX, text)
     directory, name = os.path.split(path)
     front = f"{name.partition('.')[0]}."
     for other in env.list_dir(directory):
-        # An earlier attempt that could not remove the intent left this file, which the next start would rename.
+        # An earlier attempt wrote this file, but could not remove the intent. The next start would rename the file.
         if other.startswith(front) and other.endswith(names.PENDING_SUFFIX) and other != name + names.PENDING_SUFFIX:
             env.remove(f"{directory}/{other}", missing_ok=True)
     env.sync_dir(directory)
@@ -123,10 +124,10 @@ def conclude(env: Env, path: str, text: bytes, remove_intent: Callable[[], None]
 
 
 def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.ERASURE_PREFIX) -> str | None:
-    """Rename a pending certificate whose intent is gone, after a `conclude` that was interrupted; return its path.
+    """Complete an interrupted `conclude` whose intent is gone: rename the pending certificate, and return its path.
 
-    Blocking; raises OSError. Returns None if there is no such certificate. Only the code that ends the job may call this, because
-    the certificate must stay pending while the intent exists.
+    Returns None if no certificate is pending. Only the code that ends the job may call this, because a certificate must stay
+    pending while its intent exists. Does blocking I/O; raises OSError.
     """
     found = [
         name
@@ -142,15 +143,19 @@ def name_pending(env: Env, directory: str, erasure_id: str, prefix: str = names.
 
 
 def has_traces(env: Env, directory: str) -> bool:
-    """Tell whether a data directory has certificates, intents or remains, which need key and secret. Blocking; raises OSError."""
+    """Tell whether a data directory has certificates, intents or remains, which depend on the key and its secret.
+
+    Does blocking I/O; raises OSError.
+    """
     suffixes = (names.CERTIFICATE_SUFFIX, names.PENDING_SUFFIX, names.INTENT_SUFFIX, names.REMAINS_SUFFIX)
     return any(name.startswith(names.JOB_PREFIXES) and name.endswith(suffixes) for name in env.list_dir(directory))
 
 
 def tidy(env: Env, directory: str, prefix: str = names.ERASURE_PREFIX) -> list[str]:
-    """Complete what a crash interrupted in `conclude` or in writing files; return the paths of renamed certificates.
+    """Clean up after a crash during `conclude` or while a file was written; return the paths of renamed certificates.
 
-    `prefix` is that of one kind of jobs. Blocking. Called at a start, before any job is resumed.
+    Handles the kind of job whose files begin with `prefix`. Must be called when the broker starts, before any job is resumed.
+    Does blocking I/O.
     """
     named = []
     entries = env.list_dir(directory)

@@ -1,7 +1,7 @@
-"""The common part of the intents of removals, and their form as JSON, some of which appears in certificates.
+"""The fields that the intents of all removals have in common, and their JSON form, parts of which appear in certificates.
 
-In memory, facts about partitions are a mapping to frozen dataclasses; as JSON, a list of objects with `topic` and
-`partition`.
+Facts about partitions are a mapping from partitions to frozen dataclasses in memory, and a list of objects with `topic` and
+`partition` in JSON.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True)
 class TopicScope:
-    """The topic of a job, as it was at the time of the request."""
+    """A topic of a job, as it was when the job was requested."""
 
     topic_id: str
-    """The id as text. A topic that is created again under the same name has another id."""
+    """The topic's id as a string. A topic that is deleted and recreated gets another id."""
     partitions: int
     """Number of partitions; the job does not cover those added later."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileDigest:
-    """A segment's file at one moment."""
+    """The size and digest of a segment's file at one point in time."""
 
     file: str
     size: int
@@ -45,9 +45,9 @@ class FileDigest:
 
 
 class RemovalIntent:
-    """The intent of a removal: what a broker needs to resume it after it was stopped in the middle.
+    """The intent of a removal: everything that a broker needs to resume the removal after an interruption.
 
-    The dataclasses of its two kinds declare these fields again, because they define the order of the JSON on disk.
+    The dataclasses of the two kinds of intent repeat these fields, because they define the order of the JSON on disk.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class RemovalIntent:
     reference: str
     requested_ms: int
     scope: Mapping[str, TopicScope]
-    """Scopes by topic; empty in intents of earlier versions."""
+    """The scopes by topic name; empty if an earlier version wrote the intent."""
     due_ms: int | None
     """Time of the next attempt."""
     found: Mapping[TopicPartition, Any]
@@ -67,7 +67,7 @@ class RemovalIntent:
     """The affected segments before the removal."""
     needles: tuple[Needle, ...]
     is_manual_clock: bool
-    """True if a manual clock was in use at any time."""
+    """True if a manual clock was in use at any time during the job."""
     retries: int
     """Number of scans that failed to certify."""
 
@@ -76,19 +76,19 @@ class RemovalIntent:
         raise NotImplementedError
 
     def remains(self, secret: bytes) -> Remains:
-        """Return what may remain of the values. `secret` is the one beside the broker's key."""
+        """Return the removed values that may remain somewhere. `secret` is the secret beside the broker's key."""
         raise NotImplementedError
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of the intent's file."""
         raise NotImplementedError
 
     def changed(self, **changes: Any) -> Self:
-        """Return the intent with other values in some fields."""
+        """Return a copy of the intent with changed fields."""
         return replace(self, **changes)  # type: ignore[type-var]
 
     def to_json(self, **own: Any) -> bytes:
-        """Return the content as JSON. `own` has the fields of this kind that need a conversion."""
+        """Return the intent as JSON. `own`: the converted values of fields that only this kind has and that need conversion."""
         plain = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         parts = {
             "scope": {name: asdict(one) for name, one in self.scope.items()},
@@ -107,7 +107,7 @@ class RemovalIntent:
         done: type[DataclassInstance],
         own: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> Self:
-        """Undo `to_json`; `own` converts the fields of this kind from JSON. Raises ValueError for any other input."""
+        """Parse the output of `to_json`; `own` converts this kind's own fields. Raises ValueError for any other input."""
         try:
             plain = json.loads(data)
             parts = {
@@ -119,11 +119,11 @@ class RemovalIntent:
             }
             return cls(**{**plain, **parts, **own(plain)})
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is not an intent of this version: {error}") from None
+            raise ValueError(f"it is not an intent that this version can read: {error}") from None
 
 
 def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[JsonObject]:
-    """Return facts about partitions as JSON: fields in the order of the class, except None."""
+    """Convert facts about partitions to JSON objects with fields in the order of the dataclass, without those that are None."""
     made = []
     for (topic, index), one in found.items():
         values = {field.name: _listed(getattr(one, field.name)) for field in fields(one)}
@@ -133,7 +133,7 @@ def rows(found: Mapping[TopicPartition, DataclassInstance]) -> list[JsonObject]:
 
 
 def from_rows(kind: type[T], found: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, T]:
-    """Return the mapping that `rows` was given. Raises KeyError or TypeError for any other input."""
+    """Convert the output of `rows` back into a mapping. Raises KeyError or TypeError for any other input."""
     made = {}
     for one in found:
         values = {name: _fixed(value) for name, value in one.items()}

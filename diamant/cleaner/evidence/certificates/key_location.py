@@ -1,7 +1,8 @@
-"""Places that do not last as long as the data: a container's own layer, and memory. No key is made there by default.
+"""Locations that may be lost while the data is kept: a container's own layer, and memory. By default, no key is created there.
 
-A container whose root is an overlay loses its own layer when it is replaced, but keeps its volumes. Source: proc(5),
-``/proc/self/mountinfo``. Container roots on other file systems (Docker's storage drivers btrfs and zfs) are not recognised.
+A container whose root is an overlay loses its own layer when it is replaced, but keeps its volumes. Mounts are read from
+``/proc/self/mountinfo`` (proc(5)). Container roots on other file systems (Docker's btrfs and zfs storage drivers) are not
+recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ IN_MEMORY = frozenset(["tmpfs", "ramfs"])
 
 
 def mount_table() -> str:
-    """Return the system's table of mounts; empty if there is none (not Linux). Blocking."""
+    """Return the system's mount table; an empty string if there is none (not Linux). Does blocking I/O."""
     try:
         with open(MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -25,9 +26,10 @@ def mount_table() -> str:
 
 
 def check_lasting(path: str, directory: str, mounts: str) -> None:
-    """Raise StorageError if a new key would be lost before the data directory is. Follows links. Blocking.
+    """Raise StorageError if a new key could be lost while the data directory is kept. Existing keys are accepted.
 
-    `path`: the key's file; its secret is beside it. `mounts`: as `mount_table` returns it.
+    `path`: the file of the key, beside which its secret is stored. `mounts`: the result of `mount_table`. Follows links; does
+    blocking I/O.
     """
     if all(os.path.exists(file) for file in (path, f"{path}.secret")):
         return
@@ -35,14 +37,14 @@ def check_lasting(path: str, directory: str, mounts: str) -> None:
     if reason is not None and _vanishes_with(directory, mounts) is None:
         raise StorageError(
             f"{path} would vanish with {reason}, while the data in {directory} stays. Without the key's secret, digests "
-            "cannot be compared, and unfinished erasures cannot continue. Set diamant.certificate.key.file to a place that "
-            "lasts, such as a container's volume (-v diamant-keys:/keys); or set diamant.certificate.key.ephemeral=true to make "
-            "the key anyway"
+            "cannot be compared, and unfinished erasures cannot continue. Set diamant.certificate.key.file to a path in "
+            "permanent storage, such as a container's volume (-v diamant-keys:/keys); or set "
+            "diamant.certificate.key.ephemeral=true to create the key anyway"
         )
 
 
 def _vanishes_with(path: str, mounts: str) -> str | None:
-    """Return why a file at `path` would not last; None if it would, as far as the mounts show."""
+    """Describe what a file at `path` would vanish with; None if the mounts show no such risk."""
     point, kind = _mount_of(os.path.realpath(path), mounts)
     if kind in IN_MEMORY:
         return f"this machine's memory ({point} is a {kind})"
@@ -52,7 +54,7 @@ def _vanishes_with(path: str, mounts: str) -> str | None:
 
 
 def _mount_of(path: str, mounts: str) -> tuple[str, str]:
-    """Return the mount point and type of a path without links; the last mount if a point has several."""
+    """Return the mount point and file system type of a path without links; if a point has several mounts, the last counts."""
     found = "", ""
     for line in mounts.splitlines():
         fields, _, rest = line.partition(" - ")

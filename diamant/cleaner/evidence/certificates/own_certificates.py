@@ -1,11 +1,11 @@
-"""Earlier certificates of the same key that hold bytes of what a scan looks for, in a reason, a reference or a name.
+"""Findings in earlier certificates of the same signer, whose reasons, references or names may contain what a scan looks for.
 
-Their signature proves that no record is hidden in them, and they are kept on purpose. So these findings are listed
-(`ScanReport.elsewhere`) and do not block a certificate. New reasons and references with such bytes are refused
-(`reason_check.py`), but certificates from before that check exist. A certificate that was changed, renamed, or signed with
-another key is searched like any other file.
+Their signatures prove that they hide no records, and they are kept on purpose. So findings in them do not block a certificate;
+they are listed in `ScanReport.elsewhere`. New reasons and references with such bytes are refused (`reason_check.py`), but some
+certificates are older than that check. A certificate that was changed, renamed, or signed with another key is searched like any
+other file.
 
-Anyone who can write to the data directory can change a certificate, so `problem_with` checks it before it is returned.
+Anyone who can write to the data directory can change a certificate, so `problem_with` checks each one before it is returned.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NOT_COVERED = (
 
 
 def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: bytes) -> bool:
-    """List findings in certificates signed with this key as `elsewhere`. Blocking.
+    """Move findings in certificates signed with this key to `report.elsewhere`, and return whether there were any.
 
-    Returns whether there were any. Memory: one certificate at a time, of `certificate.MAX_BYTES` at most.
+    Keeps one certificate (at most `certificate.MAX_BYTES`) in memory at a time. Does blocking I/O.
     """
     files = {one.file for one in report.astray if one.what == RAW}
     return report.set_aside(
@@ -46,7 +46,7 @@ def set_own_aside(report: ScanReport, env: Env, directory: str, public_key: byte
 
 
 def not_covered(report: ScanReport) -> list[str]:
-    """Return the sentence that a certificate adds about such earlier certificates, or none."""
+    """Return the sentence that a certificate needs about such findings, in a list; an empty list if there are none."""
     is_listed = any(one.topic is None and is_certificate_name(one.file) for one in report.elsewhere)
     return [NOT_COVERED] if is_listed else []
 
@@ -58,10 +58,10 @@ Problems = Callable[[Mapping[str, Any]], Sequence[str]]
 def problem_with(
     certificate: Mapping[str, Any], job_id: str, state: str, public_key: bytes, problems: Problems | None = None
 ) -> str:
-    """Return why a certificate is not what its broker signed, given the id and state in its file's name; "" if it is.
+    """Return why a certificate is not what its broker signed; "" if it is.
 
-    Checks the signature with the broker's own key, and that the contents are consistent. Some 5 ms for 100 KB. `problems` checks
-    the contents; None for those of an erasure or redaction.
+    `job_id` and `state`: those in its file name. `public_key`: the broker's own. `problems`: a check that the contents are
+    consistent; None for the check of an erasure or redaction. Takes some 5 ms for 100 KB.
     """
     signature = check_signature(certificate, public_key)
     if signature != TRUSTED:
