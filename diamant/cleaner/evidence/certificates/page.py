@@ -1,7 +1,7 @@
-"""A certificate as one HTML page for people: plain words first, then figures and digests. Made to be kept, mailed and printed.
+"""Renders a certificate as an HTML page that people can keep, mail and print: plain words first, then figures and digests.
 
-The reader need not know Kafka. The page shows the certificate and does not verify it. Its templates are `*.html.j2`, which
-escape all text. Fields without words of their own are shown as they are, so that a newer certificate loses nothing.
+The page requires no knowledge of Kafka. It shows the certificate but does not verify it. The templates `*.html.j2` escape all
+text. Fields that the page has no words for are shown unchanged, so that nothing is missing from newer certificates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from diamant.storage.certificate_states import (
 from diamant.words import counted, moment, number, size
 
 MAX_ROWS = 200
-"""Most rows of a table; the certificate itself has all of them."""
+"""Maximum number of rows in a table; the certificate itself has all of them."""
 MAX_OFFSETS = 10
 
 _KINDS = {
@@ -106,13 +106,13 @@ _WITH_WORDS = {
     "decompressed_bytes batches records unreadable duration_ms engine values_searched_for texts_searched_for "
     "values_not_searched_for least_bytes_of_a_searched_value segments_after_the_recorded_end",
 }
-"""The fields that the page has its own words for."""
+"""The fields that the page describes in its own words, by the object that contains them."""
 
 
 def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -> str:
-    """Return the page.
+    """Return the page as HTML.
 
-    `problem`: the reason why the certificate is not what its broker signed. `bundle`: a link to its bundle.
+    `problem`: the reason why the certificate is not what its broker signed, if it is not. `bundle`: a link to its bundle.
     """
     if certificate["type"] in (CLUSTER_TYPE, DISK_TYPE):
         return _cluster_page(certificate, problem)
@@ -162,7 +162,7 @@ def certificate_page(certificate: Fields, problem: str = "", bundle: str = "") -
 
 
 def _cluster_page(certificate: Fields, problem: str) -> str:
-    """Return the page of a certificate about a Kafka cluster, which describes answers and disks, not a data directory."""
+    """Return the page of a certificate about a Kafka cluster, which describes brokers' answers or disks, not a data directory."""
     state = str(certificate["state"])
     title, mood = {**_STATES, **_ON_CLUSTER}.get(state, (f"State: {state}", "warn"))
     heads = [
@@ -211,14 +211,14 @@ def _cluster_page(certificate: Fields, problem: str) -> str:
 
 
 class _Missing(ChainableUndefined):
-    """A field that a certificate does not have."""
+    """A field that the certificate does not have; rendered as a hyphen."""
 
     def __str__(self) -> str:
         return "-"
 
 
 class _Fields(Environment):
-    """Looks up only the fields of objects, so that `one.values` is the field, not the method."""
+    """A template environment that finds only the fields of mappings, so that `one.values` is a field, not the method."""
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if not isinstance(obj, Mapping):
@@ -234,7 +234,7 @@ class _Fields(Environment):
 
 @cache
 def template(name: str) -> Template:
-    """Return a template of this folder."""
+    """Load a template from this folder."""
     environment = _Fields(
         loader=PackageLoader("diamant.cleaner.evidence.certificates", ""),
         autoescape=True,
@@ -254,7 +254,7 @@ def template(name: str) -> Template:
 
 
 def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
-    """Yield claim, findings and action of each partition; partitions with findings first."""
+    """Yield the claim, the findings and the action for each partition, beginning with partitions that had findings."""
     found = {_at(one): one for one in certificate.get("found", ())}
     done = {_at(one): one for one in certificate.get("done", ())}
     for claim in sorted(certificate.get("claims", ()), key=lambda one: _at(one) not in found):
@@ -262,7 +262,7 @@ def _partitions(certificate: Fields) -> Iterable[tuple[Fields, Fields, Fields]]:
 
 
 def _reasons(certificate: Fields) -> Iterable[tuple[str, str]]:
-    """Yield the file and the reason of each problem in the way of a claim."""
+    """Yield the file and the reason for each problem that prevented a claim."""
     for one in certificate.get("not_certified", ()):
         for problem in one.get("problems", ()):
             yield str(problem.get("file", "-")), str(problem.get("reason", "-"))
@@ -277,7 +277,7 @@ def _total(rows: Sequence[Fields], name: str) -> int:
 
 
 def _pairs(fields: object) -> list[tuple[str, Any]]:
-    """Return names and values of an object; nothing for any other value."""
+    """Return the names and values in an object; an empty list for any other value."""
     return list(fields.items()) if isinstance(fields, Mapping) else []
 
 
@@ -293,7 +293,7 @@ def _sorted_files(counts: Fields) -> str:
 
 
 def _pem_line(public_key: object) -> str:
-    """Return an Ed25519 public key as the one line of its PEM; nothing for any other value."""
+    """Return the base64 line in the PEM form of an Ed25519 public key; an empty string for any other value."""
     try:
         data = bytes.fromhex(str(public_key))
     except ValueError:

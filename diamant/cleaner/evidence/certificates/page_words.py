@@ -10,7 +10,7 @@ from diamant.storage import certificate_states as states
 from diamant.words import counted, number
 
 MAX_SHOWN = 600
-"""Most letters shown of an unknown value."""
+"""Maximum number of characters that are shown of an unknown value."""
 
 _STATES = {
     states.KEY_GONE: "no record with the key",
@@ -43,18 +43,21 @@ Fields = Mapping[str, Any]
 
 
 def part(fields: Fields, name: str) -> Fields:
-    """Return an object within another; an empty one if there is none."""
+    """Return the object in a field; an empty one if the field is missing or not an object."""
     found = fields.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
 def is_redaction(certificate: Fields) -> bool:
-    """Return whether this is a redaction, which is about matching records instead of a key."""
+    """Tell whether the certificate is of a redaction, which is about matching records instead of a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
 
 
 def fields_not_seen(certificate: Fields) -> list[str]:
-    """Return the fields to change that no matching record had; none if no record matched, or one could not be changed."""
+    """Return the fields to change that no matching record had.
+
+    The list is empty if no record matched, or if a matching record could not be changed.
+    """
     found = certificate.get("found", ())
     has_match = any(one.get("matched") or one.get("unchanged") for one in found)
     seen = {name for one in found for name in one.get("fields", ())}
@@ -87,7 +90,7 @@ _BECOMES = {"null": "nothing (null)", "default": "the default of its schema", "e
 
 
 def becoming(text: object) -> str:
-    """Return what a changed field becomes."""
+    """Say in words what a changed field becomes."""
     fixed = str(text).removeprefix("text:")
     return _BECOMES.get(str(text), str(text) if fixed == text else f"the text “{fixed}”")
 
@@ -100,26 +103,26 @@ def topics_of(certificate: Fields) -> Sequence[str]:
 
 
 def state_text(state: object) -> str:
-    """Return the state of a partition."""
+    """Return the state of a partition in words."""
     return _STATES.get(str(state), str(state))
 
 
 def place_text(one: Fields) -> str:
-    """Return the name of a partition, or of a file that belongs to none."""
+    """Return the name of the partition, or the name of the file if it belongs to no partition."""
     if one.get("topic") is None:
         return str(one.get("file", "-"))
     return f"{one['topic']}-{one.get('partition')}"
 
 
 def spaced(name: str) -> str:
-    """Return the name of a field as words."""
+    """Return the name of a field in words."""
     return _FIELDS.get(name) or name.replace("_", " ").capitalize()
 
 
 def seen_elsewhere(certificate: Fields) -> str:
-    """Return the counts of records and places that `elsewhere` lists, place by place; empty if it lists none.
+    """Say how many records and other places `elsewhere` lists, and how many findings it leaves out; "" if there are none.
 
-    A record counts as one place for each field with a finding, and for each copy of it in another file.
+    A record that is left out counts several times if several of its fields, or copies in other files, have findings.
     """
     listed, unlisted = certificate.get("elsewhere", ()), certificate.get("elsewhere_not_listed", 0)
     records, others = set(), set()
@@ -142,7 +145,7 @@ def written_since_count(certificate: Fields) -> int:
 
 
 def shown(value: object) -> str:
-    """Return an unknown value in words, part by part if it has parts."""
+    """Return an unknown value in words; lists and objects are described element by element."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str | int):
@@ -160,7 +163,7 @@ _UNITS_MS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("sec
 
 
 def span(time_ms: object) -> str:
-    """Return a duration in ms in the greatest unit that divides it: `1 day`, `90 minutes`."""
+    """Format a duration that is given in ms, in the largest unit that divides it: `1 day`, `90 minutes`."""
     if isinstance(time_ms, int) and time_ms > 0:
         for unit, unit_ms in _UNITS_MS:
             if time_ms % unit_ms == 0:
@@ -169,7 +172,7 @@ def span(time_ms: object) -> str:
 
 
 def setting(value: object, name: str) -> str:
-    """Return the value of a configuration; a duration also in words."""
+    """Format the value of a configuration. A duration is given in words and in ms."""
     if name.endswith(".ms") and isinstance(value, int) and value > 0:
         return "no limit" if value == _NO_LIMIT_MS else f"{span(value)} ({number(value)} ms)"
     return shown(value)

@@ -1,10 +1,10 @@
-"""Files beside certificates that only their owner may read: the intents of unfinished jobs, and remains (`search.remains`).
+"""Files beside the certificates that only their owner may read: intents of unfinished jobs, and remains (`search.remains`).
 
     <data directory>/<prefix><id>.intent     mode 0600
     <data directory>/<prefix><id>.remains    mode 0600
 
-They are JSON, encrypted with a key derived from the secret beside the signing key (`SigningKey.encrypt`). So the data
-directory alone does not reveal what is to be removed.
+They contain JSON, encrypted with a key that is derived from the secret beside the signing key (`SigningKey.encrypt`). So the data
+directory alone does not reveal what the jobs have to remove.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from diamant.storage.input_file import open_regular
 
 
 class AnyIntent(Protocol):
-    """The part of an intent that its file needs."""
+    """What `IntentFiles` needs to know of an intent."""
 
     @property
     def id(self) -> str:
-        """Part of the file's name."""
+        """The id, which is part of the file name."""
         ...
 
     def to_bytes(self) -> bytes:
@@ -37,7 +37,7 @@ IntentT = TypeVar("IntentT", bound=AnyIntent)
 
 
 class IntentFiles(Generic[IntentT]):
-    """The intents of one kind, or the remains, in a data directory. Its methods block."""
+    """The files of all intents of one kind, or of all remains, in a data directory. The methods do blocking I/O."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class IntentFiles(Generic[IntentT]):
         decode: Callable[[bytes], IntentT],
         suffix: str = names.INTENT_SUFFIX,
     ) -> None:
-        """`decode` turns the bytes of `to_bytes` into an intent, and raises ValueError for any other bytes."""
+        """`decode` parses the output of an intent's `to_bytes`, and raises ValueError for any other input."""
         self.env = env
         self.directory = directory
         self.prefix = prefix
@@ -55,18 +55,18 @@ class IntentFiles(Generic[IntentT]):
         self._suffix = suffix
 
     def path(self, intent_id: str) -> str:
-        """Return the path of an intent."""
+        """Return the path of an intent's file."""
         return f"{self.directory}/{self.prefix}{intent_id}{self._suffix}"
 
     def ids(self) -> list[str]:
-        """Return the ids of the unfinished jobs."""
+        """Return the ids of the jobs that have such a file."""
         files = [name for name in self.env.list_dir(self.directory) if name.startswith(self.prefix)]
         ids = [name[len(self.prefix) : -len(self._suffix)] for name in files if name.endswith(self._suffix)]
-        # Other names were given by others, and must not appear as ids in lists and logs.
+        # The broker did not create files with other names. Lists and logs must not show those names as ids.
         return [one for one in ids if is_job_id(one)]
 
     def read(self, intent_id: str, key: SigningKey) -> IntentT:
-        """Return an intent. Raises ValueError if this secret cannot decrypt it; raises OSError."""
+        """Read and decrypt an intent. Raises OSError, and ValueError if the secret of `key` cannot decrypt it."""
         return self._decode(key.decrypt(self.env.read_bytes(self.path(intent_id), MAX_STATE_FILE)))
 
     def write(self, intent: IntentT, key: SigningKey) -> None:
@@ -79,7 +79,7 @@ class IntentFiles(Generic[IntentT]):
 
 
 def write_private(env: Env, path: str, data: bytes) -> None:
-    """Write a file of mode 0600 durably, replacing an earlier one. Blocking; raises OSError."""
+    """Write a file with mode 0600 durably, replacing an earlier one. Does blocking I/O; raises OSError."""
     temporary = path + ".tmp"
     fd, _ = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
     try:
@@ -96,7 +96,7 @@ def write_private(env: Env, path: str, data: bytes) -> None:
 
 
 def remove_private(env: Env, path: str) -> None:
-    """Remove a private file, and the rest of an interrupted write, durably."""
+    """Remove a private file, and anything that an interrupted write left, durably."""
     env.remove(path, missing_ok=True)
     env.remove(path + ".tmp", missing_ok=True)
     env.sync_dir(os.path.dirname(path))

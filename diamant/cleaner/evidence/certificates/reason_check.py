@@ -1,13 +1,13 @@
-r"""Rejects a reason or reference with the erased key or value in a common encoding, because the certificate would keep it.
+r"""Checks a reason or reference for erased keys and values, plain or in a common encoding, because a certificate would keep them.
 
-A key, or a text that a redaction compares with, is recognised at any length, in upper and lower case; a long one anywhere in the
-text, a short one only as a whole word, like 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible letters are
-ignored, all dashes are equal. The usual encodings are recognised, too: percent-encoding, quoted-printable, escapes of HTML and
-JSON, up to three of them nested; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32, UTF-16; a key of two, four or eight
-bytes as a number, a key of 16 bytes as a UUID. Values are known by their digests only, so they are recognised byte by byte, plain
-or encoded, from `needles.MIN_BYTES` bytes on.
+A key, or a string that a redaction compares with, is recognised at any length and regardless of case: a long one anywhere in the
+text, a short one only as a whole word, like 42 in "ticket 4711, customer 42" but not in "ticket 4211". Invisible characters are
+ignored, and all dashes are equal. The usual encodings are recognised as well: percent-encoding, quoted-printable, and the escapes
+of HTML and JSON, nested up to three deep; hexadecimal (also as 0x1a2b and \x1a\x2b), base64, base32 and UTF-16; a key of two,
+four or eight bytes as a number, and a key of 16 bytes as a UUID. Values are known only by their digests, so they are recognised
+only byte by byte, plain or encoded, if they have at least `needles.MIN_BYTES` bytes.
 
-Starts no thread and keeps nothing. A text has 1,000 letters at most.
+Starts no thread and keeps nothing. Callers limit a reason or reference to 1,000 characters.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from uuid import UUID
 from diamant.cleaner.evidence.search.needles import MIN_BYTES, Needles
 
 MIN_ENCODED = 8
-"""Shortest encoded form of a textual key, in letters. A shorter one could be any number or abbreviation."""
+"""Minimum length, in characters, of an encoded textual key. A shorter string could be any number or abbreviation."""
 
 MAX_NESTED = 3
-"""Number of nested escapes that are undone."""
+"""Number of times that escapes are decoded, for nested ones."""
 
 _WORD = re.compile(r"[\w+/=-]+")
 _NUMBER_BYTES = (2, 4, 8)
-"""Sizes that Kafka's serializers give to a short, an int and a long."""
+"""The sizes of a short, an int and a long in the output of Kafka's serializers."""
 _UUID_BYTES = 16
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _SHOWN = {"Cf": None, "Pd": "-"}
-"""Replacements for two categories of letters: none for invisible ones, one dash for all dashes."""
+"""Replacements by Unicode category: invisible characters are removed, and every dash becomes a hyphen."""
 _HEX_SIGN = re.compile(r"(?<!\w)(?:0x|\\x)(?=[0-9a-f]{2})")
 _HEX_JOINT = re.compile(r"(?<=x[0-9a-f]{2})[,\s]*(?:0x|\\x)(?=[0-9a-f]{2})")
 
 
 def names_sought(text: str, sought: Sequence[bytes]) -> bool:
-    """Tell whether a text names one of these keys or texts."""
+    """Tell whether `text` contains one of the sought keys or strings, in any of the recognised forms."""
     texts = {*_readings(text)}
     return any(form and _stands_in(form, one) for key in sought for form in _forms(key) for one in texts)
 
 
 def holds_value(text: str, needles: Needles) -> bool:
-    """Tell whether a text holds one of the values, which are known by their digests."""
+    """Tell whether `text` contains one of the values, which are known only by their digests."""
     return any(needles.find(one) for one in _decoded(text))
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield a text without its escapes, then also without the prefixes of hexadecimal numbers."""
+    """Yield the forms of a text in which to look for keys: plain, unescaped, and without the prefixes of hexadecimal numbers."""
     for one in _plain(text):
         folded = _folded(one)
         yield folded
@@ -62,7 +62,7 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> set[str]:
-    """Return a text, and the same text with its escapes undone."""
+    """Return a text, and all forms of it in which escapes are decoded."""
     found = {text}
     for _ in range(MAX_NESTED):
         for one in [*found]:
@@ -73,7 +73,7 @@ def _plain(text: str) -> set[str]:
 
 
 def _forms(key: bytes) -> Iterator[str]:
-    """Yield the ways to write a key; nothing for a key that is blank or empty."""
+    """Yield the forms in which people may write a key; nothing for a blank or empty key."""
     if not key.strip():
         return
     try:
@@ -82,7 +82,7 @@ def _forms(key: bytes) -> Iterator[str]:
     except UnicodeDecodeError:
         raw, is_text = key.decode("latin-1"), False
     yield _folded(raw)
-    # A file that holds a key, or a program that prints one, ends it with a line break.
+    # Files and programs often end a key with a line break.
     yield _folded(raw.strip(" \t\r\n"))
     for encoding in ("utf-16-le", "utf-16-be"):
         with suppress(UnicodeDecodeError):
@@ -110,7 +110,7 @@ def _forms(key: bytes) -> Iterator[str]:
 def _stands_in(form: str, text: str) -> bool:
     if len(form.encode(errors="surrogatepass")) >= MIN_BYTES:
         return form in text
-    # Do not use a pattern: `re` keeps compiled patterns, and the key in them, long after the erasure.
+    # Do not use a pattern: `re` caches compiled patterns, and would keep the key in them long after the erasure.
     at = text.find(form)
     while at >= 0:
         end = at + len(form)
@@ -130,14 +130,14 @@ def _is_of_word(letter: str) -> bool:
 def _folded(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        # Look up each distinct letter once, because a key may have a million letters, and this runs on the loop.
+        # Look up each distinct character once, because a key may have a million, and this runs on the event loop.
         kinds = {one: unicodedata.category(one) for one in set(text)}
         text = text.translate({ord(one): _SHOWN[kind] for one, kind in kinds.items() if kind in _SHOWN})
     return text.casefold()
 
 
 def _decoded(text: str) -> Iterator[bytes]:
-    """Yield a text's bytes, plain and decoded in every way that fits."""
+    """Yield the bytes of a text, and every decoding that is possible for the text or one of its words."""
     yield text.encode(errors="surrogatepass")
     yield unquote_to_bytes(text.encode(errors="surrogatepass"))
     for one in _plain(text):

@@ -1,10 +1,10 @@
-"""The key that signs certificates, and the secret of their digests: two files of mode 0600, outside the data directory.
+"""The key that signs certificates, and the secret for their digests: two files with mode 0600, outside the data directory.
 
     <path>            Ed25519 private key, PKCS #8 in PEM
     <path>.secret     32 random bytes in hexadecimal: needed to compare digests in certificates
 
-Both are made on first use, unless the data directory has certificates or intents of another key (`check_there`). A file that
-others may read is refused. `cryptography` is imported here on first use.
+Both are created on first use, unless the data directory already has certificates or intents, which depend on an earlier key
+(`check_there`). A file that others may read is refused. `cryptography` is not imported before it is needed.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ MAX_FILE_BYTES = 64 * 1024
 
 
 def default_path() -> str:
-    """Return the path of the key unless `diamant.certificate.key.file` gives one. Raises StorageError if no home is known."""
+    """Return the key's path if `diamant.certificate.key.file` is not set. Raises StorageError if the user has no known home."""
     home = user_directory("XDG_CONFIG_HOME", ".config")
     if home is None:
         raise StorageError(
-            f"the user {os.getuid()} of the broker has no known home directory for the key: "
+            f"the broker's user {os.getuid()} has no known home directory for the key: "
             "set diamant.certificate.key.file to a path"
         )
     return os.path.join(home, "diamant", "certificate.key")
 
 
 def check_outside(path: str, directory: str) -> None:
-    """Raise StorageError if the key or its secret lies, or would lie, in a broker's data directory. Follows links. Blocking.
+    """Raise StorageError if the key or its secret is, or would be created, in a broker's data directory.
 
-    Otherwise anyone with a copy of the data, such as a backup, could find out whose digests the certificates hold, read the
-    intents, and sign.
+    There, anyone with a copy of the data, such as a backup, could find out whose digests the certificates contain, read the
+    intents, and sign certificates. Follows links; does blocking I/O.
     """
     inside = os.path.join(os.path.realpath(directory), "")
     for file in (path, f"{path}.secret"):
@@ -52,7 +52,10 @@ def check_outside(path: str, directory: str) -> None:
 
 
 def check_there(path: str) -> None:
-    """Raise StorageError if the key or its secret is missing although certificates or intents depend on it. Blocking."""
+    """Raise StorageError if the key or its secret is missing. For data directories whose files depend on them.
+
+    Does blocking I/O.
+    """
     missing = [file for file in (path, f"{path}.secret") if not os.path.exists(file)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -73,7 +76,10 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: str) -> SigningKey:
-        """Return the key in the files; create both if missing. Blocking. Raises StorageError if they are unusable, or OSError."""
+        """Load the key and its secret, and create those that are missing.
+
+        Does blocking I/O. Raises OSError, and StorageError if a file is unusable.
+        """
         from cryptography.hazmat.primitives import serialization as forms
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -108,14 +114,14 @@ class SigningKey:
         return public.public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo).decode("ascii")
 
     def encrypt(self, data: bytes) -> bytes:
-        """Encrypt `data` for owners of the secret (AES-256-GCM, 12 bytes of nonce first)."""
+        """Encrypt `data` with a key derived from the secret (AES-256-GCM); the result begins with the 12-byte nonce."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
         return nonce + AESGCM(self._intent_key()).encrypt(nonce, data, None)
 
     def decrypt(self, data: bytes) -> bytes:
-        """Undo `encrypt`. Raises ValueError if the data is damaged, or encrypted with another secret."""
+        """Decrypt the output of `encrypt`. Raises ValueError if it is damaged or was encrypted with another secret."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -131,7 +137,10 @@ class SigningKey:
 
 
 def load_secret(path: str, *, is_made: bool = False) -> bytes:
-    """Return the secret in a file. Raises StorageError if it holds none, or if others may read it; raises OSError."""
+    """Return the secret in a file; create a missing file if `is_made`.
+
+    Raises OSError, and StorageError if the file does not contain a secret or others may read it.
+    """
     text = _read(path, is_private=_is_secret)
     if text is None:
         if not is_made:
@@ -154,7 +163,7 @@ def _is_secret(text: bytes) -> bool:
 
 
 def read_public_key(path: str) -> bytes:
-    """Return the 32 bytes of an Ed25519 public key in PEM or hexadecimal. Raises StorageError, OSError."""
+    """Read an Ed25519 public key in PEM or hexadecimal; return its 32 bytes. Raises OSError, or StorageError if it is malformed."""
     text = read_input(path, MAX_FILE_BYTES)
     try:
         if b"BEGIN" not in text:
@@ -174,7 +183,7 @@ def read_public_key(path: str) -> bytes:
 
 
 def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None:
-    """Return a file's content; None without a file. Raises StorageError if its content `is_private` and others may read it."""
+    """Return a file's content; None if it does not exist. Raises StorageError if others may read content that `is_private`."""
     try:
         content, mode = read_input_mode(path, MAX_FILE_BYTES)
     except FileNotFoundError:
@@ -185,7 +194,7 @@ def _read(path: str, is_private: Callable[[bytes], bool] = bool) -> bytes | None
 
 
 def _create(path: str, content: bytes) -> bytes:
-    """Write a new file and return its content; if another process was quicker, return that process's content."""
+    """Create a file and return its content. If another process creates the file first, return that process's content."""
     directory = os.path.dirname(path) or "."
     os.makedirs(directory, mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -196,7 +205,7 @@ def _create(path: str, content: bytes) -> bytes:
             file.flush()
             os.fsync(file.fileno())
         try:
-            # Unlike a rename, a link never replaces a file that another process has made since.
+            # Unlike a rename, a link never replaces a file that another process has just created.
             os.link(temporary, path)
         except FileExistsError:
             return _read(path) or content

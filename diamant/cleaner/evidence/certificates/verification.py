@@ -1,15 +1,14 @@
 """Verifies a certificate: its signature, its consistency, and its claims against the data directory as it is now.
 
     signature   trusted, untrusted signer (no pinned key), signed with another key, invalid
-    coverage    whether the scan, by the certificate's own account, read everything that was there and supports the claims
-    segments    those that the erasure left: unchanged, grown, changed, gone; and the root over the recorded segments
-    claims      per partition, if the key or the secret is given: holds, broken (a value is there again below the claim's end, as
-                after restoring a backup), cannot be told; and the number of records written since (`claim_checks`)
+    coverage    whether, according to the certificate, the scan read everything that existed and supports the claims
+    segments    whether each segment that the erasure left is unchanged, grown, changed or gone; and whether the roots match
+    claims      for each partition, if the key or the secret is given: holds, broken (a value is below the claim's end again, as
+                after restoring a backup) or cannot be told; and the number of records written since (`claim_checks`)
     outcome     the result in one word
 
-Records of the key can only be recognised with the key or the secret. Without both, only files and the ids of topics are
-compared. With the key alone it is unknown whether the certificate is about that key. In both cases no claim is confirmed, since
-a file that was not searched confirms nothing.
+Records of the key can only be recognised with the key or the secret. Without either, only files and topic ids are compared. With
+the key alone, it is unknown whether the certificate is about that key. In both cases, no claim is confirmed.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ if TYPE_CHECKING:
     from diamant.cleaner.evidence.scan.staging_files import StagingPlace
 
 MAX_PROBLEMS = 20
-"""Most problems with the account of the scan that are reported."""
+"""Maximum number of reported problems with a certificate's account of its scan."""
 MAX_FILES = 10
-"""Most files that a note names."""
+"""Maximum number of files that a note names."""
 
 VALUES_OUTSIDE = (
     "Values outside of records, as in files beside the logs, are not looked for: a certificate does not contain them."
@@ -90,7 +89,7 @@ NOT_CONFIRMED = "not-confirmed"
 """At least one claim could not be decided."""
 
 Steps: TypeAlias = "Generator[Subject, ScanReport, None]"
-"""Yields the subject for a scan of everything, if a scan is needed, and receives the report."""
+"""If a scan of everything is needed, yields the subject to scan for, and receives the report."""
 
 _CLAIMING = (
     states.VALUES_GONE, states.KEY_GONE, states.RECORDS_GONE, states.FIELDS_BLANKED, states.NOTHING_MATCHED, UNREADABLE,
@@ -105,7 +104,7 @@ RedactionCheck: TypeAlias = Callable[[Mapping[str, Any], "Verification", Env, st
 
 
 class SegmentStatus(TypedDict):
-    """A segment of a certificate, and whether the file is still the recorded one."""
+    """A segment in a certificate, and whether its file is still as recorded."""
 
     file: str
     status: str
@@ -119,7 +118,7 @@ class Verification:
     signer: str
     """The public key in the certificate, in hexadecimal."""
     state: str
-    """State of the certificate: its claim."""
+    """The state that the certificate claims."""
     is_evidence: bool
     segments: list[SegmentStatus] = field(default_factory=list)
     roots_fit: bool = True
@@ -130,7 +129,7 @@ class Verification:
     parts: list[Mapping[str, Any]] = field(default_factory=list)
     """For a person's certificate, `id`, `topics`, `outcome` and `summary` of each part."""
     notes: list[str] = field(default_factory=list)
-    """Sentences for people: changes since, and checks that were not possible."""
+    """Human-readable sentences about changes since then, and about checks that were not possible."""
 
     @property
     def is_valid(self) -> bool:
@@ -139,7 +138,7 @@ class Verification:
 
     @property
     def outcome(self) -> str:
-        """The gravest finding, else `VALID`; `NOTHING_MATCHED` if the certificate is correct but proves no removal."""
+        """The most serious problem. If there is none: `VALID`, or `NOTHING_MATCHED` if the certificate proves no removal."""
         verdicts = {claim["verdict"] for claim in self.claims}
         if self.signature not in (TRUSTED, UNTRUSTED) or not (self.roots_fit and self.coverage_adds_up):
             return NOT_VALID
@@ -195,7 +194,7 @@ class Verification:
 
 
 def _which(verdicts: Sequence[str], verdict: str) -> str:
-    """Return the claims with a verdict in words: `its claim`, `both of its claims`, `1 of its 3 claims`."""
+    """Return a phrase for the claims that have a verdict: `its claim`, `both of its claims`, `1 of its 3 claims`."""
     count, total = verdicts.count(verdict), len(verdicts)
     if count < total:
         return f"{count} of its {total} claims"
@@ -204,21 +203,24 @@ def _which(verdicts: Sequence[str], verdict: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFiles:
-    """A data directory whose files are compared with a certificate, and how they are scanned."""
+    """The data directory that is compared with a certificate, and how to scan it."""
 
     env: Env
     directory: str
     ends: Mapping[TopicPartition, LogEnd] | None = None
-    """Log ends of a running broker; None if no broker is running, when nothing is written into the directory."""
+    """Log ends of the running broker; None if no broker is running. Then the scan writes nothing into the directory."""
     advance: Advance | None = None
     check: Callable[[], object] = bool
     staging: StagingPlace | None = None
-    """Staging place of jobs on Spark."""
+    """The staging location of Spark jobs."""
     partitions: Partitions | None = None
-    """Partitions of a running broker."""
+    """The running broker's partitions; None if no broker is running."""
 
     def scan(self, subjects: list[Subject]) -> list[ScanReport]:
-        """Scan everything for some subjects. Blocking. Raises StorageError if nothing can be proven."""
+        """Scan everything for the given subjects. Does blocking I/O.
+
+        Raises StorageError if no directory for temporary files can be created; raises OSError.
+        """
         scan = partial(scan_directory, self.env, self.directory, subjects, advance=self.advance, check=self.check)
         if self.ends is not None:
             return scan(self.ends, staging=self.staging, partitions=self.partitions)
@@ -234,7 +236,10 @@ class CheckedFiles:
 def verified(
     some: Sequence[Generator[Subject, ScanReport, Verification]], place: CheckedFiles | None
 ) -> list[Verification]:
-    """Return the results of verifications, after one scan for all that need one, and then needs `place`. Blocking."""
+    """Finish several verifications with one scan for all that need a scan, and return their results.
+
+    `place` may be None only if no verification needs a scan. Does blocking I/O.
+    """
     found: dict[int, Verification] = {}
     waiting: dict[int, Subject] = {}
     for index, steps in enumerate(some):
@@ -261,12 +266,12 @@ def verification_steps(
     read_replicas: Callable[[Verification], object] | None = None,
     secret: bytes | None = None,
 ) -> Generator[Subject, ScanReport, Verification]:
-    """Verify a certificate of one erasure or redaction, but leave the scan to the caller (`verified`). Blocking.
+    """Verify the certificate of one erasure or redaction, but leave the scan to the caller (`verified`). Does blocking I/O.
 
     `pinned`: the trusted public key. `key` or `where`: the subject of the erasure or redaction. `check_redaction`
-    (`redaction.claims.check_redaction_claims`) checks the claims of a redaction, `read_replicas` those of an erasure on a
-    cluster of other brokers; without it, only the certificate's own statements are checked. Raises CertificateError if this is no
-    certificate, and WrongKind if `key` or `where` does not fit its kind.
+    (`redaction.claims.check_redaction_claims`): checks the claims of a redaction. `read_replicas`: checks the claims of an
+    erasure on another Kafka cluster; if it is None, only that certificate's own statements are checked. Raises CertificateError
+    if this is not a certificate, and WrongKind if `key` or `where` does not fit its kind.
     """
     check_form(certificate)
     check_kind(certificate, key=key if read_replicas is None else None, where=where)
@@ -310,14 +315,14 @@ def verification_steps(
 
 
 def files_of(findings: Iterable[Finding]) -> str:
-    """Return the names of the files with these findings, `MAX_FILES` at most."""
+    """Return the names of at most `MAX_FILES` files with these findings, and the number of further ones."""
     files = sorted({one.file for one in findings})
     more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     return ", ".join(files[:MAX_FILES]) + more
 
 
 def notes_of_signature(found: Verification) -> Iterable[str]:
-    """Yield sentences about what a reader must know about the signature and the clock."""
+    """Yield what a reader must know about the signature and the clock, in sentences."""
     if found.signature == INVALID:
         yield "Nothing else was checked: the contents of a changed certificate prove nothing."
         return
@@ -333,7 +338,7 @@ def _check_cluster(
     has_files: bool,
     read_replicas: Callable[[Verification], object] | None,
 ) -> None:
-    """Check a certificate about a Kafka cluster against its own rows, and by reading the replicas again."""
+    """Check a certificate about a Kafka cluster against its own rows, and with `read_replicas` against the replicas."""
     with expected_form():
         problems = contradictions(certificate)
         found.notes += problems[:MAX_PROBLEMS]
@@ -423,7 +428,10 @@ def take_report(
     env: Env,
     directory: str,
 ) -> None:
-    """Record that a scan was made; assign its findings to topics, and set aside those that do not count. Blocking."""
+    """Record that a scan was made, detach findings from partitions that do not exist, and set aside those that do not count.
+
+    Does blocking I/O.
+    """
     claim_checks.disown(certificate, report, subject, env, directory)
     found.was_scanned = True
     if set_own_aside(report, env, directory, bytes.fromhex(found.signer)):
