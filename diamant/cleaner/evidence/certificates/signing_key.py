@@ -163,7 +163,7 @@ def _is_secret(text: bytes) -> bool:
 
 
 def read_public_key(path: str) -> bytes:
-    """Read an Ed25519 public key in PEM or hexadecimal; return its 32 bytes. Raises OSError, or StorageError if it is malformed."""
+    """Read an Ed25519 public key in PEM or hexadecimal; return its 32 bytes. Raises OSError, and StorageError if malformed."""
     text = read_input(path, MAX_FILE_BYTES)
     try:
         if b"BEGIN" not in text:

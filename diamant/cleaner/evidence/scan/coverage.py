@@ -1,18 +1,18 @@
-"""The account of a scan, which compares the bytes read with the files that exist; and the check of a certificate's account.
+"""The account of a scan, which compares what was read with the files that exist; and the check of the account in a certificate.
 
-The two sides of the account share no code. The scan counts what it reads (`FileSearch.amounts`); `file_census` counts the files.
-A file, batch or record that was skipped shows as a difference, whichever part of the scan is at fault. Then nothing is certified.
+The two sides of the comparison share no code: the scan counts what it reads (`FileSearch.amounts`), and `file_census` counts what
+exists. A skipped file, batch or record shows as a difference, whichever part of the scan is at fault. Then nothing is certified.
 
 In a certificate, `coverage.ledger` has a row for each file:
 
     file        relative to the data directory
     bytes       its size
-    read        by codec, or "bytes" outside batches: [batches, records, bytes on the disk] that were searched
-    declared    the same according to batch headers; segments only, because batches in other files are recognised by content
+    read        what was searched: [batches, records, bytes on disk] by codec, or under "bytes" if outside batches
+    declared    the same counts from batch headers; only for segments, because batches in other files are recognised by content
     beyond_end  bytes above the recorded end of a log in use, if any
     problems    number of unreadable places, if any
 
-If there are more than `MAX_ROWS` files, those of topics outside the request share one row for each of their directories.
+If there are more than `MAX_ROWS` files, each directory has a single row for its files that do not belong to a requested topic.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_ROWS = 20_000
 
 @dataclass(slots=True)
 class FileRow:
-    """The amount read of one file, or of all files in one directory."""
+    """What was read of one file, or of several files in one directory."""
 
     file: str
     topic: str | None
     partition: int | None
     sort: str
     size: int
-    """Number of bytes to be read, all or up to the recorded end."""
+    """Number of bytes to read: the whole file, or up to the recorded end of its log."""
     beyond_end: int = 0
     read: Amounts = field(default_factory=dict)
     declared: Amounts | None = None
@@ -43,7 +43,7 @@ class FileRow:
     problems: int = 0
     files: int = 1
     changed: int = 0
-    """Time of the file's last change before it was read (`file_census.changed_at`); not part of a certificate."""
+    """Time of the last change before the file was read (`file_census.changed_at`); not part of a certificate."""
 
     @property
     def adds_up(self) -> bool:
@@ -66,7 +66,7 @@ class FileRow:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> FileRow:
-        """Undo `to_fields`. Raises ValueError, TypeError or KeyError for any other input."""
+        """Parse the output of `to_fields`. Raises ValueError, TypeError or KeyError for any other input."""
         beyond_end = _count(fields.get("beyond_end", 0))
         directory = str(fields["file"]).partition("/")[0]
         topic, _, partition = directory.rpartition("-")
@@ -87,7 +87,7 @@ class FileRow:
 def _amounts(fields: Mapping[str, Any]) -> Amounts:
     found = {str(name): [_count(one) for one in amounts] for name, amounts in fields.items()}
     if any(len(amounts) != 3 for amounts in found.values()):
-        raise ValueError("expected batches, records and bytes")
+        raise ValueError("expected three counts: batches, records and bytes")
     return found
 
 
@@ -98,7 +98,7 @@ def _count(value: object) -> int:
 
 
 def totals(rows: Iterable[FileRow]) -> dict[str, object]:
-    """Return the sums of `files`, `bytes`, `batches` and `records` that were read, in all and by codec."""
+    """Return the total numbers of `files`, `bytes`, `batches` and `records` that were read, and the amounts by codec."""
     codecs: Amounts = {}
     files = size = 0
     for row in rows:
@@ -116,7 +116,7 @@ def totals(rows: Iterable[FileRow]) -> dict[str, object]:
 
 
 def ledger(rows: Iterable[FileRow], topics: frozenset[str]) -> list[dict[str, object]]:
-    """Return the rows for a certificate, by name; if there are too many, rows outside `topics` summed by directory."""
+    """Return the rows for a certificate, sorted by file. If there are too many, sum those outside `topics` by directory."""
     kept = sorted(rows, key=lambda row: row.file)
     if len(kept) > MAX_ROWS:
         sums: dict[str, FileRow] = {}
@@ -148,9 +148,9 @@ def _add_row(total: FileRow, row: FileRow) -> None:
 
 
 def coverage_problems(certificate: Mapping[str, Any]) -> list[str]:
-    """Return the contradictions in a certificate's account of its scan, as sentences; none if it adds up.
+    """Return a sentence for each contradiction in a certificate's account of its scan.
 
-    Accepts any JSON in the form of a certificate. Fields that cannot be parsed count as contradictions.
+    The account may be any JSON: fields that are missing or cannot be parsed count as contradictions.
     """
     coverage = certificate.get("coverage")
     try:

@@ -1,10 +1,10 @@
-"""The account of a certifying scan, which compares the bytes read of each file with the census of the directory.
+"""The account of a certifying scan, which compares what was read of each file with the census of the directory.
 
-A file that exists at the end is reported if it was not read, or only in part, or has changed since. (A file that only grows is a
-log in use, and is read up to its size at that time.) A file may be skipped if it came with a segment that was begun after the
-recorded end of its log; this module checks that a second time, with code of its own.
+A file that exists at the end is reported if it was not read completely, or has changed since. (A file that only grows belongs to
+a log in use; it must have been read up to the smallest size that the census saw.) A file may be skipped if it belongs to a
+segment that its log began after the recorded end; this module checks that a second time, with its own code.
 
-For one thread. Memory: that of `FileCensus`, and 1 KB for each file.
+Not thread-safe. Memory: that of `FileCensus`, and 1 KB per file.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_MISSED_LOOKS = 5
-"""Number of consecutive looks at which the census may see a file that listings do not find. Such a file need not be hidden. A
-program that replaces a file writes a temporary one and renames it; a listing may come before the rename, and the look after."""
+"""Number of consecutive looks at which the census may see a file that was not read, before the scan gives up. Such a file need
+not be hidden: a program may have renamed a temporary file to this name after the listing and before the look."""
 
 MAX_REREADS = 3
-"""Most rereads of a file that was written during the scan, or was unreadable and has grown since."""
+"""Maximum number of times that a file is read again because it was changed, or was unreadable and has grown."""
 
 
 class CoverageAccount:
@@ -35,26 +35,26 @@ class CoverageAccount:
         self._census = census
         self._ends = ends
         self.oldest: frozenset[Identity] = frozenset()
-        """The files that existed at the beginning, whatever their names are now."""
+        """The files that existed when the scan began, whatever their names are now."""
         self._passed_over: set[Identity] = set()
-        """Segments begun after the recorded ends."""
+        """Segments that logs began after the recorded ends."""
         self._rows: dict[FileKey, FileRow] = {}
         self._read: set[Identity] = set()
         """Files that were read, under any name."""
         self._next_offsets: dict[FileKey, int] = {}
         """Offset after the last batch of each segment."""
         self._missing: dict[FileKey, int] = {}
-        """Files of the census that had not been read at the last look, and the number of such looks in a row."""
+        """Files that had not been read at the census's last look, and for how many consecutive looks this was so."""
         self._rereads: Counter[FileKey] = Counter()
-        """Number of rereads of files that were changed, or were unreadable and have grown."""
+        """Number of times that files were read again because they were changed, or were unreadable and had grown."""
 
     @property
     def problem(self) -> str:
-        """Reason why the other directory of the census cannot be listed; "" if it can."""
+        """Why the second directory of the census (`FileCensus.besides`) cannot be listed; "" if it can."""
         return self._census.problem
 
     def begin(self) -> None:
-        """Record which files exist before anything is read. Blocking; raises OSError."""
+        """Record which files exist before anything is read. Does blocking I/O; raises OSError."""
         self._census.look()
         self.oldest = frozenset(identity for _, identity in self._census.files)
 
@@ -66,14 +66,14 @@ class CoverageAccount:
             self._next_offsets[key] = next_offset
 
     def outdated(self, keys: Iterable[FileKey]) -> list[FileKey]:
-        """Return those of `keys` whose file still exists, but under a new name, under which it was read."""
+        """Return those of `keys` whose files were renamed since, and were read again under their new names."""
         there = {identity for _, identity in self._census.files}
         return [key for key in keys if key[1] in there and key not in self._census.files]
 
     def look(self) -> tuple[bool, set[FileKey]]:
-        """Return whether the scan has read everything that another attempt could read, and the files to read again.
+        """Look at the directory again. Return whether further attempts would read nothing more, and the files to read again.
 
-        Blocking; raises OSError.
+        Does blocking I/O; raises OSError.
         """
         before, census = self._missing, self._census
         census.look()
@@ -87,12 +87,12 @@ class CoverageAccount:
         return is_complete, again.union(self._missing)
 
     def _may_be_whole_now(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether an unreadable file has grown since, as a file does while it is written."""
+        """Tell whether a file that was unreadable has grown since, so that it may be complete now."""
         row = self._rows.get(key)
         return row is not None and row.problems > 0 and listed.latest_size > row.size + row.beyond_end
 
     def _is_other(self, key: FileKey, listed: Listed) -> bool:
-        """Tell whether a file has changed since it was read; False for files of running logs, which change their own files."""
+        """Tell whether a file has changed since it was read. False for files of running logs, which may change at any time."""
         row = self._rows.get(key)
         return row is not None and row.changed != listed.changed and not self._is_of_running_log(key[0])
 
@@ -101,7 +101,7 @@ class CoverageAccount:
         return found is not None and found[0].size_of(found[1].offset) is not None
 
     def _log_of(self, name: str) -> tuple[LogEnd, names.SegmentFileName] | None:
-        """Return the end of the log in use that a file's name belongs to, and the parsed name; None if there is none."""
+        """Return the end of the log in use to which a file belongs by name, and the parsed name; None if there is no such log."""
         directory, _, file = name.rpartition("/")
         parsed = names.parse_segment_file(file)
         try:
@@ -121,7 +121,7 @@ class CoverageAccount:
         return bool(row.problems) or row.size + row.beyond_end >= listed.size
 
     def _is_beyond_ends(self, name: str, identity: Identity) -> bool:
-        """Tell whether a file came with a segment that a log in use began after its recorded end."""
+        """Tell whether a file belongs to a segment that a log in use began after the recorded end."""
         found = self._log_of(name)
         if found is None or identity in self.oldest:
             return False
@@ -132,12 +132,12 @@ class CoverageAccount:
             self._passed_over.add(identity)
         if identity in self._passed_over:
             return True
-        # Files that come with such a segment are read when they are listed, and new ones may always appear.
+        # The small files of such a segment are read if they are listed, but further ones may appear at any time.
         is_small = parsed.suffix != names.LOG_SUFFIX or bool(parsed.stage)
         return is_small and end.size_of(parsed.offset) is not None and identity not in self._read
 
     def put_into(self, reports: Sequence[ScanReport], shown: Callable[[str], str]) -> None:
-        """Add the files read and the files missed to the reports. `shown` returns the name to show for a file without a row."""
+        """Add all files to the reports, as read or as missed. `shown` returns the name to display for a file without a row."""
         files = self._census.files
         rows_of_all: list[FileRow] = []
         unaccounted: list[Unreadable] = []

@@ -1,12 +1,12 @@
 """Lists everything below a data directory with its kind of content. Nothing is left out because of its name.
 
-batches     segments, in use or not (`.deleted`, `.swap`, `.cleaned`), of topics, of internal topics, of the metadata
-            log; the metadata's snapshots
+batches     segments of topics, internal topics and the metadata log, in use or not (`.deleted`, `.swap`, `.cleaned`);
+            snapshots of the metadata
 bytes       everything else: indexes, producer snapshots, facts and filters, checkpoints, intents, unknown files
-nothing     a directory without entries, whose name ends with a slash, and a link that is not followed
+nothing     empty directories, whose names end with a slash, and links that are not followed
 
-A symbolic link to a directory is followed where the broker follows it, which is in place of a partition's directory. Other links
-lead outside, nowhere, or to directories that are listed under their own names.
+A symbolic link to a directory is followed only where the broker follows it: in place of a partition's directory. Other links to
+directories lead outside, or to directories that are listed under their own names. A link to a file is read like a file.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BYTES = "bytes"
 NOTHING = "nothing"
 
 OTHER = "other"
-"""The `sort` of files whose names do not tell it."""
+"""The `sort` of files whose names do not show their kind."""
 
 MAX_DEPTH = 64
-"""Deepest nesting of directories that is read; a deeper directory counts as unreadable."""
+"""Maximum depth of nested directories; deeper ones are not read and count as unreadable."""
 TOO_DEEP = "directory"
 """The `sort` of a directory that is nested too deep."""
 
@@ -48,10 +48,10 @@ class Place:
     base_offset: int | None = None
     """Base offset of a segment in use."""
     named_offset: int | None = None
-    """Offset in the name of a segment's file, in any state, or of a snapshot, in the directory of a partition in use. None unless
-    the offset has 20 digits, as logs write it."""
+    """Offset in the name of a snapshot, or of a segment's file in any state, in the directory of a partition in use. None unless
+    the offset has 20 digits, as in all names that logs create."""
     is_set_aside: bool = False
-    """True if the file's directory waits to be deleted, or belongs to no topic."""
+    """True if the file's directory is not in use: it is to be deleted, or belongs to no topic."""
 
     @property
     def is_link(self) -> bool:
@@ -60,12 +60,12 @@ class Place:
 
 
 def list_places(env: Env, directory: str) -> Iterator[Place]:
-    """Yield everything below `directory`. Skips a directory that disappears; raises OSError for other failures."""
+    """Yield everything below `directory`. Skips directories that disappear; raises OSError for other failures."""
     yield from _list(env, directory, "", None, 0)
 
 
 def place_named(name: str) -> Place:
-    """Return the kind of a file below the data directory by its name alone, without a path."""
+    """Classify a file below the data directory by its name alone; the returned place has no path."""
     top, slash, rest = name.partition("/")
     if not slash:
         return Place("", name, BYTES, _sort_of_file(name))
@@ -75,15 +75,15 @@ def place_named(name: str) -> Place:
 def list_below(env: Env, directory: str, owner: tuple[str, int, bool] | None) -> Iterator[Place]:
     """Yield everything below a directory outside the data directory, with absolute paths.
 
-    `owner`: topic, partition, and True because nothing there is in use; None if unknown. Raises OSError.
+    `owner`: the topic, the partition, and True, because nothing there is in use; None if unknown. Raises OSError.
     """
     yield from _list(env, directory, f"{directory}/", owner, 1)
 
 
 def is_of_log(file: str, topic: str, partition: int) -> bool:
-    """Tell by a file's name below the data directory whether it is a segment of a log in use, or part of a round's output.
+    """Tell by a file's name below the data directory whether it is a segment of a log in use, or output of a cleaning round.
 
-    Offsets in any other file of the partition's directory do not belong to its log.
+    Offsets in other files of the partition's directory are not offsets of its log.
     """
     directory, _, rest = file.partition("/")
     staged, _, entry = rest.rpartition("/")
@@ -122,7 +122,7 @@ def _list(env: Env, directory: str, prefix: str, owner: tuple[str, int, bool] | 
         elif prefix:
             yield _place_in(path, prefix + entry, entry, owner)
         elif entry == names.BOOTSTRAP_CHECKPOINT:
-            # This file has the first records of the metadata log.
+            # This file contains the first records of the metadata log.
             yield Place(path, entry, BYTES, _sort_of_file(entry), names.METADATA_TOPIC, 0)
         else:
             yield Place(path, entry, BYTES, _sort_of_file(entry))
@@ -139,7 +139,7 @@ def _owner(name: str) -> tuple[str, int, bool] | None:
     except ValueError:
         return None
     if names.is_shortened(name):
-        return None  # Several topics may have names with this beginning.
+        return None  # Several topics may have the same shortened name.
     return topic, partition, bool(names.set_aside_suffix(name))
 
 

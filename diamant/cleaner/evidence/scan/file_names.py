@@ -1,8 +1,7 @@
-"""Names of files, directories and links that were given by others. They are bytes of the data directory as well, and appear in a
-scan's account.
+"""Searches names of files, directories and links: they are data in the directory, too, and appear in a scan's account.
 
-A name that contains what a scan looks for, as plain bytes or in hexadecimal, is a finding, as if a file contained it. Reports
-then show the kind of the finding and the beginning of its digest instead, as in `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for, as plain bytes or in hexadecimal, is a finding, as if a file contained it. In its
+place, reports show the kind of finding and the beginning of its digest, as in `exports/[key 1437ea35].csv`.
 
 Names that the broker or Kafka give (`storage.given_names`), including those of partition directories, are not searched, because
 they cannot be changed. All other names are searched, however similar they are.
@@ -30,7 +29,7 @@ _HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){%d,}[0-9a-fA-F]?" % MIN_BYTES)
 
 
 def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
-    """Return the findings in a name. Positions and sizes are those in `place.name`, in bytes."""
+    """Return the findings in a name. Positions and sizes count bytes of `place.name`."""
     start = _given_by_others(place)
     if start is None:
         return []
@@ -46,9 +45,9 @@ def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
 
 
 def _given_by_others(place: Place) -> int | None:
-    """Return the start of the part of a name that others have given; None if the broker or Kafka has given all of it."""
+    """Return where the part of a name begins that neither the broker nor Kafka gave; None if there is no such part."""
     if place.name.startswith("/"):
-        # The staging directory of a Spark job; the configuration names the directories above it.
+        # A staging directory of a Spark job. The directories above it are named in the configuration.
         start = place.name.find(f"/{names.STAGING_PREFIX}") + 1
         return None if is_given_to_an_output(place.name[start:]) else start
     owner, slash, rest = place.name.partition("/")
@@ -58,7 +57,7 @@ def _given_by_others(place: Place) -> int | None:
 
 
 def shown_name(place: Place, needles: Needles) -> str:
-    """Return a name in the form that certificates show."""
+    """Return a name in the form that certificates show, with its findings masked."""
     hits = hits_in_name(place, needles)
     return masked(place, hits) if hits else place.name
 

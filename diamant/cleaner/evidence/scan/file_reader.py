@@ -1,4 +1,4 @@
-"""Reads and searches one file of a scan, and makes its row of the account."""
+"""Reads and searches the files of a scan one at a time, and creates their rows of the account."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 
 Advance = Callable[[int, int], object]
-"""Takes the number of bytes scanned so far, and of bytes to scan as far as known. Callable from any thread."""
+"""Takes the number of bytes scanned so far, and the number of bytes to scan as far as it is known. Must be thread-safe."""
 
 MAX_RETRIES = 3
-"""Most attempts to read a file that changes while it is read."""
+"""Maximum number of attempts to read a file that changes while it is read."""
 
 
 class FileReader:
-    """Reads the files of one scan, in any number of threads."""
+    """Reads the files of one scan. Thread-safe."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class FileReader:
         advance: Advance | None,
         on_record: OnRecord | None = None,
     ) -> None:
-        """`capacities` limit the findings of each subject."""
+        """`capacities` limit the lists of findings; there is one for each subject."""
         self._env = env
         self._subject = subject
         self._files = files
@@ -55,7 +55,7 @@ class FileReader:
         self._read_bytes = 0
 
     def search(self, found: FoundFile, engine: SearchEngine) -> tuple[FileSearch, FileRow] | None:
-        """Search a file; None if it is gone."""
+        """Search a file; return the search and the file's row, or None if the file is gone."""
         named = hits_in_name(found.place, self._subject.needles) if self._scope.is_certifying else []
         name = masked(found.place, named) if named else found.place.name
         outcome = self._search(found, name, engine, self._on_record)
@@ -73,7 +73,7 @@ class FileReader:
         return outcome
 
     def search_known(self, found: FoundFile, engine: SearchEngine) -> FileSearch | None:
-        """Search a file of known positives; None if it is gone. Its records are not reported and take no capacity."""
+        """Search a file of known positives; return None if it is gone. Its findings are not reported and use no capacity."""
         outcome = self._search(found, found.place.name, engine, None)
         if outcome is None:
             return None
@@ -136,7 +136,7 @@ class FileReader:
         file = self._env.open(place.path, read_only=True)
         try:
             whole = file_size(file)
-            # A limit that cuts a batch was recorded for another file of this name, so later attempts ignore it.
+            # A limit in the middle of a batch was recorded for another file with this name, so later attempts ignore it.
             limit = self._files.limit(found, whole) if has_limit else None
             size = whole if limit is None else limit
             search.counts.bytes = row.size = size
@@ -153,7 +153,7 @@ class FileReader:
             file.close()
 
     def _search_bytes(self, search: FileSearch, file: File, size: int, engine: SearchEngine) -> None:
-        """Search a file whose name is not that of a segment: as bytes, and for batches in it."""
+        """Search a file that is not named like a segment: its plain bytes, and any batches in it."""
         in_batches = 0
         for start, end in find_batches(file, size, search.fail, self._check):
             in_batches += end - start
@@ -165,6 +165,6 @@ class FileReader:
 
 
 def settle(search: FileSearch, capacities: Sequence[ListCapacity]) -> None:
-    """Shorten the lists of findings of a searched file, each to the room left for its subject."""
+    """Shorten the lists of findings in a searched file, each to the capacity left for its subject."""
     for one, capacity in zip(search.parts, capacities, strict=True):
         one.found.settle(capacity)

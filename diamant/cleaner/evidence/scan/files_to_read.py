@@ -1,4 +1,4 @@
-"""The files that a scan still has to read, listing by listing."""
+"""The files that a scan still has to read, according to repeated listings of the directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 Partitions = Callable[[str], Collection[int]]
-"""Returns the current partitions of a topic; none if there is no such topic. Callable from any thread."""
+"""Takes a topic; returns its current partitions, which are none if there is no such topic. Must be thread-safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Scope:
     """The part of a directory that a scan covers."""
 
     only: frozenset[TopicPartition] | None = None
-    """Partitions to read; None for everything, in order to certify."""
+    """Partitions to read; None to read everything, as required for certifying."""
     skip: Callable[[Place], bool] | None = None
     is_locating: bool = False
-    """True if a callback takes every record; the report then has no findings."""
+    """True if records of the key are passed to a callback instead of being reported as findings."""
 
     @property
     def is_certifying(self) -> bool:
@@ -41,7 +41,7 @@ class Scope:
         """Tell whether the scan reads a file."""
         if self.only is not None and (place.topic, place.partition) not in self.only:
             return False
-        # Locating reads unknown files, too, because values that exist only there must be known.
+        # A scan that locates the key also reads unknown files, because it must find values that exist only there.
         is_content = place.content == BATCHES or self.only is None or (self.is_locating and place.sort == OTHER)
         return is_content and (self.skip is None or not self.skip(place))
 
@@ -53,11 +53,11 @@ class FoundFile(NamedTuple):
     size: int
     identity: Identity
     is_of_later: bool
-    """True if the file's name belongs to a segment that was begun after the recorded end."""
+    """True if the file may belong to a segment that its log began after the recorded end."""
 
     @property
     def key(self) -> FileKey:
-        """Name and identity, because a file counts once under each name."""
+        """Name and identity, because a file with several names counts once for each."""
         return self.place.name, self.identity
 
 
@@ -66,7 +66,7 @@ def _identity(env: Env, place: Place) -> tuple[Identity, int]:
 
 
 class FilesToRead:
-    """The listed files that were not read yet. For one thread."""
+    """The listed files that have not been read yet. Not thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class FilesToRead:
         prove_in: str | None = None,
         known_names: Collection[str] = (),
     ) -> None:
-        """`prove_in` and `known_names`: directory and names of the known positives, which are listed, but not handed out."""
+        """`prove_in` and `known_names`: directory and names of the known positives, which `new` lists but does not hand out."""
         self._env = env
         self._directory = directory
         self._subject = subject
@@ -94,11 +94,11 @@ class FilesToRead:
         self._prove_in = directory if prove_in is None else prove_in
         self._known_names = known_names
         self.known: dict[str, FoundFile] = {}
-        """The files of known positives, as listed."""
+        """The listed files of known positives, by name."""
         self.bytes = 0
         """Size of all files handed out."""
         self.later: set[str] = set()
-        """Names of segments begun after the recorded ends."""
+        """Names of segments that logs began after the recorded ends."""
         self.links: set[str] = set()
         """Links that were not followed, in the form that reports show."""
         self._owned: set[str] = set()
@@ -106,16 +106,16 @@ class FilesToRead:
         self._seen: set[FileKey] = set()
         """The files handed out. A file counts once under each of its names, because the name decides how it is read."""
         self._passed_over: set[Identity] = set()
-        """Segments begun after the recorded ends."""
+        """Segments that logs began after the recorded ends."""
 
     def forget(self, key: FileKey) -> None:
-        """Hand a file out again if the next listing has it."""
+        """Hand out a file again if it is in the next listing."""
         self._seen.discard(key)
 
     def new(self) -> list[FoundFile]:
-        """List everything, and return the files not handed out yet, large ones first. Blocking; raises OSError."""
+        """List everything, and return the files not handed out before, largest first. Does blocking I/O; raises OSError."""
         found = []
-        # Jobs copy from the data directory to the staging place, so this order misses no copy.
+        # Jobs copy from the data directory to the staging location, so listing them in this order misses no copy.
         staged = () if self._staging is None else self._staging.files(self._env)
         proving = () if self._prove_in == self._directory else list_places(self._env, self._prove_in)
         own = map(self._owned_place, list_places(self._env, self._directory))
@@ -146,9 +146,9 @@ class FilesToRead:
         return shown_name(self._owned_place(place_named(name)), self._subject.needles)
 
     def _owned_place(self, place: Place) -> Place:
-        """Return a place, without an owner if its directory has a partition's name, but there is no such partition.
+        """Return a place, but without topic and partition if its directory is named after a partition that does not exist.
 
-        A directory set aside belongs to its topic as long as the topic exists. For the topics of the request see
+        A directory that was set aside belongs to its topic while the topic exists. For topics of the request, this is left to
         `ScanReport.disown`.
         """
         directory = place.name.partition("/")[0]
@@ -163,10 +163,10 @@ class FilesToRead:
         return place
 
     def _is_of_later(self, place: Place, identity: Identity) -> bool:
-        """Tell whether a file may have come with a segment that was begun after the recorded end of its log.
+        """Tell whether a file may belong to a segment that its log began after the recorded end.
 
-        The log must have such a segment, and the file must not have existed at the beginning. An output of the cleaner may
-        have a higher base than all its sources; but its records come from them, so they are below that end, even the first.
+        The log must have such a segment, and the file must not have existed when the scan began. Output of the cleaner is never
+        mistaken for one: its base offset may exceed those of all its sources, but not their last offset, which is below the end.
         """
         if place.topic is None or place.partition is None or place.named_offset is None:
             return False
@@ -194,11 +194,11 @@ class FilesToRead:
         return self._ends.get((place.topic, place.partition))
 
     def end_of_order(self, found: FoundFile) -> LogEnd | None:
-        """Return the end that bounds the offsets of a segment; None if none is known."""
+        """Return the log end below which all offsets of a segment must be; None if it is unknown."""
         end, base_offset = self._end(found.place), found.place.base_offset
         if end is None or base_offset is None or found.identity not in self._account.oldest:
             return None
-        # Such a segment was rolled between recording the end and the first look.
+        # The log began such a segment after its end was recorded, but before the first look.
         return None if end.is_before(base_offset) and end.size_of(base_offset) is not None else end
 
     def limit(self, found: FoundFile, size: int) -> int | None:
@@ -209,5 +209,5 @@ class FilesToRead:
         if self._scope.is_certifying and found.identity not in self._account.oldest:
             return None  # The file was replaced.
         written = end.size_of(base_offset)
-        # Bytes after the recorded end are read, too, if the log did not write them.
+        # Bytes after the recorded end are read as well if the log did not write them.
         return None if written is None or written < size else end.active_size

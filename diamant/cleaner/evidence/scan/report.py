@@ -1,13 +1,13 @@
 """The report of a certifying scan: amounts read, findings, and the resulting state of each partition.
 
-    inconclusive     part of it is unreadable, bytes of a value lie outside its records, the scan cannot account for everything
-                     that there is (`coverage`), or a file of no partition contains what is to be removed
-    values-present   a record of the key has a value, or is a tombstone with headers, below the partition's claim
+    inconclusive     part of the partition is unreadable, bytes of a value lie outside its records, the scan cannot account for
+                     everything that exists (`coverage`), or a file of no partition contains something to be removed
+    values-present   below the end of the claim, there is a record of the key with a value, or a tombstone with headers
     values-gone      there is no such record, but a tombstone still names the key
     key-gone         there is neither a record nor a tombstone of the key
     not-there        the partition has no file at all
 
-A claim ends at an offset. Records from there on are listed, but do not affect the claim.
+A claim ends at an offset. Records at or above that offset are listed, but do not affect the claim.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VALUES_PRESENT = "values-present"
 NOT_THERE = "not-there"
 
 MAX_REASONS = 10
-"""Most places that are listed as reasons why a partition has no claim."""
+"""Maximum number of places that are listed as reasons why a partition has no claim."""
 
 MAY_MATCH = "it cannot be decided whether this record matches"
 _REASONS = {
@@ -65,16 +65,16 @@ _SET_ASIDE = "; its directory was set aside, and there is no such partition: if 
 class ScanReport:
     """The amounts read and the findings.
 
-    `findings` is incomplete if there are very many, but always includes deciding ones (module `findings`).
+    If there are very many findings, `findings` is incomplete, but always includes those that decide (module `findings`).
     """
 
     findings: list[Finding] = field(default_factory=list, init=False)
     elsewhere: list[Finding] = field(default_factory=list, init=False)
     """The same key in other topics, the same bytes under other keys, and bytes outside records in other topics."""
     astray: list[Finding] = field(default_factory=list, init=False)
-    """Findings in files that belong to no partition, and so may belong to any: bytes, or records of copied segments."""
+    """Findings in files that belong to no partition, such as copied segments, and so may concern any partition."""
     in_the_way: list[Finding] = field(default_factory=list, init=False)
-    """Those of `astray` that prevent claims about all partitions (`Subject.is_in_the_way`)."""
+    """The findings in `astray` that prevent claims about all partitions (`Subject.is_in_the_way`)."""
     kept_on_purpose: set[str] = field(default_factory=set, init=False)
     """Files whose findings are harmless (`set_aside`)."""
     values: frozenset[bytes] = frozenset()
@@ -85,22 +85,22 @@ class ScanReport:
     """Number of findings that are not listed, by partition and kind, including copies and records above the claims."""
     unreadable: list[Unreadable] = field(default_factory=list, init=False)
     unreadable_astray: list[Unreadable] = field(default_factory=list, init=False)
-    """Unreadable files that belong to no partition, and so may contain records of any."""
+    """Unreadable files that belong to no partition, and so may contain records of any partition."""
     _found_in: dict[TopicPartition, list[Finding]] = field(default_factory=dict, init=False)
     _unreadable_in: dict[TopicPartition, list[Unreadable]] = field(default_factory=dict, init=False)
     unknown: set[str] = field(default_factory=set)
-    """Files named like segments in use that their log does not have, so their offsets do not belong to it."""
+    """Files that are named like segments in use, but that their log does not have. Their offsets are not the log's."""
     counts: Counts = field(default_factory=Counts)
     rows: list[FileRow] = field(default_factory=list)
     """The amount read of each file that existed at the end; about 1 KB each."""
     files_listed: int = 0
-    """Number of files at the end, counted separately."""
+    """Number of files that the census saw at the end."""
     unaccounted: list[Unreadable] = field(default_factory=list)
-    """Files that the scan missed; if there are any, wherever they are, nothing is certain."""
+    """Files that the scan missed. If there are any, anywhere in the directory, nothing can be claimed."""
     vanished: int = 0
-    """Number of files that were listed, but gone before they were read; their replacements were scanned."""
+    """Number of listed files that disappeared before they were read; their replacements were scanned."""
     later: int = 0
-    """Number of segments begun after the recorded end."""
+    """Number of segments that were skipped because their logs began them after the recorded ends."""
     planted: int = 0
     """Number of known positives written for this scan."""
     seen: int = 0
@@ -108,16 +108,16 @@ class ScanReport:
     engine: str = "plain"
     seconds: float = 0.0
     staging: dict[str, object] | None = None
-    """The staging place of jobs on Spark at the time of the scan (`staging_files`); None if none is configured."""
+    """The staging location of Spark jobs at the time of the scan (`staging_files`); None if none is configured."""
     links: set[str] = field(default_factory=set)
     """Names of symbolic links that were not followed (`file_listing`)."""
     snapshot_places: list[str] = field(default_factory=list)
-    """Directories that had no snapshot of the data; snapshots that exist are `unaccounted`."""
+    """Directories that were checked for snapshots of the data; existing snapshots are `unaccounted`."""
     partitions: set[TopicPartition] = field(default_factory=set)
-    """Partitions of the erasure's topics with scanned files."""
+    """The partitions of the erasure's topics of which files were scanned."""
 
     def add(self, finding: Finding, *, is_in_the_way: bool = False) -> None:
-        """Add a finding; `partitions` must be complete."""
+        """Add a finding. Must not be called before `partitions` is complete."""
         self.findings.append(finding)
         if finding.topic is None or finding.partition is None:
             self.astray.append(finding)
@@ -144,10 +144,10 @@ class ScanReport:
         known: Collection[TopicPartition],
         later: Collection[TopicPartition],
     ) -> None:
-        """Assign findings to no partition if they lie in directories of partitions that the given topics do not have.
+        """Detach the findings in directories of these topics from their partitions, unless the topics have the partitions.
 
-        `known`: the partitions of present or future claims, which also get findings in set-aside directories. `later`: other
-        partitions of the topics, which do not get those. Call this in the turn of the loop that read both.
+        `known`: partitions that have or may get claims; they keep all findings. `later`: other existing partitions; they lose
+        only the findings in directories that were set aside. Must be called in the turn of the event loop that read both.
         """
         for partition in sorted({*self._found_in, *self._unreadable_in} - set(known)):
             if partition[0] in topics:
@@ -171,7 +171,7 @@ class ScanReport:
         self.unreadable_astray += [one._replace(topic=None, partition=None) for one in unreadable]
 
     def set_aside(self, files: Collection[str]) -> bool:
-        """Move findings in these harmless files of no partition to `elsewhere`; return True if there are any."""
+        """Move the findings in these harmless files of no partition to `elsewhere`; return False if `files` is empty."""
         self.kept_on_purpose.update(files)
         self.elsewhere += [one for one in self.astray if one.file in files]
         self.astray = [one for one in self.astray if one.file not in files]
@@ -179,13 +179,13 @@ class ScanReport:
         return bool(files)
 
     def of(self, partition: TopicPartition) -> list[Finding]:
-        """Return the findings in a partition's directories, in a list that must not be changed."""
+        """Return the findings in a partition's directories. The caller must not change the list."""
         return self._found_in.get(partition, [])
 
     def problems(self, partition: TopicPartition) -> list[Unreadable]:
-        """Return the unreadable places of a partition and of files without a partition, and files missed by the scan.
+        """Return the unreadable places of a partition, those in files of no partition, and the files that the scan missed.
 
-        Returns `MAX_REASONS` at most.
+        Returns at most `MAX_REASONS` of them.
         """
         own = self._unreadable_in.get(partition, ())
         return list(islice(chain(own, self.unreadable_astray, self.unaccounted), MAX_REASONS))
@@ -207,9 +207,10 @@ class ScanReport:
         return INCONCLUSIVE if raw else KEY_GONE
 
     def claimed(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return the findings in a partition below `claim_end`, and those outside records.
+        """Return a partition's findings below `claim_end`, and its findings outside records.
 
-        Findings outside of the log's segments, or in directories set aside, all count, because their offsets are another log's.
+        Findings that are not in segments of its log, or in directories that were set aside, are included whatever their offset,
+        because it is not an offset of this log.
         """
         above = {id(one) for one in self.above(partition, claim_end)}
         return [one for one in self.of(partition) if id(one) not in above]
@@ -217,7 +218,8 @@ class ScanReport:
     def above(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
         """Return the findings in the partition's log at `claim_end` and above.
 
-        The output of a cleaning round holds only records of the log. A file that holds others has another log's offsets.
+        A cleaning round outputs only records of its log. So a finding in such output counts only if the log has the record, too;
+        otherwise the offset may be another log's.
         """
         found = [one for one in self.of(partition) if one.offset is not None and one.offset >= claim_end]
         found = [one for one in found if one.file not in self.unknown and is_of_log(one.file, *partition)]
@@ -229,9 +231,9 @@ class ScanReport:
         return [one for one in found if (one.offset, one.digest) in had]
 
     def has_seen_gone(self, needles: Iterable[Needle]) -> bool:
-        """Tell whether everything was searched for these values, and none of them is outside the records of partitions.
+        """Tell whether everything was searched for all these values, and none was found outside the records of a partition.
 
-        The topic of the directory does not matter, because these bytes may be in the way of another job.
+        Findings in any topic's directories count, because the bytes may prevent another job's claims.
         """
         if not self.rows or self.unreadable or self.unaccounted or any(self.unlisted.values()):
             return False
@@ -243,9 +245,9 @@ class ScanReport:
     def reasons(
         self, partition: TopicPartition, claim_end: int, *, is_key_wanted: bool = False, may_stay: str = ""
     ) -> list[dict[str, object]]:
-        """Return the reasons against a claim about a partition, place by place, `MAX_REASONS` at most.
+        """Return the reasons against a claim about a partition, one for each place, but at most `MAX_REASONS`.
 
-        `is_key_wanted`: the claim includes that the key is gone. `may_stay`: a kind of findings that is no reason.
+        `is_key_wanted`: True if the claim says that the key is gone, too. `may_stay`: a kind of finding that may remain.
         """
         found = [one.to_fields() for one in self.problems(partition)]
         if partition not in self.partitions:
@@ -261,11 +263,11 @@ class ScanReport:
         return found[:MAX_REASONS]
 
     def written_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return the records of the key with a value at `claim_end` and above, ascending."""
+        """Return the records of the key at `claim_end` and above that have a value, sorted by offset."""
         return self._since(partition, claim_end, VALUE)
 
     def tombstones_since(self, partition: TopicPartition, claim_end: int) -> list[Finding]:
-        """Return the tombstones of the key at `claim_end` and above, each once, ascending."""
+        """Return the tombstones of the key at `claim_end` and above, each once, sorted by offset."""
         values = {one.offset for one in self.written_since(partition, claim_end)}
         found = {one.offset: one for one in self._since(partition, claim_end, TOMBSTONE)}
         return [one for offset, one in found.items() if offset not in values]
@@ -277,8 +279,8 @@ class ScanReport:
     def unlisted_since(self, partition: TopicPartition, claim_end: int, whats: Collection[str] = (VALUE,)) -> int:
         """Return the number of records at `claim_end` and above that are not listed.
 
-        The lowest record of each file is listed, so if no listed one is below the claim's end, no other is. If one is, returns 0:
-        nothing can be claimed, and it is unknown which records were written since.
+        The lowest record of each file is always listed. So if no listed record is below `claim_end`, no unlisted one is. If one
+        is, returns 0: it is unknown which of the unlisted records are above `claim_end`, and nothing can be claimed anyway.
         """
         if any(one.what in whats for one in self.claimed(partition, claim_end)):
             return 0
@@ -302,7 +304,7 @@ class ScanReport:
         return unlisted + max(0, len(self.elsewhere) + len(self.astray) - listed)
 
     def coverage(self, topics: frozenset[str] = frozenset()) -> dict[str, object]:
-        """Return the coverage for a certificate about some topics."""
+        """Return the `coverage` of a certificate about the given topics."""
         sorts: dict[str, int] = {}
         for row in self.rows:
             sorts[row.sort] = sorts.get(row.sort, 0) + 1
@@ -339,14 +341,14 @@ def _reason_astray(finding: Finding) -> str:
 
 
 def _of_nobody(finding: Finding) -> Finding:
-    """Return a finding, changed to a finding in a file that belongs to no partition."""
+    """Return a finding as if its file belonged to no partition."""
     if finding.what not in (VALUE, TOMBSTONE):
         return finding._replace(topic=None, partition=None)
     return finding._replace(what=SAME_KEY, topic=None, partition=None, has_value=finding.what == VALUE)
 
 
 def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, object]:
-    """Return a certificate's fields about records written since; `unlisted`: number of those that are not in `found`."""
+    """Return a certificate's fields about records written since. `unlisted`: the number of such records missing in `found`."""
     return {
         "written_since": [one.to_fields() for one in found[:MAX_LISTED]],
         "written_since_not_listed": unlisted + max(0, len(found) - MAX_LISTED),
@@ -354,7 +356,7 @@ def written_since_fields(found: Sequence[Finding], unlisted: int) -> dict[str, o
 
 
 def tombstones_since_fields(report: ScanReport, ends: Iterable[tuple[TopicPartition, int]]) -> dict[str, object]:
-    """Return a certificate's fields about tombstones of the key above its claims; `ends`: ends of the claims."""
+    """Return a certificate's fields about tombstones of the key above its claims. `ends`: where the claims end."""
     found, unlisted = [], 0
     for partition, end in ends:
         found += report.tombstones_since(partition, end)

@@ -2,18 +2,18 @@
 
 The scan uses no index, filter or summary, only the bytes of the files. A log that takes appends is scanned up to its recorded
 end (`LogEnd`). Only segments that the log has begun since are skipped. A file's name is no proof of that: the running log must
-have the file as a segment, and the file must not have existed when the scan began. A directory belongs to a partition if that
-partition exists, as far as this is known (`Partitions`); otherwise its files have no owner. Files are created and removed during
+have the file as a segment, and the file must not have existed when the scan began. A directory belongs to the partition in its
+name if that partition is known to exist (`Partitions`); otherwise its files have no owner. Files are created and removed during
 the scan, so the directory is listed again until nothing in it is new. Thus the scan misses no segment that was renamed or
 rewritten.
 
-The scan is accountable: at its beginning and end `file_census` lists the directory by itself and counts what segments declare.
-A file that was not read, or not wholly, makes everything inconclusive (`coverage_account`), whatever the cause. So does a missed
-record that was planted for the scan (`known_positives`).
+The scan has to account for everything: before and after it, `file_census` lists the directory independently and counts what the
+segments declare. If a file was not read completely, whatever the cause, everything is inconclusive (`coverage_account`). So it is
+if the scan misses a record that was planted for it (`known_positives`).
 
 `report` holds the findings and the resulting states of partitions; `findings` limits how many findings are kept.
 
-Callable from any thread. Memory: that of `record_search` for each of `threads`, that of `findings`, and 1 KB for each file.
+Thread-safe. Memory: that of `record_search` for each of `threads` threads, that of `findings`, and 1 KB per file.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 MAX_LISTINGS = 50
-"""Most listings of a directory that keeps changing; after them the scan is inconclusive."""
+"""Maximum number of listings of a directory that keeps changing; after them the scan is inconclusive."""
 
 
 MAX_SHOWN = 5
-"""Most missed known positives that the reason lists."""
+"""Maximum number of missed known positives that are listed in the reason."""
 
 
 class SightCheck:
-    """The check that one scan finds its known positives."""
+    """Checks once that a scan finds its known positives."""
 
     def __init__(self, env: Env, known: KnownPositives, directory: str) -> None:
-        """`directory` is the one that the known positives are written to."""
+        """`directory`: where the known positives are written."""
         self._env = env
         self._known = known
         self._directory = directory
@@ -64,7 +64,7 @@ class SightCheck:
         self.planted = 0
         self.seen = 0
         self.blind = "the scan ended before it looked for the known positives that prove that it sees"
-        """Reason why the scan is not proven to see; "" if it is."""
+        """Why it is not proven that the scan finds what it looks for; "" if it is proven."""
 
     @property
     def topic(self) -> str:
@@ -88,7 +88,10 @@ class SightCheck:
             self._is_over = True
 
     def look(self, files: Iterable[FoundFile], reader: FileReader, engine: SearchEngine) -> None:
-        """Check once that `engine`, and the plain search that it relies on, find all known positives for each subject."""
+        """Check that `engine`, and the plain search that it relies on, find all known positives for each subject.
+
+        Does nothing if the check was already made, or if the known positives could not be written.
+        """
         if self._is_over:
             return
         self._is_over = True
@@ -126,16 +129,14 @@ def scan_directory(
     census: FileCensus | None = None,
     capacities: Sequence[ListCapacity] = (),
 ) -> list[ScanReport]:
-    """Scan everything in `directory` once, and what jobs on Spark have at their staging place. Blocking.
+    """Scan everything in `directory` and at the staging location of Spark jobs once; return a report about each subject.
 
-    Return a report about each subject. All digests use one secret.
-
-    `prove_in`: the directory for the known positives; None for `directory`. Those for a local staging place are written there.
-    If known positives cannot be written or found, nothing can be claimed.
-    Without `is_compiled`, the plain search reads everything. Without `partitions`, names of directories are trusted.
-    Without `census` or `capacities`, new ones are made.
-    `ends` are those of the logs in use; other logs are scanned whole. `check` is called every few MiB, in several threads; its
-    exceptions end the scan. Raises OSError if the directory cannot be listed.
+    `subjects`: their digests must all use the same secret. `ends`: the ends of the logs in use; other logs are scanned to the end
+    of their files. `prove_in`: the directory for the known positives; None for `directory`. A local staging location gets known
+    positives as well. If they cannot be written or found, nothing can be claimed.
+    If `is_compiled` is False, the plain search reads everything. If `partitions` is None, the names of directories are trusted.
+    `census` and `capacities` are created if they are not given. `check` is called every few MiB, in several threads; its
+    exceptions end the scan. Does blocking I/O. Raises OSError if the directory cannot be listed.
     """
     started_s = time.monotonic()
     scope, prove_in = Scope(), prove_in or directory
@@ -169,7 +170,7 @@ def scan_directory(
         sight.remove()
     scan.sum_up()
     if staging is not None:
-        # List the place after all sources were read, so that a copy made before that is listed, unless it was removed.
+        # List the staging location after all sources were read: a copy made before that is then found, unless it was removed.
         for report in scan.reports:
             staging.account(report, account.problem, check)
     account.put_into(scan.reports, files.shown)
@@ -195,9 +196,9 @@ def scan_partitions(
     skip: Callable[[Place], bool] | None = None,
     check: Callable[[], object] = bool,
 ) -> ScanReport:
-    """Search some partitions for records of the key, except files that `skip` names. It locates the key and never certifies.
+    """Search some partitions for records of the key, in order to locate the key; this never certifies anything.
 
-    With `on_record`, which takes every record, the report has no findings.
+    Files for which `skip` returns True are not read. If `on_record` is given, it takes each record, and there are no findings.
     """
     started_s = time.monotonic()
     scope = Scope(frozenset(partitions), skip, is_locating=on_record is not None)
@@ -228,24 +229,24 @@ class _Scan:
     engine: SearchEngine
     account: CoverageAccount
     sight: SightCheck | None = None
-    """None if the scan only locates."""
+    """None if the scan only locates the key."""
     reports: list[ScanReport] = field(default_factory=list)
     """The report about each subject."""
     found: dict[FileKey, FileSearch] = field(default_factory=dict)
-    """The searches of files with findings."""
+    """The searches of files that have findings or are unreadable."""
 
     def __post_init__(self) -> None:
         self.reports = [ScanReport() for _ in self.subject.subjects]
 
     def read_everything(self, threads: int) -> None:
-        """Read all files, large ones first."""
+        """Read all files, the largest of each listing first."""
         with ThreadPoolExecutor(max(1, threads), "certifying-scan") as pool:
             for _ in range(MAX_LISTINGS):
                 found = self.files.new()
                 outcomes = pool.map(self.reader.search, found, repeat(self.engine))
                 for one, outcome in zip(found, outcomes, strict=True):
                     self._take(one, outcome)
-                # New segments do not count, because a log that rolls all the time always has some.
+                # Segments that were just begun do not count, because a log that keeps rolling always has new ones.
                 if all(one.is_of_later for one in found) and (self.sight is None or self._is_done(self.sight)):
                     break
             else:
@@ -257,7 +258,7 @@ class _Scan:
                         report.add_unreadable(Unreadable(topic, partition, directory, None, reason))
 
     def _is_done(self, sight: SightCheck) -> bool:
-        """Tell whether the account is complete and the scan has found the known positives."""
+        """Check the known positives, and tell whether the account is complete; if it is not, files will be read again."""
         sight.look(self.files.known.values(), self.reader, self.engine)
         is_complete, again = self.account.look()
         for key in again:
@@ -266,13 +267,13 @@ class _Scan:
 
     def _take(self, found: FoundFile, outcome: tuple[FileSearch, FileRow] | None) -> None:
         if outcome is None:
-            # If the file was renamed, it is listed again.
+            # If the file was renamed, the next listing finds it.
             self.files.forget(found.key)
             for report in self.reports:
                 report.vanished += 1
             return
         search, row = outcome
-        # A file that has grown is read again, and the earlier findings are replaced.
+        # A file that has grown is read again, and its new findings replace the earlier ones.
         before = self.found.pop(found.key, None)
         if before is not None:
             for part, capacity in zip(before.parts, self.reader.capacities, strict=True):

@@ -1,13 +1,15 @@
-"""The staging place of jobs on Spark in a certifying scan, which is another directory to read, or a reason to claim nothing.
+"""The staging location of Spark jobs in a certifying scan: another directory to read, or a reason to claim nothing.
 
-local        every file in this owner's places is read like those of the data directory, and is in the ledger by its absolute
-             path. A place belongs to the partition in its name; a place of a deleted topic belongs to none
-elsewhere    (s3:) names are listed, but nothing is read. While a place exists, its partition gets no claim; if its partition is
-             unknown, no partition gets one
+Each job has a staging directory there. Its name contains its owner, which is a log directory, and a partition.
 
-If a staging place cannot be listed, nothing can be claimed. A missing one counts as empty, because the first job makes it. But
-the log directory may have a note of a place that cannot be seen now, because its disk is not mounted or another staging place is
-configured; then its partition gets no claim. Places of other owners (other log directories) are counted and left alone.
+local        every file in this owner's staging directories is read like the data directory, and is in the ledger by its absolute
+             path. A staging directory belongs to the partition in its name, or to no partition if the topic was deleted
+elsewhere    (s3:) names are listed, but nothing is read. While a staging directory exists, its partition gets no claim; if the
+             partition is unknown, no partition gets a claim
+
+If the staging location cannot be listed, nothing can be claimed. If it does not exist, it counts as empty, because the first job
+creates it. But the log directory may have a note about a staging directory that cannot be seen now, because its disk is not
+mounted or another staging location is configured; then the partition gets no claim. Directories of other owners are only counted.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 Unseen: TypeAlias = tuple[str, str, str]
-"""Name of a place, its staging place, and the path of the note about it."""
+"""The name of a staging directory, its staging location, and the path of the note about it."""
 
 _LEFT = (
     "a job on Spark left this copy of records, or is using it, and a scan does not read it: it is removed when the job ends; if "
@@ -43,40 +45,43 @@ def _no_unseen(_: Collection[str]) -> list[Unseen]:
 
 @dataclass(frozen=True, slots=True)
 class StagingPlace:
-    """The value of `diamant.cleaner.spark.staging`, for the owner of one log directory."""
+    """The staging location (`diamant.cleaner.spark.staging`), as one log directory uses it."""
 
     shown: str
-    """The place as shown to people, without credentials."""
+    """The location as shown to people, without credentials."""
     root: str | None
-    """The directory; None if it is not on a local file system."""
+    """The path of the location; None if it is not on a local file system."""
     owner: str
-    """Prefix of the names of this owner's places."""
+    """Prefix of the names of this owner's staging directories."""
     partition_of: Callable[[str], TopicPartition | None]
-    """Returns the partition of a place, by its name; None if no such partition exists now."""
+    """Takes the name of a staging directory; returns its partition, or None if that does not exist now."""
     list_names: Callable[[Callable[[], object]], list[str]]
-    """Returns the names at the staging place; calls its argument now and then. Blocking; raises OSError or StorageError."""
+    """Returns the names at the location; keeps calling its argument. Does blocking I/O; raises OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _no_unseen
-    """Takes the names listed; returns places that may exist but are neither read nor listed. Blocking; raises OSError."""
+    """Takes the listed names; returns staging directories that may exist elsewhere. Does blocking I/O; raises OSError."""
     name_for: Callable[[str], str] = str
-    """Returns the name of a new place for a partition's directory. Required for a local staging place."""
+    """Takes the name of a partition's directory; returns one for a new staging directory. Required if the location is local."""
 
     def is_apart(self, env: Env, directory: str) -> bool:
-        """Tell whether the place is local, exists, and is outside a data directory, inside of which it is read anyway."""
+        """Tell whether the location is local, exists, and is outside the data directory (inside, it is read anyway)."""
         if self.root is None or not env.is_dir(self.root):
             return False
         return not f"{os.path.realpath(self.root)}/".startswith(f"{os.path.realpath(directory)}/")
 
     def path_for(self, partition_directory: str) -> str:
-        """Return the path of a new place for a partition's directory."""
+        """Return the path of a new staging directory for a partition's directory."""
         return f"{self.root}/{self.name_for(partition_directory)}"
 
     def with_known(self, path: str, partition: TopicPartition) -> StagingPlace:
-        """Return a copy in which the place with this path belongs to the partition of known positives."""
+        """Return a copy in which the staging directory with this path belongs to the partition of the known positives."""
         known = path.rpartition("/")[2]
         return replace(self, partition_of=lambda name: partition if name == known else self.partition_of(name))
 
     def files(self, env: Env) -> Iterator[Place]:
-        """Yield the files of this owner's places on a local file system. Skips unlistable ones; the census reports them."""
+        """Yield the files in this owner's staging directories, if they are local.
+
+        Skips directories that cannot be listed; the census reports them.
+        """
         if self.root is None:
             return
         found: list[str] = []
@@ -91,7 +96,10 @@ class StagingPlace:
                 yield from list_below(env, f"{self.root}/{name}", owner)
 
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
-        """Report the places that exist at the end of a scan, and problems that prevent claims. `problem`: a listing error."""
+        """Add the staging directories at the end of a scan, and problems that prevent claims, to a report.
+
+        `problem`: the error, if any, with which the census listed the location.
+        """
         found: list[str] = []
         unseen: list[Unseen] = []
         try:
