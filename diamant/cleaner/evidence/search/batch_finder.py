@@ -1,13 +1,13 @@
-"""Finds record batches in a file of any kind, at any byte: segments under other names, whole or in part.
+"""Finds record batches at any byte of any file, such as all or part of a segment under another name.
 
-A batch is recognised by its header (magic, length, codec, and the record count of uncompressed data; clients choose times,
-attributes and producer ids freely), by the beginning of its records or compressed data, and then by its checksum. The checksum
-is only computed if the first two fit, which hardly ever happens in random bytes. If a compressed batch is cut off or damaged, it
-may contain anything, so it is a problem. So is a file with so many matching headers and wrong checksums that checking them all
-would take too long (`FALSE_FACTOR`).
+A batch is recognised by its header, by the beginning of its records or compressed data, and finally by its checksum. In the
+header, the magic, the length, the codec, and the record count of uncompressed data must fit (clients choose times, attributes and
+producer ids freely). The checksum is only computed if the first two fit, which hardly ever happens in random bytes. A compressed
+batch that is cut off or damaged may contain anything, so it is a problem. So is a file with so many matching headers and wrong
+checksums that checking them all would take too long (`FALSE_FACTOR`).
 
-Batches of more than 256 MiB are not found, nor are uncompressed messages of the formats before 0.11 with keys of more than
-`MAX_OLD_KEY_BYTES`; the bytes of such messages are searched all the same.
+Batches of more than 256 MiB are not found, and neither are uncompressed messages in formats before 0.11 with keys of more than
+`MAX_OLD_KEY_BYTES`; but the bytes of such messages are searched all the same.
 
 Memory: a window of `WINDOW_BYTES`, and a few times that for comparisons.
 """
@@ -42,26 +42,26 @@ from diamant.storage.env.env import File
 
 WINDOW_BYTES = 4 * 1024 * 1024
 FALSE_FACTOR = 4
-"""Limit of bytes checksummed without finding a batch: this multiple of the file's size, plus `FALSE_BYTES`."""
+"""At most this multiple of the file's size, plus `FALSE_BYTES`, is checksummed without finding a batch."""
 FALSE_BYTES = 64 * 1024 * 1024
 
 _AHEAD = MAX_OLD_KEY_BYTES + 128
 _MAY_BE_MAGIC = re.compile(rb"(?s)(?<=[\0-\x10].{7})[\0-\2]")
-"""A possible magic, after a length whose first byte is at most that of `MAX_BATCH_BYTES`."""
+"""Matches a byte that may be a magic, because the length before it may be at most `MAX_BATCH_BYTES`."""
 _OLD_HEADS = 18, 26
-"""Position of the length of the key, by magic."""
+"""Position of the key's length, by magic."""
 _MIN_RECORD_BYTES = 7
 _HEAD_BYTES = 64
-"""Number of bytes that is enough for a record's fields before its key."""
+"""Number of bytes that suffices for the fields of a record before its key."""
 _SNAPPY_MAX_RATIO = 22
 _CUT_OFF = "a batch begins here, but the file ends before the batch does"
 _DAMAGED = "a compressed batch begins here, but its checksum is wrong"
 _TOO_MANY = "too many places look like batch headers to check them all"
 
 _FRAMES = {GZIP: b"\x1f\x8b\x08", SNAPPY: b"\x82SNAPPY", LZ4: b"\x04\x22\x4d\x18", ZSTD: b"\x28\xb5\x2f\xfd"}
-"""First bytes of compressed data. Raw snappy has none."""
+"""First bytes of compressed data, by codec. Raw snappy has no such bytes."""
 _SKIPPABLE = b"\x2a\x4d\x18"
-"""First bytes of a frame that decompressors of lz4 and zstd skip, after one byte from 50 to 5f."""
+"""Beginning of a frame that lz4 and zstd skip, after a first byte from 0x50 to 0x5f."""
 
 
 class _Candidate(NamedTuple):
@@ -70,7 +70,7 @@ class _Candidate(NamedTuple):
     magic: int
     size: int
     is_framed: bool
-    """True if its payload begins like compressed data, so that it is a batch, or was one."""
+    """True if the payload begins like compressed data, so that this is a batch, or was one."""
 
 
 def find_batches(
@@ -81,9 +81,10 @@ def find_batches(
     *,
     window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each run of adjacent batches up to byte `end` of a file, ascending. Blocking; raises OSError.
+    """Yield the start and end of each run of adjacent batches up to byte `end` of a file, in ascending order.
 
-    `fail` takes positions whose contents cannot be determined. `check` is called for each window.
+    `fail` is called with each position whose content cannot be determined, and the reason. `check` is called for each window.
+    Does blocking I/O; raises OSError.
     """
     position = run_start = run_end = wasted = 0
     while position < end:
@@ -119,7 +120,7 @@ def find_batches(
 
 
 def _candidates(data: bytes, stop: int, left: int) -> Iterator[_Candidate]:
-    """Yield possible batches, by their headers, that begin before byte `stop`; `left`: bytes of the file from `data` on."""
+    """Yield what, by its header, may be a batch and begins before byte `stop`. `left`: bytes of the file from `data` on."""
     if data.count(0) < len(data):
         yield from (_compiled if ARE_COMPILED else _plain)(data + bytes(PAD_BYTES), stop, left)
 
@@ -150,7 +151,7 @@ def _plain(octets: bytes, stop: int, left: int) -> Iterator[_Candidate]:
 
 
 def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Tell whether the batch is framed; None if this is not a header."""
+    """Tell whether a possible batch with magic 2 is framed; None if this cannot be a header."""
     if place + HEADER_SIZE > length or size <= HEADER_SIZE:
         return None
     codec = octets[place + ATTRIBUTES + 1] & CODEC_MASK
@@ -162,7 +163,7 @@ def _current(octets: bytes, place: int, size: int, length: int, left: int) -> bo
 
 
 def _old(octets: bytes, place: int, size: int, length: int, left: int) -> bool | None:
-    """Do the same for magic 0 and 1, and expect a checksum other than zero, and attributes of a codec and one bit only."""
+    """Do the same for magic 0 and 1. The checksum must not be zero; the attributes may have a codec and one more bit."""
     attributes = octets[place + MAGIC + 1]
     codec = attributes & CODEC_MASK
     if attributes > LZ4 + 8 or codec > LZ4 or size < MIN_OLD_SIZE or not _int32(octets, place + LOG_OVERHEAD):
@@ -193,7 +194,7 @@ def _is_framed(octets: bytes, at: int, codec: int) -> bool:
 
 
 def _may_begin(data: bytes, one: _Candidate) -> bool:
-    """Tell whether records, or raw snappy, may begin after a header without any other sign of a batch."""
+    """Tell whether the bytes after an unframed header may be the beginning of records, or of raw snappy."""
     if one.magic != CURRENT_MAGIC:
         return True
     room = one.size - HEADER_SIZE
@@ -206,14 +207,14 @@ def _may_begin(data: bytes, one: _Candidate) -> bool:
 
 
 def _begins_as_raw_snappy(data: bytes, one: _Candidate) -> bool:
-    """Tell whether possible raw snappy, which has no frame, begins with a record once it is decompressed."""
+    """Tell whether the payload begins with a record if it is decompressed as raw snappy, which has no frame."""
     if one.magic != CURRENT_MAGIC or data[one.at + ATTRIBUTES + 1] & CODEC_MASK != SNAPPY:
         return False
     head = data[one.at + HEADER_SIZE : one.at + HEADER_SIZE + 4 * _HEAD_BYTES]
     size, at = _varint(head, 0)
     found = bytearray()
     while len(found) < min(size, _HEAD_BYTES) and at < len(head):
-        # The first block is a literal; it is followed by the rest of the record's head, or by short copies of itself.
+        # The first block is a literal. The rest of the record's head follows, as a literal or as copies of earlier bytes.
         tag, at = head[at], at + 1
         kind, count = tag & 3, (tag >> 2) + 1
         if kind == 0:
@@ -242,7 +243,7 @@ def _may_be_record(head: bytes, room: int) -> bool:
     if not at or not _MIN_RECORD_BYTES - 1 <= length <= room - at:
         return False
     at += 1
-    for _ in range(2):  # deltas of time and offset
+    for _ in range(2):  # timestamp delta and offset delta
         _, at = _varint(head, at)
         if not at:
             return False
@@ -251,7 +252,7 @@ def _may_be_record(head: bytes, room: int) -> bool:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned varint and its end; 0 as the end if it is cut off."""
+    """Return an unsigned varint and the position after it, which is 0 if the varint is cut off."""
     value = 0
     for index, octet in enumerate(data[at : at + 10]):
         value |= (octet & 0x7F) << 7 * index
@@ -261,7 +262,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _has_checksum(file: File, start: int, one: _Candidate) -> bool:
-    """Tell whether a batch has the checksum that it declares. Reads it in pieces."""
+    """Tell whether a batch has the checksum that it declares. Reads the batch in pieces."""
     at = CRC if one.magic == CURRENT_MAGIC else PARTITION_LEADER_EPOCH
     declared = int.from_bytes(file.pread(4, start + at), "big")
     position, end = start + (ATTRIBUTES if one.magic == CURRENT_MAGIC else MAGIC), start + one.size

@@ -1,6 +1,6 @@
-"""The compiled search of a file of batches, at the speed of memory. Batches with findings go to the plain search.
+"""The compiled search of a file of batches, which is as fast as memory. Batches with findings go to the plain search.
 
-Subjects that judge every record of a topic get the records of batches without findings, too.
+Subjects that judge every record of a topic also get the records of batches without findings.
 
 Memory: that of `row_reader`, and one decompressed chunk.
 """
@@ -34,7 +34,7 @@ from diamant.storage.errors import CorruptLog
 
 
 class CompiledSearch:
-    """The buffers of one thread."""
+    """The compiled search for one thread, which owns its buffers."""
 
     def __init__(self) -> None:
         self._reader = ChunkReader()
@@ -90,7 +90,7 @@ class CompiledSearch:
             search.judge(header, chunk.position + at, payload)
 
     def _unpack(self, chunk: Rows) -> None:
-        """Decompress the batches to be searched, and leave those that fail to the plain search."""
+        """Decompress the batches to be searched; leave those that cannot be decompressed to the plain search."""
         is_unpacked, starts, ends = chunk.places()
         unpack, data = self._unpacker.unpack, chunk.data
         for row, codec, start, end in chunk.packed(0, chunk.count, SEARCH, fields.PAYLOAD_START):
@@ -120,14 +120,14 @@ def _walked(search: FileSearch) -> WalkedKeys:
 
 
 def _follow(search: FileSearch, chunk: Rows) -> None:
-    """Check the order of the offsets of a chunk's batches."""
+    """Check that the offsets of a chunk's batches are in order."""
     if search.order is None:
         return
     rows = chunk.rows
     if chunk.together & fields.LEGACY:
         for row, magic in enumerate(chunk.column(fields.MAGIC)):
             if magic < CURRENT_MAGIC:
-                # A wrapper's offset is that of its last entry. The first offset is not worth decompressing the wrapper.
+                # A wrapper has its last entry's offset. It is not worth decompressing the wrapper to get the first offset.
                 at = rows[fields.POSITION, row]
                 offset = int.from_bytes(chunk.data[at : at + 8], "big", signed=True)
                 rows[fields.BASE_OFFSET, row] = rows[fields.LAST_OFFSET, row] = offset

@@ -1,10 +1,10 @@
-"""Counts the files and the segments' declared contents for which a scan must account. Shares no code with the scan.
+"""Counts the files and the declared contents of segments for which a scan must account. Shares no code with the scan.
 
-    FileCensus   files by their identity in the operating system, with their sizes, and names without content (directories
-                 without entries, links to directories and to nothing); names are not interpreted
+    FileCensus   the files, by their identity in the operating system, with their sizes; and names without content (empty
+                 directories, links to directories, and dangling links). Names are not interpreted
     declared     batches, records and bytes of a segment by codec, from the headers alone, without decompressing
 
-Callable from any thread. Memory: some 400 bytes for each file below the directory, and one window of `WINDOW_BYTES`.
+Can be used in any thread. Memory: some 400 bytes per file below the directory, and one window of `WINDOW_BYTES`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from diamant.kernels import ARE_COMPILED
 from diamant.storage.env.env import Env, File
 
 WINDOW_BYTES = 4096
-"""Size of one read, which covers the header of a large batch, or many small batches."""
+"""Size of one read. It covers the header of a large batch, or many small batches."""
 RAW = "bytes"
-"""Bytes outside batches, which are searched as bytes."""
+"""The key in `Amounts` for bytes outside batches, which are searched as plain bytes."""
 OLD = "old "
-"""Prefix of the codec's name for batches of magic 0 and 1, whose headers declare no records."""
+"""Prefix of the codec's name for batches with magic 0 or 1, whose headers do not declare how many records there are."""
 
 Amounts: TypeAlias = dict[str, list[int]]
-"""Batches, records and bytes on the disk, by codec or `RAW`."""
+"""Numbers of batches, records and bytes on disk, by codec or `RAW`."""
 
 Identity: TypeAlias = tuple[Any, ...]
 
 FileKey: TypeAlias = tuple[str, Identity]
-"""A name, relative to the directory, and the file that has it. A file with several names is read as each name says."""
+"""A name, relative to the directory, and its file's identity. The name decides how the file is read."""
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "codec 5", "codec 6", "codec 7")
 _LENGTH_AND_MAGIC = Struct(">i4xb")
@@ -45,7 +45,7 @@ _IS_PARTITION = re.compile(r".+-[0-9]+(?:\.\S+-(?:delete|future|stray))?")
 
 
 def codec_name(magic: int, attributes: int) -> str:
-    """Return the name in `Amounts` for batches of a format and codec."""
+    """Return the name under which `Amounts` counts batches with this magic and the codec in these attributes."""
     return ("" if magic == 2 else OLD) + _CODECS[attributes & 7]
 
 
@@ -58,9 +58,10 @@ def add_to(amounts: Amounts, name: str, batches: int, records: int, size: int) -
 
 
 def declared(file: File, end: int, max_batch_bytes: int) -> Amounts:
-    """Return the amounts that the headers of a segment's batches declare, up to byte `end`. Blocking; raises OSError.
+    """Return the amounts that the headers of a segment's batches declare, up to byte `end`.
 
-    Where no whole batch begins, or one of more than `max_batch_bytes`, the rest counts as `RAW`.
+    The first bytes that are not a complete batch of at most `max_batch_bytes`, and everything after them, count as `RAW`.
+    Does blocking I/O; raises OSError.
     """
     fd = file.fileno()
     found, position = (
@@ -116,35 +117,32 @@ def _count_headers(file: File, end: int, max_batch_bytes: int) -> tuple[Amounts,
 
 
 def file_identity(env: Env, path: str) -> tuple[Identity, int]:
-    """Return the identity of a file, whatever its name, and its size. Raises OSError.
-
-    Renames and appends do not change the identity.
-    """
+    """Return the identity of a file, and its size. Renames and appends do not change the identity. Raises OSError."""
     born = env.birth_ms(path)
     try:
         found = os.stat(path)
     except OSError:
-        # A file system in memory has no such numbers.
+        # An in-memory file system has no such numbers.
         size = env.file_size(path)
         return (path, size, env.mtime_ms(path)), size
     return (found.st_dev, found.st_ino, found.st_mtime_ns if born is None else born), found.st_size
 
 
 def name_identity(path: str) -> Identity:
-    """Return the identity of a name without content: an empty directory, or a link, whatever it leads to."""
+    """Return the identity of an empty directory, or of a link itself rather than its target."""
     try:
         found = os.lstat(path)
     except OSError:
-        return (path,)  # It is gone, or in memory.
+        return (path,)  # It is gone, or in an in-memory file system.
     return found.st_dev, found.st_ino
 
 
 def changed_at(env: Env, path: str) -> int:
-    """Return the time of the last change to a file's content or names, which no program can set. Raises OSError."""
+    """Return when a file's content or names last changed. Programs cannot set this time. Raises OSError."""
     try:
         return os.stat(path).st_ctime_ns
     except OSError:
-        # A file system in memory has no such time.
+        # An in-memory file system has no such time.
         return env.mtime_ms(path)
 
 
@@ -160,10 +158,10 @@ def _leads_nowhere(path: str) -> bool:
 
 @dataclass(slots=True)
 class Listed:
-    """A listed name of a file; a file with two links is listed twice."""
+    """A listed name of a file. A file with two hard links is listed twice."""
 
     size: int
-    """The least size since the first look, because files grow while they are read."""
+    """The smallest size since the first look, because files grow while they are read."""
     latest_size: int
     """Size at the last look."""
     changed: int
@@ -172,20 +170,20 @@ class Listed:
 
 @dataclass(slots=True)
 class FileCensus:
-    """All names below `directory`, updated by each `look`. Only links to partitions are followed into directories."""
+    """All names below `directory`, updated by each `look`. Links to directories are followed only if named like partitions."""
 
     env: Env
     directory: str
     besides: tuple[str, str] | None = None
-    """Another directory, and a prefix; files in its subdirectories with this prefix count as well, by absolute path."""
+    """Another directory, and a prefix. Files below its subdirectories that have this prefix count as well, by absolute path."""
     problem: str = ""
-    """Error of the last attempt to list the other directory; "" without one."""
+    """The error in the last attempt to list the other directory; "" if there was none."""
     files: dict[FileKey, Listed] = field(default_factory=dict)
     """The files at the last look."""
     looks: int = 0
 
     def look(self) -> None:
-        """List everything again. Blocking; raises OSError if a directory cannot be listed."""
+        """List everything again. Does blocking I/O; raises OSError if a directory cannot be listed."""
         self.looks += 1
         found: dict[FileKey, Listed] = {}
         self._list(found, f"{self.directory}/", [""])

@@ -2,16 +2,16 @@
 
 Findings are kept per file and limited in number. However many there are, those that decide are always kept.
 
-    listed     place by place while there is room: `MAX_LISTED` of a sort in a file, and in a scan as `ListCapacity` allows
-    deciding   the place with the lowest offset of each file and sort, whether there is room or not: of records of the key in the
-               erasure's topics, of other records there that hold the bytes, of bytes outside records, and of all findings in
-               files of no partition
-    the rest   counted
+    listed     findings, while there is room: up to `MAX_LISTED` of each sort in a file, and as `ListCapacity` allows in a scan
+    deciding   the finding with the lowest offset of each sort in a file. It is kept even if there is no room, provided that it
+               is a record of the key in the erasure's topics, another record there that holds the bytes, bytes outside records,
+               or anything in a file of no partition
+    counted    all other findings
 
-The sort is the kind of the finding. For tombstones it includes whether they have headers, and for findings that may lie in a
-file of no partition whether they hold more than the key's bytes.
+The sort of a finding is its kind. For tombstones, it also says whether they have headers; for findings that may be in a file of
+no partition, whether they contain more than the key's bytes.
 
-Memory: some 400 bytes for each finding; per scan as many of each sort as `ListLimits` allows, and ten per file.
+Memory: some 400 bytes per finding. A scan keeps as many findings of each sort as `ListLimits` allows, and ten per file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DECIDING = frozenset({VALUE, TOMBSTONE, UNDECIDED})
 
 
 class Finding(NamedTuple):
-    """One place that holds the key or a value. Contents appear as digests only."""
+    """One place that holds the key or a value. Contents appear only as digests."""
 
     what: str
     topic: str | None
@@ -47,12 +47,12 @@ class Finding(NamedTuple):
     file: str
     """Path relative to the data directory."""
     position: int
-    """Position of the batch, or of bytes outside batches."""
+    """Position of the batch in the file, or of the bytes if they are outside batches."""
     offset: int | None
     field: str
     """`key`, `value` or `header` of a record; empty outside of records."""
     digest: str
-    """HMAC of the value, of the key for a tombstone, of the needle otherwise."""
+    """HMAC of the record's value, of a tombstone's key, or of the needle for findings of `SAME_BYTES` and `RAW`."""
     horizon_ms: int | None = None
     """Time from which a tombstone may be removed; None while unknown."""
     has_value: bool | None = None
@@ -82,10 +82,10 @@ MAX_DECIDING = 10_000
 
 
 class ListLimits(NamedTuple):
-    """Limits of the listed findings."""
+    """Limits on the number of listed findings."""
 
     listed: int
-    """Limit for each sort in a file, and in a scan unless the sort decides; also for unreadable places."""
+    """Limit for each sort in a file, for each sort in a scan that is not deciding, and for unreadable places."""
     deciding: int
     """Limit for each deciding sort in a scan."""
 
@@ -94,7 +94,7 @@ _UNREADABLE = "unreadable"
 
 
 class ListCapacity:
-    """The room left for each sort in the list of a scan. Callable from any thread."""
+    """The room that is left for each sort in the list of a scan. Thread-safe."""
 
     def __init__(self, limits: ListLimits | None = None) -> None:
         self.limits = ListLimits(MAX_LISTED, MAX_DECIDING) if limits is None else limits
@@ -102,7 +102,7 @@ class ListCapacity:
         self._lock = threading.Lock()
 
     def take(self, what: str, wanted: int) -> int:
-        """Take room for up to `wanted` findings; return the number granted."""
+        """Take room for up to `wanted` findings; return for how many there was room."""
         most = self.limits.deciding if what in DECIDING else self.limits.listed
         with self._lock:
             granted = max(0, min(wanted, most - self._taken[what]))
@@ -110,7 +110,7 @@ class ListCapacity:
         return granted
 
     def give_back(self, taken: Counter[str]) -> None:
-        """Return the room that a file had taken."""
+        """Give back the room that was taken for a file."""
         with self._lock:
             self._taken -= taken
 
@@ -120,20 +120,20 @@ class FoundList:
     """The findings in one file."""
 
     most: int = MAX_LISTED
-    """Limit of each sort, and of unreadable places."""
+    """Limit for each sort, and for unreadable places."""
     findings: list[Finding] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     """Places that cannot be read."""
     unlisted: Counter[str] = field(default_factory=Counter)
     """Number of findings that are not listed, by kind."""
     taken: Counter[str] = field(default_factory=Counter)
-    """Room that the file has taken from its scan, once settled."""
+    """The room in the scan's list that was taken for the file; set by `settle`."""
     _listed: Counter[str] = field(default_factory=Counter)
     _least: dict[tuple[str, object], Finding] = field(default_factory=dict)
-    """The first place of each deciding sort, listed or not."""
+    """The finding with the lowest offset of each deciding sort, listed or not."""
 
     def add(self, finding: Finding, kind: object = None, *, is_in_scope: bool = False) -> None:
-        """Record a finding. `kind`: a further part of its sort. `is_in_scope`: the topic is part of the erasure."""
+        """Record a finding. `kind`: a distinction within its sort. `is_in_scope`: its topic is part of the erasure."""
         what = finding.what
         if what in DECIDING or what == RAW or is_in_scope or finding.topic is None:
             least = self._least.setdefault((what, kind), finding)
@@ -151,7 +151,7 @@ class FoundList:
             self.unreadable.append(place)
 
     def settle(self, room: ListCapacity) -> None:
-        """Shorten the list to the room that is left, but keep deciding findings. Called after the file was searched."""
+        """Shorten the list to the room that is left, but keep deciding findings. Must be called after the file was searched."""
         for what, count in self._listed.items():
             self.taken[what] = room.take(what, count)
         left = self.taken.copy()

@@ -12,12 +12,12 @@ from diamant.protocol.batches.header import Record
 
 
 class JointSubject(Subject):
-    """The topics and needles of all subjects together. If one may mean a record, each subject decides about it."""
+    """The topics and needles of several subjects. If a record may be meant by any of them, each subject decides about it."""
 
     __slots__ = ("_are_meant", "subjects")
 
     def __init__(self, subjects: Sequence[Subject]) -> None:
-        """`subjects` has at least one; all their digests use one secret."""
+        """`subjects`: at least one; all their digests must use the same secret."""
         needles = subjects[0].needles
         if len(subjects) > 1:
             needles = Needles(needles.secret).joined(chain.from_iterable(one.needles for one in subjects))

@@ -1,14 +1,14 @@
-"""Known positives: records planted before a certifying scan, which must find them, and removed before it ends.
+"""Known positives: records that are planted before a certifying scan, must be found by it, and are removed before it ends.
 
-    segment                     in each codec, and in formats before 0.11, a record of a key, and one with a needle in its value
-    segment of another topic    only the record with a needle in its value
+    segment                     in each codec, and in formats before 0.11: a record of a key, and one with a needle in its value
+    segment of another topic    only the records with a needle in the value
     file searched as bytes      a needle at each position modulo four
-    batches in another file     as in the segment, after other bytes
+    batches in another file     the contents of the segment, after other bytes
 
-The key, the values and the needles are random, made for one scan, and contain no user's data. The scan looks for them in the same
-way as for its subjects. The files are in directories whose names end in `-delete`, so that the next start, of Kafka as well,
-removes the files that a crash has left. A local staging place of jobs on Spark gets the same files, in directories named like
-those of jobs; after a crash they are removed like those of a killed job.
+The key, the values and the needles are random, generated for one scan, and contain no user data. The scan looks for them in the
+same way as for its subjects. The files are in directories whose names end in `-delete`, so that files left by a crash are removed
+when the broker, or Kafka, starts again. A local staging location of Spark jobs gets the same files, in directories that are named
+like those of jobs; after a crash, they are removed like those of a killed job.
 
 Memory and disk space: some KB.
 """
@@ -46,7 +46,7 @@ _KINDS = {
     "none, magic 1": (1, NONE),
     "lz4, magic 1": (1, LZ4),
 }
-"""Magic and codec of the batches."""
+"""Magic and codec of each kind of batch, by its description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ class KnownPositives:
     topic: str
     """A topic that the scan covers."""
     key: bytes
-    """A key too short for a needle, so that only reading records finds it."""
+    """A key that is too short for a needle, so that it is only found by reading records."""
     needles: tuple[Needle, ...]
     files: Mapping[str, bytes]
-    """Contents of files by name, relative to the directory that they are written to; absolute at the staging place."""
+    """File contents by path, which is absolute at the staging location, and otherwise relative to the `root` of `write`."""
     directories: tuple[str, ...]
     """Directories that hold only these files."""
     staged: str
-    """The directory of the topic at the staging place; "" if there is none."""
+    """The topic's directory at the staging location; "" if there is none."""
     expected: Mapping[tuple[str, str, str], str]
-    """Descriptions for people, by file, kind of finding, and digest."""
+    """Human-readable descriptions of the expected findings, by file, kind and digest."""
 
     def write(self, env: Env, root: str) -> None:
         """Write the files. Raises OSError."""
@@ -85,16 +85,16 @@ class KnownPositives:
                 env.remove_tree(os.path.join(root, directory))
 
     def missed(self, found: Iterable[Finding]) -> set[str]:
-        """Return descriptions of the known positives that were missed."""
+        """Return the descriptions of the known positives that are not in `found`."""
         seen = {(one.file, one.what, one.digest) for one in found}
         return {label for place, label in self.expected.items() if place not in seen}
 
 
 class _Layout(NamedTuple):
-    """The files of one root."""
+    """Where the files are in the data directory, or at the staging location."""
 
     where: str
-    """Description of the root for people."""
+    """The location in words, as part of descriptions."""
     own: str
     """The directory of the topic that the scan covers."""
     other: str
@@ -104,9 +104,10 @@ class _Layout(NamedTuple):
 
 
 def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = None) -> KnownPositives:
-    """Return new known positives for a scan whose needles use this secret.
+    """Generate known positives for a scan whose needles use this secret.
 
-    `staged` returns the path of a new place for a partition's directory at the staging place of jobs; None without one.
+    `staged` takes the name of a partition's directory and returns the path of a new staging directory for it; None if there is no
+    staging location.
     """
     topic = TOPIC + secrets.token_hex(8)
     key, other_key = (secrets.token_urlsafe(8).encode() for _ in range(2))
@@ -149,13 +150,13 @@ def make_known_positives(secret: bytes, staged: Callable[[str], str] | None = No
 
 
 def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """Return a batch for each pair, which has other records, too. The kinds of batches alternate."""
+    """Return a batch of alternating kind for each pair of key and value. Each batch contains further records."""
     kinds = [*_KINDS.values()]
     found = bytearray()
     for index, (key, value) in enumerate(pairs):
         first, half = 3 * index, len(value) // 2
         records = [
-            # Because of this record, compressed data refer to the value in two parts, and do not contain it in one piece.
+            # Because of this record, compressed data refers to the value in two parts, and does not contain it in one piece.
             Record(first, 0, b"a", b"%s......%s......" % (value[half:], value[:half])),
             Record(first + 1, 0, key, value),
             Record(first + 2, 0, b"b", b"y" * 400),
@@ -167,7 +168,7 @@ def _batches(pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def _old_messages(magic: int, codec: int, records: list[Record]) -> bytes:
-    """Return records as brokers before 0.11 wrote them: one message each, or all in one compressed message."""
+    """Return records in the formats of brokers before 0.11: one message for each, or one compressed message for all."""
     base = records[0].offset if magic == 1 and codec != NONE else 0
     plain = b"".join(_old_message(magic, NONE, one.offset - base, one.key, one.value or b"") for one in records)
     return plain if codec == NONE else _old_message(magic, codec, records[-1].offset, None, compress(codec, plain))
@@ -181,7 +182,7 @@ def _old_message(magic: int, codec: int, offset: int, key: bytes | None, value: 
 
 
 def _as_bytes(values: list[bytes]) -> bytes:
-    """Return bytes like those of an index that hold the values, each at another position modulo `STRIDE`."""
+    """Return bytes that look like an index and contain the values, each at a different position modulo `STRIDE`."""
     found = bytearray()
     for index, value in enumerate(values):
         found += b"".join(number.to_bytes(8, "big") for number in range(8))

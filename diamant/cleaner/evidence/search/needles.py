@@ -1,14 +1,14 @@
-"""Byte strings to search for everywhere: the key and the values of an erasure, without keeping the values.
+"""Needles: byte strings to search for everywhere, which are the key and the values of an erasure. The values are not kept.
 
-Of each needle three things are kept: its size, a keyed digest (HMAC-SHA-256), and `SPAN` consecutive bytes from somewhere in it.
-A search compares one 8-byte window in every four bytes of the data. Four windows begin in a span, so one of them is compared,
-wherever the needle is. If a window matches, the digest of the whole needle is checked. So a finding is certain, except
-for a collision of SHA-256.
+Three things are kept of each needle: its size, a keyed digest (HMAC-SHA-256), and a span, which is `SPAN` consecutive bytes from
+somewhere in it. A search compares the 8-byte window at every fourth position in the data. A span consists of four overlapping
+windows at consecutive positions, so exactly one of them is compared wherever the needle is. If a window matches, the digest of
+the whole needle is checked. So a finding is certain, except for a collision of SHA-256.
 
-The choice of the span matters for speed. Values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`); a
-window that every record has makes the search slow, and one of zeros is everywhere in preallocated files. So the span that
-is rarest in a sample of the data (`Sample`) is chosen, and the compiled search compares a quick hash of the whole needle
-before it reports a batch.
+The choice of the span matters for speed. Values of a topic begin alike (`{"customer":`), and so do keys (`customer-000042`). A
+window that occurs in every record slows down the search, and so does a window of zeros in preallocated files. So the span that is
+rarest in a sample of the data (`Sample`) is chosen, and the compiled search compares a quick hash of the whole needle before it
+reports a batch.
 
 Bytes that are not distinctive are refused (`is_telling`): `{}` and `42` are everywhere, and zeros are in every header and
 index.
@@ -32,12 +32,12 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MIN_BYTES = 12
 MIN_TELLING_BYTES = 4
-"""Least number of bytes in a needle that are neither 0x00 nor 0xFF."""
+"""Minimum number of bytes in a needle that are neither 0x00 nor 0xFF."""
 WINDOW = 8
 SPAN = WINDOW + STRIDE - 1
 MAX_NEEDLES = 100_000
 SLICE_BYTES = 1024 * 1024
-"""Bytes compared in one step without kernels."""
+"""Number of bytes that are compared in one step if there are no kernels."""
 
 KEY = "key"
 VALUE = "value"
@@ -47,27 +47,27 @@ MAX_BITS = 24
 
 _SAMPLE_BITS = 20
 _SILENT = tuple(int.from_bytes(bytes(octets), "little") for octets in product((0x00, 0xFF), repeat=WINDOW))
-"""The windows made of 0x00 and 0xFF only."""
+"""All windows that consist only of 0x00 and 0xFF."""
 _EVERYWHERE = 1 << 30
 """A number larger than the frequency of any window in a sample."""
 _LOOKED_AT_BYTES = 64 * 1024
 
 
 def keyed_digest(secret: bytes, data: Buffer) -> bytes:
-    """Return the HMAC-SHA-256 of `data`. Without the secret it only shows whether two inputs are equal."""
+    """Return the HMAC-SHA-256 of `data`. To those without the secret, it only shows whether two inputs are equal."""
     return hmac.digest(secret, data, "sha256")
 
 
 def is_telling(data: bytes) -> bool:
-    """Tell whether bytes are distinctive enough to search for: long enough, and neither zeros nor small numbers of 8 bytes each.
+    """Tell whether `data` is distinctive enough to search for: long enough, and not just zeros or small 8-byte numbers.
 
-    Zeros and small numbers are runs of 0x00 and 0xFF, as in headers of batches, indexes and snapshots.
+    Batch headers, indexes and snapshots are full of zeros and small numbers, which are runs of 0x00 or 0xFF.
     """
     return len(data) >= MIN_BYTES and len(data) - data.count(0) - data.count(0xFF) >= MIN_TELLING_BYTES
 
 
 def quick_hash(data: Buffer) -> int:
-    """Return a 64-bit hash that differs for nearly all strings: over words of 8 bytes, little-endian, padded with zeros."""
+    """Return a 64-bit hash of little-endian 8-byte words, padded with zeros. Hardly any two inputs have the same hash."""
     value = len(data)
     for at in range(0, len(data), 8):
         value = ((value ^ int.from_bytes(data[at : at + 8], "little")) * MULTIPLIER) & 0xFFFFFFFFFFFFFFFF
@@ -77,7 +77,7 @@ def quick_hash(data: Buffer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """The kept part of one byte string."""
+    """What is kept of one byte string."""
 
     kind: str
     """`KEY` or `VALUE`."""
@@ -101,7 +101,7 @@ class Needle:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Needle:
-        """Undo `to_fields`. Raises KeyError, ValueError or TypeError for any other input."""
+        """Parse the output of `to_fields`. Raises KeyError, ValueError or TypeError for any other input."""
         return cls(
             str(fields["kind"]),
             int(fields["size"]),
@@ -126,14 +126,14 @@ class Hit(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """The windows that a search compares with, including the compiled one."""
+    """The windows that a search, plain or compiled, compares with the data."""
 
     filter: bytearray
-    """Table of 2**bits entries, 1 at each window's hash."""
+    """Table of 2**bits bytes: 1 at the hash of each window, and otherwise 0."""
     shift: int
     """A window's hash is (window * MULTIPLIER) >> shift."""
     words: array[int]
-    """The windows, little-endian, ascending. The arrays below have a row for each; equal windows have several rows."""
+    """The windows as little-endian numbers, ascending, once for each needle. The arrays below are parallel to this one."""
     offsets: array[int]
     """Position of the window in its needle."""
     sizes: array[int]
@@ -142,7 +142,7 @@ class Windows(NamedTuple):
 
 
 class Sample:
-    """Frequencies of windows in some of the data; windows of 0x00 and 0xFF count as the most frequent. Memory: 4 MiB."""
+    """How often windows occur in a sample of the data; those of only 0x00 and 0xFF count as the most frequent. Memory: 4 MiB."""
 
     def __init__(self) -> None:
         self._counts = array("I", bytes(4 << _SAMPLE_BITS))
@@ -152,7 +152,7 @@ class Sample:
         """Number of bytes added."""
 
     def add(self, data: Buffer) -> None:
-        """Count all windows in `data`; without kernels none, because the counts only affect speed."""
+        """Count all windows in `data`. Without kernels, nothing is counted, because the counts only affect speed."""
         self.size += len(data)
         if ARE_COMPILED:
             from diamant.kernels.search import count_windows
@@ -160,7 +160,7 @@ class Sample:
             count_windows(data, self._counts, 64 - _SAMPLE_BITS)
 
     def rarest(self, data: Buffer) -> int:
-        """Return the position of the rarest span in `data`, or in its first `_LOOKED_AT_BYTES`."""
+        """Return the position of the rarest span in the first `_LOOKED_AT_BYTES` of `data`."""
         octets = bytes(data[:_LOOKED_AT_BYTES])
         if ARE_COMPILED:
             from diamant.kernels.search import rarest_span
@@ -172,7 +172,7 @@ class Sample:
 
 
 def _hash(window: int, shift: int) -> int:
-    """Return the position of a window in a table of 2**(64 - shift)."""
+    """Return the position of a window in a table of 2**(64 - shift) entries."""
     return (window * MULTIPLIER & 0xFFFFFFFFFFFFFFFF) >> shift
 
 
@@ -184,10 +184,10 @@ class Needles:
     """The needles of a search. They must not change during a search, which may use several threads."""
 
     def __init__(self, secret: bytes, needles: Iterable[Needle] = ()) -> None:
-        """`needles` are those of an earlier search."""
+        """`needles`: the needles of an earlier search."""
         self.secret = secret
         self.left_out = 0
-        """Number of needles refused beyond `MAX_NEEDLES`."""
+        """Number of needles that were refused because of `MAX_NEEDLES`."""
         self.longest = 0
         """Size of the longest needle in bytes."""
         self._by_digest: dict[bytes, Needle] = {}
@@ -203,18 +203,18 @@ class Needles:
         return iter(self._by_digest.values())
 
     def get(self, digest: bytes) -> Needle | None:
-        """Return the needle that has a digest; None if there is none."""
+        """Return the needle with this digest; None if there is none."""
         return self._by_digest.get(digest)
 
     def kind_of(self, digest: bytes) -> str | None:
-        """Return the kind of the needle that has a digest; None if there is none."""
+        """Return the kind of the needle with this digest; None if there is none."""
         found = self._by_digest.get(digest)
         return None if found is None else found.kind
 
     def add(self, kind: str, data: bytes, sample: Sample | None = None) -> bytes:
         """Add `data` as a needle if it is distinctive; return its digest.
 
-        Bytes that are both a value and a text of `where` are searched for as a value, because copies of values may not stay.
+        If the bytes are both a value and a string in `where`, they are searched for as a value, because no copy of it may remain.
         """
         digest = keyed_digest(self.secret, data)
         known = self._by_digest.get(digest)
@@ -226,7 +226,7 @@ class Needles:
         return digest
 
     def add_needle(self, needle: Needle) -> None:
-        """Add a needle of an earlier search."""
+        """Add a needle, such as one of an earlier search. If there are `MAX_NEEDLES` already, only count it as left out."""
         if needle.digest in self._by_digest:
             return
         if len(self._by_digest) >= MAX_NEEDLES:
@@ -235,7 +235,7 @@ class Needles:
         self._put(needle)
 
     def joined(self, needles: Iterable[Needle]) -> Needles:
-        """Return these needles and others, regardless of the limit."""
+        """Return a copy that has `needles` as well, regardless of the limit."""
         found = Needles(self.secret)
         found.left_out = self.left_out
         for needle in chain(self, needles):
@@ -300,6 +300,6 @@ class Needles:
 
     def _is_at(self, needle: Needle, data: Buffer, begin: int) -> bool:
         if begin + needle.size > len(data):
-            return False  # Checked before copying: if a long needle repeats one byte, every window matches.
+            return False  # This check avoids copying: if a long needle repeats one byte, every window matches.
         found = data[begin : begin + needle.size]
         return hmac.compare_digest(keyed_digest(self.secret, found), needle.digest)

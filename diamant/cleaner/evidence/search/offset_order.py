@@ -1,8 +1,8 @@
-"""Checks the order of batches by their offsets: ascending, within their segment, below the end of the log.
+"""Checks that the offsets of batches are ascending, within their segment, and below the end of the log.
 
 A batch's base offset is not covered by its checksum. A changed base offset would move records out of a claim's range without a
-trace. So offsets out of order are damage, like bytes that cannot be read, and so is a segment that overlaps the next one. A
-change that keeps the order cannot be detected, and all readers accept it.
+trace. So offsets that are out of order count as damage, like unreadable bytes, and so does a segment that overlaps the next one.
+A change that keeps the order cannot be detected, and all readers accept it.
 
 Memory: 16 bytes for each segment.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import Rows
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-"""Greatest distance of a segment's offsets from its base, for which indexes use 4 bytes."""
+"""Maximum distance of an offset from its segment's base offset, for which indexes have 4 bytes."""
 
 
 WHOLE_FILE = 1 << 62
-"""A size that stands for the whole file."""
+"""A size greater than that of any file."""
 
 
 def _no_segment(_: int) -> int | None:
@@ -38,17 +38,17 @@ def _has_none(_base_offset: int, _identity: Identity) -> bool:
 
 
 class LogEnd(NamedTuple):
-    """The end of the scan in a log in use, recorded by the log's owner in one turn of the loop."""
+    """Where the scan of a log in use ends; recorded by the log's owner in one turn of the event loop."""
 
     log_end_offset: int
     active_base_offset: int
     active_size: int
     size_of: Callable[[int], int | None] = _no_segment
-    """Returns the current size of the log's segment with a base offset; None if there is none, even if a file has its name.
-    Callable from any thread."""
+    """Takes a base offset; returns the current size of the log's segment there, or None if the log has no such segment, even if
+    a file has its name. Callable from any thread."""
     has_file: Callable[[int, Identity], bool] = _has_none
-    """Tells whether the log's segment with a base offset is, or was last, the open file with this identity
-    (`file_census.file_identity`). Callable from any thread."""
+    """Takes a base offset and a file's identity (`file_census.file_identity`). Returns whether the log's segment with this base
+    offset is, or most recently was, that open file. Callable from any thread."""
 
     def is_before(self, base_offset: int) -> bool:
         """Tell whether the segment with this base offset was begun after this end was recorded."""
@@ -63,11 +63,11 @@ class OffsetOrder:
     next_offset: int
     """Lower bound for the first offset of the next batch."""
     end_offset: int | None = None
-    """Upper bound, exclusive, for offsets of batches that begin before `end_position`; None if unknown."""
+    """Exclusive upper bound for the offsets of batches that begin before `end_position`; None if unknown."""
     end_position: int = WHOLE_FILE
 
     def problem(self, position: int, first: int, last: int) -> str:
-        """Advance to a batch; return the problem with its offsets, or ""."""
+        """Advance to a batch; return what is wrong with its offsets, or "" if nothing is."""
         least, self.next_offset = self.next_offset, max(self.next_offset, last + 1)
         if first < least or last < first:
             return f"the batch has offsets {first} to {last}, expected {least} or more"
@@ -78,12 +78,12 @@ class OffsetOrder:
         return ""
 
     def problems(self, chunk: Rows) -> list[tuple[int, str]]:
-        """Advance over the batches of a chunk; return the positions of problems and their descriptions."""
+        """Advance over the batches of a chunk; return the position and description of each problem."""
         from diamant.kernels.batches import are_in_order
 
         end, last = self.end_offset, chunk.rows[fields.LAST_OFFSET, chunk.count - 1]
         is_sound = last - self.base_offset <= MAX_RELATIVE_OFFSET and (end is None or last < end)
-        # A bound above `last` may exceed 64 bits, because it comes from a file's name or a damaged batch.
+        # Compare with `last` first: `next_offset` comes from a file name or a damaged batch, and may exceed 64 bits.
         if is_sound and self.next_offset <= last and are_in_order(chunk.rows, chunk.count, self.next_offset - 1):
             self.next_offset = last + 1
             return []
@@ -93,9 +93,9 @@ class OffsetOrder:
 
 
 def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
-    """Return the order to check in a segment's file, in any state; None for other files.
+    """Return the expected order of offsets in a segment's file, whatever its state; None for other files.
 
-    `end` is the log's end if the file was in use when that was recorded.
+    `end`: the end of the log if the file was in use when that end was recorded, otherwise None.
     """
     parsed = names.parse_segment_file(name.rpartition("/")[2])
     if parsed is None or parsed.suffix != names.LOG_SUFFIX:
@@ -111,7 +111,7 @@ def order_of(name: str, end: LogEnd | None) -> OffsetOrder | None:
 def overlapping(next_offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yield the name of each segment in use that overlaps the next one, and a reason.
 
-    `next_offsets`: the offset after the last batch of each segment, by name, relative to the data directory.
+    `next_offsets`: the offset after the last batch of each segment, by the segment's name relative to the data directory.
     """
     logs: dict[str, list[tuple[int, str]]] = {}
     for name in next_offsets:

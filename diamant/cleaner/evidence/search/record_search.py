@@ -1,12 +1,12 @@
-"""Searches a file of record batches for the subject of an erasure, in any magic, any codec, and every field of every record.
+"""Searches a file of record batches for the subject of an erasure, in every field of every record, with any magic and codec.
 
-The plain search reads with `batches.batch_records` and decides. The compiled search (`compiled_search`) skips batches without
-findings and passes all others to the same decision. Neither uses an index or a filter. Unreadable bytes are always a problem:
-they are searched raw, and the place never counts as clean.
+The plain search reads batches with `batches.batch_records` and decides about them. The compiled search (`compiled_search`) skips
+batches without findings, and leaves the decision about all others to the plain search. Neither uses an index or a filter.
+Unreadable bytes are always a problem: they are searched as plain bytes, but their place never counts as clean.
 
-Amounts are counted where data are searched (`FileSearch.amounts`), so that a scan can be compared with the contents of files.
+Amounts are counted where data is searched (`FileSearch.amounts`), so that a scan can be compared with the contents of files.
 
-Memory: 4 MiB read, or one larger batch, and one decompressed batch (`MAX_BATCH_BYTES` at most).
+Memory: 4 MiB of the file, or one larger batch, and one decompressed batch (at most `MAX_BATCH_BYTES`).
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4 * 1024 * 1024
 CONTROL_KEY_BYTES = 4
-"""Size of a control record's key: version and type. A record with another key is not a marker, whatever its batch declares."""
+"""Size of a control record's key: version and type. A record with a key of another size is no marker, even in a control batch."""
 
 MANY_TEXTS = 16
-"""Number of needles in a batch above which each of its records is searched for all needles."""
+"""If a batch contains more needles than this, each of its records is searched for all needles."""
 
 _PREFIX = Struct(">qiIb")
 
 
 IsAnyMeant = Callable[[Record, str | None], bool]
-"""Takes a record and its topic; returns whether a subject may mean the record."""
+"""Takes a record and its topic; returns False only if none of several subjects wants the record removed."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Subject:
             self.key_digest = keyed_digest(self.needles.secret, self.key)
 
     def is_key(self, key: bytes | None) -> bool:
-        """Tell whether a record's key is the key that is searched for."""
+        """Tell whether a record's key is the one to search for."""
         if key is None:
             return False
         if key == self.known_key:
@@ -97,12 +97,12 @@ class Subject:
         return keyed_digest(self.needles.secret, key) == self.key_digest
 
     def is_meant(self, record: Record, topic: str | None) -> bool | None:
-        """Tell whether a record of a topic is to be removed; None if undecided. A redaction considers more than the key."""
+        """Tell whether a record is to be removed; None if this cannot be decided. A redaction considers more than the key."""
         return self.is_key(record.key)
 
     @staticmethod
     def any_meant(subjects: Sequence[Any]) -> IsAnyMeant:
-        """Return a function that tells whether any of these subjects, of one class, may mean a record."""
+        """Return a function that tells whether a record may be meant by any of these subjects, which are all of this class."""
         keys = {key for one in subjects for key in (one.key, one.known_key)}
         digests = {one.key_digest for one in subjects if one.key is None}
         secret = subjects[0].needles.secret
@@ -114,19 +114,19 @@ class Subject:
         return is_any
 
     def may_mean(self, record: Record, topic: str | None) -> bool:
-        """Tell whether `is_meant` must be called. A joint subject answers for all its subjects at once."""
+        """Tell whether `is_meant` must be called for a record. A joint subject answers for all its subjects together."""
         return True
 
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
     ) -> list[tuple[str, Needle]]:
-        """Return the needles that a record has for no harmless reason, each with the field that holds it."""
+        """Return those of the needles in a record (`hits`: field and needle) that are not there for a harmless reason."""
         return hits
 
     def is_in_the_way(self, finding: Finding) -> bool:
         """Tell whether a finding in a file of no partition prevents claims about all partitions.
 
-        A copied tombstone without headers, or other bytes of the key, only show that the key existed.
+        A copied tombstone without headers, or another copy of the key's bytes, only shows that the key existed.
         """
         if finding.what == SAME_KEY:
             return finding.has_value is not False or bool(finding.has_headers)
@@ -136,11 +136,11 @@ class Subject:
     """True if `may_be_in` must be called."""
 
     def may_be_in(self, payload: bytes, topic: str | None) -> bool:
-        """Tell whether records of a topic in these bytes may match; needles are searched for separately."""
+        """Tell whether a topic's records in this payload may match. Needles are searched for separately."""
         return True
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        """Return the keys at which the compiled search stops in files of a topic; None if the subject judges every record."""
+        """Return the keys for which the compiled search searches a topic's files; None if the subject judges every record."""
         if self.key is None:
             return None
         return (self.key,) if self.known_key is None else (self.key, self.known_key)
@@ -171,7 +171,7 @@ class Counts:
 
 
 class BatchBytes(NamedTuple):
-    """A whole batch in memory."""
+    """A complete batch in memory."""
 
     position: int
     """Position in the file."""
@@ -181,14 +181,14 @@ class BatchBytes(NamedTuple):
 
 
 OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
-"""Takes the search of a file, and each record of the key in the erasure's topics there. Runs in the searching thread."""
+"""Takes the search of a file, and a record of the key in one of the erasure's topics there. Called in the searching thread."""
 
 
 class WalkedKeys(NamedTuple):
-    """The keys at which the compiled search stops in a file."""
+    """The keys for which the compiled search searches a file."""
 
     keys: bytes
-    """The keys, one after the other, and a zero byte."""
+    """The concatenated keys, and a zero byte."""
     bounds: array[int]
     """int64[n + 1]: the start of each key, and the end of the last."""
     is_judging: bool
@@ -203,7 +203,7 @@ class FileSearch:
     topic: str | None
     partition: int | None
     name: str
-    """The file, relative to the data directory."""
+    """The path of the file, relative to the data directory."""
     on_record: OnRecord | None = None
     order: OffsetOrder | None = None
     """The check of a segment's offsets."""
@@ -212,17 +212,17 @@ class FileSearch:
     found: FoundList = field(default_factory=FoundList)
     counts: Counts = field(default_factory=Counts)
     amounts: Amounts = field(default_factory=dict)
-    """The amounts searched, once the search is over."""
+    """The amounts searched; complete once the search is over."""
     check: Callable[[], object] = bool
     """Called every few MiB; its exceptions end the search."""
     members: Sequence[FileSearch] = ()
-    """The searches for the single subjects, if there are several; this search reads for them, and has all their needles."""
+    """One search per subject, if there are several subjects. This search reads for them, and has all their needles."""
     walked: WalkedKeys | None = None
     """The keys, set by the compiled search when it begins."""
 
     @property
     def parts(self) -> Sequence[FileSearch]:
-        """The searches that decide about records and hold the findings: its members, or itself."""
+        """The searches that decide about records and hold the findings: the members, or this search if there are none."""
         return self.members or (self,)
 
     @property
@@ -240,7 +240,7 @@ class FileSearch:
     # -- decisions about a batch -----------------------------------------------------------------------------------------
 
     def look_at(self, batch: BatchBytes) -> None:
-        """Search every field of every record of a batch, and its bytes."""
+        """Search a batch: all its bytes, and every field of every record."""
         header, buffer, at = batch.header, batch.buffer, batch.at
         whole = memoryview(buffer)[at : at + header.size]
         self.counts.batches += 1
@@ -313,12 +313,12 @@ class FileSearch:
         return not self.subject.may_be_in(bytes(batch.buffer[start:end]) if payload is None else payload, self.topic)
 
     def _look_at_record(self, record: Record, batch: BatchBytes, texts: set[bytes]) -> set[bytes]:
-        """Search a record; return the digests of the needles in it. `texts`: the needles in the batch."""
+        """Search a record; return the digests of the needles in it. `texts`: the bytes of the needles that are in the batch."""
         is_marker = batch.header.is_control and record.key is not None and len(record.key) == CONTROL_KEY_BYTES
         verdict = not is_marker and self.subject.is_meant(record, self.topic)
         hits = self._hits_in(record, texts) if texts else []
         if verdict is not False and not batch.header.base_offset <= record.offset <= batch.header.last_offset:
-            # The record could be outside of a claim's range, although consumers do not see it at that offset.
+            # By this offset, the record could be outside a claim's range, although consumers see it at another one.
             self.fail(batch.position, "a record's offset is not within its batch")
         if verdict is True:
             self._add_meant(record, batch, hits)
@@ -334,7 +334,7 @@ class FileSearch:
         return {needle.digest for _, needle in hits}
 
     def _hits_in(self, record: Record, texts: set[bytes]) -> list[tuple[str, Needle]]:
-        """Return the needles in a record, with the fields that hold them."""
+        """Return the needles in a record, each with the field that contains it."""
         fields: list[tuple[str, bytes | None]] = [("key", record.key), ("value", record.value)]
         for name, value in record.headers:
             fields += [("header", name.encode(errors="surrogateescape")), ("header", value)]
@@ -342,7 +342,7 @@ class FileSearch:
         return [
             (place, hit.needle)
             for place, data in fields
-            # A value of many records is in many batches. A test for its text is quicker than a search for all needles.
+            # A value that many records have is in many batches. Testing for its bytes is quicker than searching for all needles.
             if data is not None and (len(texts) > MANY_TEXTS or any(text in data for text in texts))
             for hit in find(data)
         ]
@@ -352,7 +352,7 @@ class FileSearch:
             self._add(self._finding(SAME_BYTES, batch, record, place, needle.digest), needle.kind)
 
     def _add_meant(self, record: Record, batch: BatchBytes, hits: list[tuple[str, Needle]]) -> None:
-        """Record a finding for a record to be removed, or that would be if it were in one of the erasure's topics."""
+        """Record a finding for a record that is to be removed, or would be if it were in one of the erasure's topics."""
         if self.is_in_scope and self.on_record is not None:
             self.on_record(self, record, batch.header)
         digest = keyed_digest(self.subject.needles.secret, _said(record))
@@ -369,7 +369,7 @@ class FileSearch:
         horizon_ms = batch.header.base_timestamp if batch.header.has_delete_horizon else None
         found = self._finding(TOMBSTONE, batch, record, "key", digest)
         self._add(found._replace(horizon_ms=horizon_ms, has_headers=has_headers), has_headers)
-        # A tombstone names its key, and holds a value if that is in its headers.
+        # A tombstone contains its key, and may contain a value in its headers.
         for place, needle in hits:
             if place == "header" and needle.kind == VALUE_NEEDLE and needle.digest != self.subject.key_digest:
                 self._add(self._finding(VALUE, batch, record, place, needle.digest))
@@ -398,7 +398,7 @@ class FileSearch:
             one.found.fail(Unreadable(self.topic, self.partition, self.name, position, reason))
 
     def find_raw(self, data: Buffer, position: int) -> None:
-        """Search `data`, the bytes at `position` of the file."""
+        """Search `data` as plain bytes; it begins at `position` in the file."""
         add_to(self.amounts, RAW_BYTES, 0, 0, len(data))
         for hit in self.subject.needles.find(data):
             self.add_raw(hit, position + hit.start)
@@ -426,24 +426,24 @@ class FileSearch:
 
 @dataclass(slots=True)
 class _Look:
-    """One subject's look at a batch."""
+    """What one subject's search finds in a batch."""
 
     search: FileSearch
     hits: list[Hit] = field(default_factory=list)
     texts: set[bytes] = field(default_factory=set)
-    """The needles in the batch."""
+    """The bytes of the needles in the batch."""
     places: set[bytes] = field(default_factory=set)
-    """The digests of the needles in records."""
+    """The digests of the needles that are in records."""
 
 
 class _Looks(list[_Look]):
-    """All looks at a batch."""
+    """What all subjects' searches find in a batch."""
 
     def __init__(self, searches: Sequence[FileSearch]) -> None:
         super().__init__(map(_Look, searches))
 
     def add(self, data: Buffer, hits: list[Hit]) -> None:
-        """Note the needles in a part of the batch, each for the subjects that have it."""
+        """Record the needles in a part of the batch, each for the subjects that look for it."""
         if not hits:
             return
         for look in self:
@@ -509,14 +509,14 @@ def _batches(search: FileSearch, file: ReadableFile, position: int, end: int) ->
 
 
 def batch_header(buffer: bytes, at: int) -> BatchHeader:
-    """Return the header of the batch at `at`, of any magic. Raises CorruptBatch for old formats that cannot be read."""
+    """Return the header of the batch at `at`, whatever its magic. Raises CorruptBatch for a malformed batch of an old format."""
     if buffer[at + 16] == CURRENT_MAGIC:
         return BatchHeader._make(HEADER_STRUCT.unpack_from(buffer, at))
     return parse_legacy_header(buffer, at)
 
 
 def _unsound(buffer: bytes, at: int, left: int) -> str:
-    """Return why no whole batch begins at `at`, or ""."""
+    """Return why no complete batch begins at `at`; "" if one does. `left`: bytes left in the file."""
     if len(buffer) - at < HEADER_SIZE_UP_TO_MAGIC:
         return f"the last {left} bytes are not a whole batch"
     _, length, _, magic = _PREFIX.unpack_from(buffer, at)
@@ -531,9 +531,10 @@ def _unsound(buffer: bytes, at: int, left: int) -> str:
 
 
 def hole_bytes(file: ReadableFile, position: int, end: int, step: int, window: int) -> int:
-    """Return how many bytes to skip from `position`, in steps, so that each window of `window` bytes lies in a hole.
+    """Return how many bytes can be skipped at `position` of a sparse file, in multiples of `step`.
 
-    A hole holds only zeros, so no needle is in it. Reading terabytes of zeros would take days.
+    At the beginning of each skipped step, the next `window` bytes lie in a hole. A hole contains only zeros, so no needle is in
+    it, and reading terabytes of zeros would take days.
     """
     fd = file.fileno()
     if fd is None or not hasattr(os, "SEEK_DATA"):
@@ -541,7 +542,7 @@ def hole_bytes(file: ReadableFile, position: int, end: int, step: int, window: i
     try:
         data = os.lseek(fd, position, os.SEEK_DATA)
     except OSError as error:
-        # ENXIO: the rest is a hole. Other failures appear when the data are read.
+        # ENXIO: the rest is a hole. Other failures appear when the data is read.
         data = end if error.errno == errno.ENXIO else position
     return end - position if data >= end else max(0, data - position - window + step) // step * step
 

@@ -1,10 +1,10 @@
-"""Remains of a job: bytes of removed values that no scan has seen gone, kept for later jobs that may concern them.
+"""Remains of a job: needles for removed values that no scan has proven gone, kept for later jobs that must look for them.
 
-A job that ends without a certificate knows values that are no longer in any log, but may be in some file beside the logs. A later
-job cannot find these values by itself. It inherits them:
+A job that ends without a certificate knows values that are no longer in any log, but may be in some file beside the logs. Later
+jobs have no other way to know these values, so they inherit them:
 
     an erasure     from jobs that removed values of its key, whatever their topics
-    a redaction    from jobs that removed values from its topic, because a digest does not tell whether a value matches
+    a redaction    from jobs that removed values from its topic, because a digest does not show whether a value matches
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from diamant.cleaner.evidence.search.needles import VALUE, Needle
 from diamant.json_types import JsonObject
 
 KEY_DIGEST_BYTES = 8
-"""Number of bytes kept of a key's digest. Two keys with the same beginning only inherit too much."""
+"""Number of bytes kept of a key's digest. If two keys have these in common, their erasures only inherit too much."""
 ANY_KEY = "*"
-"""Stands for digests if there are too many keys, or if they are not known."""
+"""Used instead of digests if there are too many keys, or if the keys are not known."""
 
 
 def short_digest(digest: bytes) -> str:
@@ -29,7 +29,7 @@ def short_digest(digest: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The values that one job has removed, but that may remain somewhere."""
+    """The values that one job has removed from the logs, but that may remain somewhere."""
 
     id: str
     """Id of the job."""
@@ -44,7 +44,7 @@ class Remains:
         return is_any or short_digest(digest) in self.keys
 
     def includes(self, other: Remains) -> bool:
-        """Tell whether every job that must look for `other` finds all its values in these remains, too."""
+        """Tell whether `other` is redundant: every job that inherits it inherits these remains, and they have all its values."""
         wider = {*other.topics} <= {*self.topics} and {*other.keys} <= {*self.keys}
         return wider and other.digests <= self.digests
 
@@ -59,13 +59,13 @@ class Remains:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Remains:
-        """Undo `to_bytes`. Raises ValueError for any other input."""
+        """Parse the output of `to_bytes`. Raises ValueError for any other input."""
         try:
             plain: JsonObject = json.loads(data)
             needles = tuple(Needle.from_fields(one) for one in plain["needles"])
             return cls(str(plain["id"]), tuple(plain["topics"]), tuple(plain["keys"]), needles)
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"it is not of this version: {error}") from None
+            raise ValueError(f"these are not remains that this version can read: {error}") from None
 
 
 def values_of(needles: Iterable[Needle]) -> tuple[Needle, ...]:

@@ -1,4 +1,4 @@
-"""Chooses the search for a file of batches: the compiled search with kernels, and the plain search without."""
+"""Chooses the search for a file of batches: the compiled search if there are kernels, otherwise the plain search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SearchEngine:
-    """The engine of one scan. Callable from any thread."""
+    """The search engine of one scan. Thread-safe."""
 
     def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
         self.is_compiled = is_compiled
@@ -25,7 +25,7 @@ class SearchEngine:
 
     @property
     def name(self) -> str:
-        """The search that read the files: `plain` or `compiled`. Batches with findings go from the compiled to the plain one."""
+        """The search that read the files: `plain` or `compiled`. Even in the latter case, the plain one handles findings."""
         return "compiled" if self.has_compiled else "plain"
 
     def search(self, search: FileSearch, file: ReadableFile, end: int, position: int = 0) -> None:
