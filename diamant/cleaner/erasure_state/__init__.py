@@ -1,1 +1,1 @@
-"""Erasures on disk: intents, the places of a key, pending erasures."""
+"""The state of erasures on disk: intents, the locations of a key's records, and pending erasures."""

@@ -1,7 +1,7 @@
-"""The intent of an erasure: all that a broker needs to resume the erasure after a stop in the middle.
+"""The intent of an erasure: everything that a broker needs to resume the erasure after an interruption.
 
-Before the scan for `key-gone` the intent is rewritten without the key (`Intent.closed`), so that the scan finds no trace of the
-key in the directory. A broker that is stopped during the scan can still resume, and still searches for copies of the values. The
+Before the scan for `key-gone`, the intent is rewritten without the key (`Intent.closed`), so that the scan finds no trace of the
+key in the directory. A broker that stops during the scan can still resume it, and still searches for copies of the values. The
 intent is removed before the certificate of that scan becomes visible (`certificates.files.conclude`).
 """
 
@@ -27,7 +27,7 @@ REMOVING = "removing"
 WAITING = "waiting"
 """Values are certified as gone; tombstones wait for their horizon."""
 CLOSING = "closing"
-"""The tombstones are gone, too, and nothing names the key; the last scan and its certificate are pending."""
+"""The tombstones are gone as well, and nothing names the key; the final scan and its certificate are pending."""
 
 OVERRIDDEN = "delete.retention.ms was overridden: the tombstone went before its horizon"
 
@@ -42,12 +42,12 @@ class Found:
     offsets: tuple[int, ...]
     value_hmacs: tuple[str, ...]
     files: tuple[str, ...]
-    """Names of files as in certificates, ascending."""
+    """The files' names in certificates, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The actions in one partition. A field is None if its action was not taken."""
+    """What was done in one partition. A field is None if its step was not taken."""
 
     tombstone_offset: int | None = None
     """Offset of the tombstone that was written."""
@@ -64,7 +64,7 @@ class Erased:
 
     @property
     def tombstone_at(self) -> int | None:
-        """Offset of the tombstone, if it is known."""
+        """Offset of the tombstone that was written or found; None if there is none."""
         return self.tombstone_found_at if self.tombstone_offset is None else self.tombstone_offset
 
 
@@ -88,18 +88,18 @@ class Intent(RemovalIntent):
     """With `is_now`: the requester accepts that groups may miss the tombstone."""
     is_forced: bool = False
     engine: str | None = None
-    """The engine of the compactions, whatever their size (`rules.modes.ENGINES`)."""
+    """The engine for all compactions, whatever their size (`rules.modes.ENGINES`)."""
     scope: Mapping[str, TopicScope] = field(default_factory=dict)
     due_ms: int | None = None
     found: Mapping[TopicPartition, Found] = field(default_factory=dict)
     done: Mapping[TopicPartition, Erased] = field(default_factory=dict)
     before: tuple[FileDigest, ...] = ()
     claims: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Offsets at which the claims end: below them nothing of the key is left."""
+    """The offset at which the claim about each partition ends. The claim is about all lower offsets."""
     needles: tuple[Needle, ...] = ()
     is_manual_clock: bool = False
     overrides: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
-    """Groups that had not passed the tombstone when it was removed before its horizon."""
+    """The groups that had not read a partition's tombstone when it was removed before its horizon."""
     retries: int = 0
     missed: tuple[TopicPartition, ...] = ()
     """Partitions in which the last scan found values; they are searched once more, without filters."""
@@ -110,12 +110,12 @@ class Intent(RemovalIntent):
         return self.topics
 
     def with_done(self, partitions: Iterable[TopicPartition], **changes: Any) -> Intent:
-        """Return the intent with changes to the actions in some partitions, except partitions without any action."""
+        """Return a copy with changes to the fields of `done` in some partitions; skips partitions that are not in `done`."""
         changed = {one: replace(self.done[one], **changes) for one in partitions if one in self.done}
         return replace(self, done={**self.done, **changed})
 
     def closed(self, key_digest: bytes) -> Intent:
-        """Return the intent for the last scan, without the key."""
+        """Return the intent for the final scan, without the key."""
         return replace(self, phase=CLOSING, key=b"", key_digest=key_digest.hex(), needles=values_of(self.needles))
 
     def remains(self, secret: bytes) -> Remains:
@@ -140,7 +140,7 @@ class Intent(RemovalIntent):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Intent:
-        """Undo `to_bytes`. Raises ValueError for any other input."""
+        """Parse the output of `to_bytes`. Raises ValueError for any other input."""
 
         def own(plain: Mapping[str, Any]) -> Mapping[str, Any]:
             overrides = plain.get("overrides", ())
@@ -161,5 +161,5 @@ def _place(row: Mapping[str, Any]) -> TopicPartition:
 
 
 def intent_files(env: Env, directory: str) -> IntentFiles[Intent]:
-    """Return the intents of the erasures in a data directory."""
+    """Return the intent files of the erasures in a data directory."""
     return IntentFiles(env, directory, names.ERASURE_PREFIX, Intent.from_bytes)

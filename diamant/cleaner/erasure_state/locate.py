@@ -1,8 +1,9 @@
 """Finds the records of a key in all partitions of some topics before the erasure, and keeps digests of their values.
 
-Filters may exclude segments here, because the certifying scan will find records that were missed through a stale filter.
+Segments may be skipped here because of their filters. If a stale filter hides records, the certifying scan finds them.
 
-Callable from any thread. Memory: `MAX_OFFSETS` offsets for each partition, and digests of `needles.MAX_NEEDLES` values.
+Can be used in any thread. Memory: at most `MAX_COUNTED` offsets per partition until the caller clears `LocatedKey.seen`, then
+`MAX_OFFSETS`; and needles for at most `needles.MAX_NEEDLES` values.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ from diamant.storage.env.env import Env
 from diamant.storage.errors import CorruptLog
 
 MAX_OFFSETS = 100
-"""Limit of the values of a partition that are listed with offset and digest."""
+"""Maximum number of values in a partition that are listed with offset and digest."""
 MAX_OFFSETS_IN_ALL = 20_000
-"""Limit over all partitions, so that a certificate about thousands of them can be sent; each may list at least one value."""
+"""Maximum number for all partitions, so that a certificate about thousands of them is not too large to send. Each partition may
+list at least one value."""
 MAX_COUNTED = 100_000
-"""Limit of different offsets per partition; beyond it copies count as records."""
+"""Maximum number of distinct offsets that are remembered per partition; beyond it, copies count as records."""
 MAX_SAMPLED = 16
 SAMPLE_BYTES = 512 * 1024
 
@@ -56,29 +58,30 @@ class LocatedKey:
     topic: str
     partition: int
     values: int = 0
-    """Records with a value, without copies."""
+    """Number of records with a value, without copies."""
     copies: int = 0
-    """Records with a value, including copies, such as those in files that wait to be deleted."""
+    """Number of records with a value, including copies, such as those in files that are waiting to be deleted."""
     tombstones: int = 0
     first_offsets: list[int] = field(default_factory=list)
-    """Offsets of values, ascending, as many as `locate_key` lists."""
+    """The lowest offsets of values, ascending; `locate_key` decides how many."""
     value_digests: list[str] = field(default_factory=list)
     last_said_offset: int = -1
-    """Last offset in the log's own directory of a record with data of the key: a value, or a tombstone with headers, which may
-    describe the superseded value."""
+    """Highest offset in the log itself at which the key has data: a value, or a tombstone with headers, which may describe the
+    superseded value."""
     last_tombstone_offset: int = -1
-    """Last offset of a tombstone without headers in a segment in use, outside transactions, so that no abort can undo it."""
+    """Highest offset, in a segment in use, of a tombstone without headers that is not transactional, so that no abort can undo
+    it."""
     files: set[str] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
-    """Offsets of values, at most `MAX_COUNTED`. The caller clears them."""
+    """Distinct offsets of values, at most `MAX_COUNTED`. The caller clears them."""
 
     @property
     def needs_tombstone(self) -> bool:
-        """True if no tombstone without headers supersedes all values and tombstones with headers."""
+        """True unless a tombstone without headers supersedes all values, and all tombstones with headers."""
         return self.last_said_offset > self.last_tombstone_offset
 
     def shown(self, names_shown: Mapping[str, str]) -> Found:
-        """Return the counts for certificates; `names_shown`: the names of files in certificates."""
+        """Return the form for certificates. `names_shown`: the names that certificates show, by file name."""
         files = tuple(sorted(names_shown[name] for name in self.files))
         offsets, digests = tuple(self.first_offsets), tuple(self.value_digests)
         return Found(self.values, self.copies, self.tombstones, offsets, digests, files)
@@ -95,9 +98,9 @@ def locate_key(
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
-    """Return the records of the key by partition, ascending, and add their values to the subject's searches. Blocking.
+    """Return the records of the key for each partition, in ascending order, and add needles for their values to the subject.
 
-    With `uses_filters`, segments are skipped if their filter excludes the key.
+    If `uses_filters` is True, segments whose filter excludes the key are skipped. Does blocking I/O.
     """
     wanted = sorted(partitions)
     sample = take_sample(env, directory, wanted)
@@ -126,9 +129,9 @@ def locate_key(
 
 
 def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place], bool] | None:
-    """Return a function that tells whether a segment's filter excludes a key; None if the directory has no filters.
+    """Return a function that tells whether a segment's filter excludes a key; None without a key or if there are no filters.
 
-    The function caches its answer for each file, because scans list files until nothing is new. For use by one thread.
+    The function caches its answer for each file, because scans list the same files repeatedly. It is not thread-safe.
     """
     if key is None:
         return None
@@ -155,7 +158,7 @@ def filter_skip(env: Env, directory: str, key: bytes | None) -> Callable[[Place]
 
 
 def take_sample(env: Env, directory: str, partitions: Iterable[TopicPartition]) -> Sample:
-    """Count how often short byte sequences (windows) occur in the first bytes of some partitions' logs."""
+    """Count how often short byte sequences (windows) occur at the beginning of some partitions' logs."""
     sample = Sample()
     for topic, partition in list(partitions)[:MAX_SAMPLED]:
         path = f"{directory}/{names.partition_dir_name(topic, partition)}"
@@ -199,7 +202,7 @@ class _Collector:
         with self._lock:
             one = self.found.setdefault((search.topic, search.partition), LocatedKey(search.topic, search.partition))
             one.files.add(search.name)
-            # Offsets in any other file belong to another log: an earlier topic of this name, or a copy.
+            # Offsets in other files belong to another log: that of an earlier topic with this name, or of a copy.
             end = self._ends.get((search.topic, search.partition))
             is_own = is_of_log(search.name, search.topic, search.partition) and (
                 end is None or record.offset < end.log_end_offset

@@ -1,6 +1,6 @@
-"""The pending erasures that will remove a tombstone, for explanations of why it is still there.
+"""The pending erasures that will remove a tombstone, for explaining why it still exists.
 
-A key is looked up by its keyed digest, and only intents of erasures of this key are read.
+A key is looked up by its keyed digest, and only the intents of erasures of this key are read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ def no_note(_key: bytes) -> None:
 
 
 class PendingKeys:
-    """The keys of erasures in progress whose intents still hold them. Memory: 200 bytes each, for a keyed digest."""
+    """The keys of erasures in progress, while the intents contain them. Memory: 200 bytes per key, for its keyed digest."""
 
     def __init__(self, files: IntentFiles[Intent], on_key: Callable[[bytes], object] = no_note) -> None:
         """`on_key` takes each key to be erased, possibly more than once."""
         self._files = files
         self._on_key = on_key
         self._digests: dict[str, bytes] = {}
-        """Keyed digests of the keys, by the ids of the erasures."""
+        """Keyed digests of the keys, by erasure id."""
 
     def note(self, intent: Intent, key: SigningKey) -> None:
-        """Add an intent that is on disk, or update it."""
+        """Add or update the key of an erasure whose intent is on disk."""
         self._on_key(intent.key)
         if intent.phase == CLOSING:
             self.drop(intent.id)
@@ -41,9 +41,9 @@ class PendingKeys:
         self._digests.pop(intent_id, None)
 
     def waiting_for(self, key: SigningKey, ended: Intent, digest: bytes) -> list[str]:
-        """Return the ids of erasures that wait for tombstones of the key with this digest in topics of the `ended` erasure.
+        """Return the ids of erasures that wait for tombstones of the key with this digest, only in topics of `ended`.
 
-        Blocking. Skips intents that cannot be read.
+        Skips intents that cannot be read. Does blocking I/O.
         """
         found = []
         for one in [one for one, known in list(self._digests.items()) if known == digest]:
@@ -54,7 +54,7 @@ class PendingKeys:
         return found
 
     def of(self, key: SigningKey | None, topic: str, topic_id: str) -> PendingErasures | None:
-        """Return the erasures in progress, for queries about a topic; None if there are none."""
+        """Return the erasures now in progress, for queries about one topic; None if there are no erasures."""
         if not self._digests or key is None:
             return None
         ids: dict[bytes, list[str]] = {}
@@ -64,10 +64,10 @@ class PendingKeys:
 
 
 class PendingErasures:
-    """The erasures in progress in one topic at one moment; for use by one thread.
+    """A snapshot of the erasures in progress, for queries about one topic. Not thread-safe.
 
-    `ids`: of erasures, by the digests of their keys. `topic_id`: as in intents; erasures of another topic of that name do not
-    count. Memory: the ends of the claims about the topic, for each erasure that was queried.
+    `ids`: the ids of the erasures, by the digest of the key. `topic_id`: the topic's id as in intents; erasures in an earlier
+    topic with the same name do not count. Memory: for each erasure that was queried, the ends of its claims about the topic.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class PendingErasures:
         self._topic = topic
         self._topic_id = topic_id
         self._ends: dict[str, dict[int, int]] = {}
-        """By erasure and partition, the offset at which the claim ends."""
+        """The offset at which each claim ends, by erasure and partition."""
 
     def has(self, key: bytes) -> bool:
-        """True if there is an erasure of this key, in any topic."""
+        """Tell whether there is an erasure of this key, in any topic."""
         return keyed_digest(self._key.secret, key) in self._ids
 
     def of(self, key: bytes, partition: int, offset: int) -> str | None:
-        """Return the id of an erasure that covers the record of the key at an offset; None if there is none. Blocking."""
+        """Return the id of an erasure that covers the key's record at an offset; None if there is none. Does blocking I/O."""
         for one in self._ids.get(keyed_digest(self._key.secret, key), ()):
             if one not in self._ends:
                 self._ends[one] = self._read_ends(one)

@@ -1,1 +1,1 @@
-"""Compaction on demand: a request, its rounds, its report."""
+"""Compaction on demand: the request, its rounds, and the report."""

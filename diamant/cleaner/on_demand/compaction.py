@@ -1,15 +1,15 @@
 """Compacts one partition now, in one call that returns when the compaction is done.
 
-The call notes the end of the log, closes the active segment, and requests rounds from the service until nothing below that end is
-left to do. Calls that wait at the same time share rounds. A call first waits for a round in progress and counts it, since it may
-do all that is needed. It does not wait for offsets that no round may touch yet (open transactions, `min.compaction.lag.ms`
-unless forced); the report names the reason.
+The call records the end of the log, closes the active segment, and requests rounds from the cleaner until nothing is left to do
+below that end. Calls that wait at the same time share rounds. If a round is in progress, a call first waits for it and counts it,
+because it may do everything that is needed. A call does not wait for offsets that no round may touch yet, because of an open
+transaction, or of `min.compaction.lag.ms` unless forced; the report gives the reason.
 
-    dirty part         one round                                       repeated if needed: in mode kafka the map may be full
-    expired            one round if horizons are over                  in mode kafka even without a dirty part
-    until tombstones-gone: wait for the last horizon, start again
+    for the dirty part           one round; further ones if needed, because the map may become full in mode kafka
+    for what has expired         one round if horizons have passed, in mode kafka even without a dirty part
+    until tombstones-gone        wait for the last horizon, then start again
 
-Cancelling a call that waits does not stop the rounds.
+Cancelling a waiting call does not stop the rounds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 MAX_FAILED_ROUNDS = 32
-"""Consecutive rounds without a result before a call gives up; more than the segments that a quarantine has room for."""
+"""Number of consecutive rounds that may fail before a call gives up; greater than the number of segments in a quarantine."""
 
 OnStage: TypeAlias = Callable[[str], object]
 """Takes the current stage, in a few words."""
@@ -55,7 +55,7 @@ def no_stage(_stage: str) -> None:
 
 
 class _Failed(Exception):
-    """The compaction failed; ends the call."""
+    """Ends the call because the compaction failed."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(reason)
@@ -63,7 +63,7 @@ class _Failed(Exception):
 
 
 class PartitionJob:
-    """The compaction of one partition for one caller. Belongs to the loop thread; `counted` is shared by all calls."""
+    """The compaction of one partition for one caller. Must be used on the event loop. All calls share `counted`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PartitionJob:
         self._started_ms = self._clock.now_ms()
 
     async def run(self) -> PartitionCompaction:
-        """Request rounds until the request is fulfilled, and report; errors are part of the report."""
+        """Request rounds until the request is fulfilled; return the report, which includes any error."""
         before, failure = [segment.size for segment in self._remaining.segments()], None
         try:
             try:
@@ -127,7 +127,7 @@ class PartitionJob:
             if self._request.until == CLEAN or not self._request.wait or last_ms is None:
                 return
             if last_ms <= self._clock.now_ms():
-                return  # a round was done, and something else keeps the tombstone
+                return  # A round has run since the horizon, so something else keeps the tombstone.
             await self._wait_for(last_ms)
 
     def _check(self) -> None:
@@ -147,7 +147,7 @@ class PartitionJob:
             raise _Failed(code, f"{self._name}: {reason}")
 
     def _roll(self) -> None:
-        """Close the active segment. The call does not cover later appends."""
+        """Close the active segment, so that rounds can clean it. Later appends are not part of the call."""
         if not self._log.active.size:
             return
         try:
@@ -156,7 +156,7 @@ class PartitionJob:
             raise _Failed(UNCLEANABLE, f"{self._name}: the active segment cannot be closed: {error}") from error
 
     async def _is_clean(self) -> bool:
-        """Return whether nothing that a round may touch is dirty. Waits for a round in progress."""
+        """Wait for a round in progress, then tell whether everything that rounds may touch is clean."""
         while True:
             self._check()
             found = self._look()
@@ -187,16 +187,16 @@ class PartitionJob:
     async def _horizons(self) -> tuple[int, int] | None:
         """Return the first and the last horizon of the remaining tombstones; None if none remain."""
         self._check()
-        # Mode kafka files no facts, so the horizons of a large log are only read if the caller waits for them.
+        # In mode kafka there are no files with facts, so the horizons of a large log are only read if the caller waits for them.
         reads_all = self._service.settings.mode != KAFKA or self._request.until != CLEAN
         horizons = await self._remaining.horizons(self._cleaned_to, reads_all=reads_all)
         self._last_horizon_ms = None if horizons is None else horizons[1]
         return horizons
 
     async def _next_round(self, request: RoundRequest) -> None:
-        """Wait for a round that begins after this call, shared with all calls that need one."""
+        """Wait for a round that begins after this call. All calls that need such a round share it."""
         future = self._service.request(self._partition, request)
-        # If it fails, there may be no caller left to retrieve the exception.
+        # If the round fails, there may be no caller left to retrieve the exception.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([future, self._watch.ended], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         self._check()

@@ -1,10 +1,10 @@
-"""Record counts of a log by kind, from batch headers, and the time at which its tombstones may be removed.
+"""Counts a log's records by kind from batch headers, and determines when its tombstones may be removed.
 
 1 GiB takes less than a second of processor time, unless many of its batches are compressed and have tombstones.
 
-Only batches with a delete horizon are decoded: below the checkpoint they hold all tombstones, since the round that first keeps a
-tombstone stamps its batch. Closed segments do not change, so their counts are remembered: some 100 bytes each, dropped with the
-segment.
+Only batches with a delete horizon are decoded. Below the checkpoint, these contain all tombstones, because the first round that
+keeps a tombstone stamps its batch with the horizon. Closed segments do not change, so their counts are kept until the segments
+are removed: some 100 bytes each.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import ChunkReader
 
 MAX_COUNT_S = 1.0
-"""Limit of the processor time of one count."""
+"""Maximum processor time of one count, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentCounts:
-    """The counts of one segment, or sums over several."""
+    """The counts of one segment, or the sums for several segments."""
 
     values: int = 0
-    """Data records except tombstones with a horizon."""
+    """Number of data records, except tombstones with a horizon."""
     tombstones: int = 0
-    """Tombstones in batches with a delete horizon."""
+    """Number of tombstones in batches with a delete horizon."""
     markers: int = 0
-    """Transaction markers; they are not records."""
+    """Number of transaction markers, which do not count as records."""
     first_horizon_ms: int | None = None
-    """The earliest horizon of a batch with tombstones; None without any."""
+    """The earliest horizon of a batch with tombstones; None if there is no such batch."""
     last_horizon_ms: int | None = None
 
     @property
     def records(self) -> int:
-        """Data records of both kinds."""
+        """Number of data records, including tombstones."""
         return self.values + self.tombstones
 
     def __add__(self, other: SegmentCounts) -> SegmentCounts:
@@ -68,7 +68,7 @@ class SegmentCounts:
 
 
 class SegmentCounter:
-    """Counts the records of segments. Owned by one thread. Memory: that of `row_reader` and `null_values`."""
+    """Counts the records of segments. Not thread-safe. Memory: that of `row_reader` and `null_values`."""
 
     def __init__(self, *, is_compiled: bool = ARE_COMPILED) -> None:
         self._values = self._tombstones = self._markers = 0
@@ -76,7 +76,7 @@ class SegmentCounter:
         self._is_compiled = is_compiled
 
     def count(self, env: Env, path: str, size: int, log_start_offset: int = 0) -> SegmentCounts:
-        """Count the records in a `.log` file of `size` valid bytes; batches below `log_start_offset` do not count.
+        """Count the records in the first `size` bytes of a `.log` file, without batches below `log_start_offset`.
 
         Raises CorruptLog, and OSError if the file is gone.
         """
@@ -155,7 +155,7 @@ class SegmentCounter:
 
 
 class _Known(NamedTuple):
-    """A count, and what it depends on: the active segment grows, and records below the log start do not count."""
+    """A segment's counts. They are outdated once the active segment has grown, or the log start has moved into the segment."""
 
     segment: Segment
     size: int
@@ -164,20 +164,20 @@ class _Known(NamedTuple):
 
 
 class LogCounts:
-    """The counts of one log's closed segments. Belongs to the log's owner; `blocking` reads the files."""
+    """The counts of one log's segments. Only for the thread that owns the log; files are read in `blocking`."""
 
     def __init__(self, log: Log, blocking: Executor) -> None:
         self.log = log
         self._blocking = blocking
         self._known: dict[int, _Known] = {}
-        """By base offset."""
+        """The counts that were made, by the segment's base offset."""
 
     def unknown_bytes(self, segments: Sequence[Segment]) -> int:
         """Return how many bytes must be read to count these segments."""
         return sum(segment.size for segment in segments if self._of(segment) is None)
 
     def known(self, segments: Sequence[Segment]) -> SegmentCounts | None:
-        """Return the counts of these segments if all were counted before; reads nothing."""
+        """Return the counts of these segments without reading anything; None unless all were counted before."""
         total = SegmentCounts()
         for segment in segments:
             found = self._of(segment)
@@ -187,10 +187,10 @@ class LogCounts:
         return total
 
     async def count(self, segments: Sequence[Segment], *, max_bytes: int) -> SegmentCounts | None:
-        """Return the counts of these segments, which may include the active one; None if they cannot be determined.
+        """Return the counts of these segments, which may include the active one.
 
-        They cannot if more than `max_bytes` have to be read, if a file is unreadable or being replaced, or if counting takes
-        longer than `MAX_COUNT_S`. In the last case some segments are counted, and another call counts more.
+        Returns None if more than `max_bytes` would have to be read, if a file is unreadable or being replaced, or if counting
+        takes longer than `MAX_COUNT_S`. In the last case, some segments were counted, and another call continues with the rest.
         """
         if self.unknown_bytes(segments) > max_bytes:
             return None
@@ -218,16 +218,16 @@ class LogCounts:
 
 
 class CountedLogs:
-    """The counts of all logs, shared by all callers. Belongs to the loop thread; `blocking` reads the files."""
+    """The counts of all logs, shared by all callers. Must be used on the event loop; files are read in `blocking`."""
 
     def __init__(self, blocking: Executor) -> None:
         self._blocking = blocking
         self.by_log: dict[TopicPartition, LogCounts] = {}
         self._next_tidying = 16
-        """Number of logs beyond which the counts of deleted logs are dropped."""
+        """When there are more logs than this, the counts of deleted logs are dropped."""
 
     def of(self, log: Log) -> LogCounts:
-        """Return the counts of a log's segments."""
+        """Return the counts of a log."""
         found = self.by_log.get((log.topic, log.partition))
         if found is None or found.log is not log:
             found = self.by_log[log.topic, log.partition] = LogCounts(log, self._blocking)
@@ -238,7 +238,7 @@ class CountedLogs:
 
 
 def _count_all(env: Env, work: Sequence[tuple[str, int]], log_start_offset: int) -> list[SegmentCounts] | None:
-    """Count segments until `MAX_COUNT_S` have passed; return None if a segment cannot be read."""
+    """Count segments, at least one, until `MAX_COUNT_S` has passed; return None if a segment cannot be read."""
     counter = SegmentCounter()
     counted: list[SegmentCounts] = []
     end_s = time.thread_time() + MAX_COUNT_S

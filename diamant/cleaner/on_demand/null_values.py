@@ -1,4 +1,4 @@
-"""Counts the records without a value in single batches of rows."""
+"""Counts the records without a value in single batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENTRY_WORDS = 3
 
 
 class NullValueCounter:
-    """A counter, owned by one thread. Memory: 24 bytes for each record of the largest batch, and its decompressed records."""
+    """Counts null values. Not thread-safe. Memory: for the largest batch, 24 bytes per record and the decompressed records."""
 
     def __init__(self) -> None:
         self._unpacker = Unpacker()
@@ -27,7 +27,7 @@ class NullValueCounter:
         self._sums = numbers("q", counts.COUNTS)
 
     def count(self, chunk: Rows, row: int) -> int:
-        """Return the number of records with a key and no value in a row's batch (magic 2, data). Raises CorruptBatch."""
+        """Return how many records in a row's data batch of magic 2 have a key but no value. Raises CorruptBatch."""
         rows, data = chunk.rows, chunk.data
         at, size = rows[fields.POSITION, row], rows[fields.SIZE, row]
         if not crc_is_valid(data, at, size):

@@ -20,7 +20,7 @@ from diamant.storage.log.log import Log
 from diamant.storage.segments.segment import Segment
 
 COUNT_TRIES = 3
-"""Tries of a count while files are being replaced."""
+"""Number of attempts to count records while files are being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RemainingRecords:
     max_counted_bytes: int
 
     def segments(self) -> list[Segment]:
-        """Return the segments that held offsets at the time of the request."""
+        """Return the segments with offsets that existed at the time of the request."""
         return [segment for segment in self.log.segments if segment.base_offset < self.asked_offset]
 
     def cleaned(self, end_offset: int) -> list[Segment]:
@@ -44,9 +44,9 @@ class RemainingRecords:
         return [segment for segment in self.log.segments[:-1] if segment.base_offset < end_offset]
 
     async def horizons(self, end_offset: int, *, reads_all: bool) -> tuple[int, int] | None:
-        """Return the first and the last horizon of a tombstone below `end_offset`; None if there is none.
+        """Return the earliest and latest horizon of the tombstones below `end_offset`; None if there are none.
 
-        A log too large to be counted is only searched with `reads_all`; then the horizons of markers count, too.
+        If the log is too large to be counted, returns None unless `reads_all`; then the horizons of markers are included.
         """
         found = await self._count(lambda: self.cleaned(end_offset))
         if found is None:
@@ -56,7 +56,7 @@ class RemainingRecords:
         return found.first_horizon_ms, found.last_horizon_ms
 
     async def kept(self, end_offset: int, held: HeldBack | None) -> dict[str, int] | None:
-        """Return the record counts below `end_offset`, and the counts of records held back above it; None if unknown."""
+        """Return the counts of records below `end_offset` by kind, and of held-back records by reason; None if unknown."""
         clean = await self._count(lambda: self.cleaned(end_offset))
         if clean is None:
             return None
@@ -95,14 +95,14 @@ def _read_horizons(env: Env, directory: str, segments: Sequence[tuple[int, int]]
         try:
             found += [one.horizon_ms for one in read_facts(env, directory, base_offset, size).horizons]
         except (StorageError, OSError):
-            continue  # replaced since, or an error that a round will report
+            continue  # The file was replaced, or has an error that a round will report.
     return found
 
 
 def held_back(
     log: Log, found: CleanableRange, asked_offset: int, now_ms: int, mode: str, *, force: bool
 ) -> HeldBack | None:
-    """Return the part of the requested offsets that no round may touch; `found` is the cleanable range."""
+    """Return those of the requested offsets that no round may touch; None if there are none. `found`: the cleanable range."""
     if found.first_dirty_offset >= asked_offset:
         return None
     first = max(found.first_dirty_offset, found.first_uncleanable_offset)

@@ -1,4 +1,4 @@
-"""The result of compacting a topic on demand: one report for each partition, and their sums."""
+"""The result of compacting a topic on demand: a report for each partition, and the sums."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from diamant.cleaner.rules.record_kinds import MARKERS
 from diamant.words import counted, moment, size
 
 CLEAN = "clean"
-"""Of the records that existed at the time of the request, no superseded record and no record expired by then is left."""
+"""Of the records that existed at the time of the request, none is left that was superseded or had expired."""
 TOMBSTONES_GONE = "tombstones-gone"
-"""CLEAN, and no tombstone is left either."""
+"""As `CLEAN`, and no tombstone is left either."""
 UNTIL = (CLEAN, TOMBSTONES_GONE)
 
-# Reasons that keep records out of all rounds.
+# Reasons why no round may touch records.
 OPEN_TRANSACTION = "open_transaction"
 MIN_COMPACTION_LAG = "min_compaction_lag"
 
@@ -29,7 +29,7 @@ QUARANTINED = "quarantined"
 
 
 MAX_COUNTED_BYTES = 1024 * 1024 * 1024
-"""Limit of bytes read to count the records of a partition; reading them takes up to a second of processor time."""
+"""Maximum number of bytes that are read to count a partition's records. This takes up to a second of processor time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,19 @@ class HeldBack:
     first_offset: int
     """The first of these offsets, which is the base offset of a segment."""
     end_offset: int
-    """End of these offsets (exclusive)."""
+    """Exclusive end of these offsets."""
     bytes: int
     producer_id: int | None = None
     """The producer of the open transaction."""
     transaction_first_offset: int | None = None
     transactional_id: str | None = None
-    """None: no coordinator knows the transaction."""
+    """None if no coordinator knows the transaction."""
     since_ms: int | None = None
     """Start time of the transaction; None if it is unknown."""
     aborts_ms: int | None = None
-    """The latest time at which its coordinator aborts the transaction."""
+    """The latest time at which the coordinator will abort the transaction."""
     until_ms: int | None = None
-    """Time from which `min.compaction.lag.ms` holds back none of it; None for a transaction."""
+    """Time from which `min.compaction.lag.ms` holds back none of these offsets; None for a transaction."""
 
     def text(self, topic: str, partition: int) -> str:
         """Return the reason in words."""
@@ -78,62 +78,62 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction:
-    """The result of one partition. `before` and `after` cover the offsets that existed at the time of the request."""
+    """The result for one partition. Values before and after cover the offsets that existed at the time of the request."""
 
     topic: str
     partition: int
     first_dirty_offset: int | None
-    """Start of the part that no round had covered; None if unknown."""
+    """Start of the part that no round had cleaned yet; None if unknown."""
     cleaned_to_offset: int | None
-    """Below this offset the log is clean now."""
+    """Below this offset, the log is clean now; None if unknown."""
     asked_offset: int
     """End of the log at the time of the request; later appends need not be covered."""
     rounds: int
-    """Rounds that ended during the call, requested by it or not."""
+    """Number of rounds that cleaned the partition during the call, whether or not the call requested them."""
     runners: tuple[str, ...]
-    """The runners of these rounds, each once."""
+    """The distinct runners of these rounds."""
     segments_before: int
     segments_after: int
     bytes_before: int
     bytes_after: int
     removed: Mapping[str, int]
-    """Removed records by reason, markers under their own reason (`result.REASONS`)."""
+    """Number of removed records by reason (`result.REASONS`). Transaction markers have a reason of their own."""
     removed_bytes: Mapping[str, int]
-    """Bytes of the removed records before compression, by reason."""
+    """Uncompressed bytes of the removed records, by reason."""
     kept: Mapping[str, int] | None
-    """Remaining records by kind, and records held back by reason; `markers` counts all markers. None if counting them would take
-    reading more than `MAX_COUNTED_BYTES`."""
+    """Number of remaining records by kind, and of records held back by reason; `markers` includes all markers. None if they were
+    not counted, for example because more than `MAX_COUNTED_BYTES` would have to be read."""
     held_back: HeldBack | None
     horizon_ms: int | None
     """Horizon of the last remaining tombstone; None if none is left, or if it is unknown."""
     started_ms: int
-    """On the broker's clock, as is `ended_ms`."""
+    """Start time by the broker's clock; `ended_ms` uses the same clock."""
     ended_ms: int
     duration_ms: float
     """Duration in real time."""
     error_code: str | None = None
     error: str | None = None
-    """Reason why the partition could not be compacted; changes before the error stay."""
+    """Why the partition could not be compacted. Changes that were made before the error remain."""
 
     @property
     def records_after(self) -> int | None:
-        """Records after the compaction, without markers; None if `kept` is None."""
+        """Number of records after the compaction, without markers; None if `kept` is None."""
         return None if self.kept is None else sum(self.kept.values()) - self.kept[MARKERS]
 
     @property
     def records_before(self) -> int | None:
-        """Records before the compaction, without markers; None if `kept` is None."""
+        """Number of records before the compaction, without markers; None if `kept` is None."""
         gone = sum(self.removed.values()) - self.removed.get(MARKERS, 0)
         return None if self.records_after is None else self.records_after + gone
 
     @property
     def markers_after(self) -> int | None:
-        """Transaction markers after the compaction; None if `kept` is None."""
+        """Number of transaction markers after the compaction; None if `kept` is None."""
         return None if self.kept is None else self.kept[MARKERS]
 
     @property
     def markers_before(self) -> int | None:
-        """Transaction markers before the compaction; None if `kept` is None."""
+        """Number of transaction markers before the compaction; None if `kept` is None."""
         return None if self.markers_after is None else self.markers_after + self.removed.get(MARKERS, 0)
 
     @property
@@ -155,7 +155,7 @@ class PartitionCompaction:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """The result of a topic, or of one partition of it."""
+    """The result for a topic, or for one of its partitions."""
 
     topic: str
     until: str
@@ -164,7 +164,7 @@ class CompactionReport:
     ended_ms: int
     duration_ms: float
     partitions: tuple[PartitionCompaction, ...] = field(default=())
-    """One result for each partition, ascending."""
+    """The results for the partitions, in ascending order."""
 
     @property
     def is_clean(self) -> bool:
@@ -173,7 +173,7 @@ class CompactionReport:
 
     @property
     def horizon_ms(self) -> int | None:
-        """Horizon of the last remaining tombstone of all partitions."""
+        """Horizon of the last remaining tombstone in any partition; None if there is none."""
         return max((one.horizon_ms for one in self.partitions if one.horizon_ms is not None), default=None)
 
     @property
@@ -184,7 +184,7 @@ class CompactionReport:
 
     @property
     def held_text(self) -> str | None:
-        """The first reason that holds records back, in words; None if none are held back."""
+        """The first reason why records are held back, in words; None if none are."""
         held = [one for one in self.partitions if one.held_back is not None]
         if not held or held[0].held_back is None:
             return None
@@ -198,7 +198,7 @@ class CompactionReport:
 
     @property
     def removed(self) -> Mapping[str, int]:
-        """Removed records by reason, over all partitions."""
+        """Number of removed records in all partitions, by reason."""
         total: Counter[str] = Counter()
         for one in self.partitions:
             total.update(one.removed)

@@ -11,9 +11,9 @@ from diamant.cleaner.on_demand.report import CLEAN, UNTIL
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """Covers all records appended before the request: active segments are closed, and rounds follow until every superseded
-    record that may be removed is gone. Dirty ratios do not matter; open transactions and `min.compaction.lag.ms` do, and the
-    report says what they hold back.
+    """A request that covers all records appended before it: active segments are closed, and rounds follow until every superseded
+    record that may be removed is gone. Dirty ratios are ignored. Open transactions and `min.compaction.lag.ms` are respected, and
+    the report says what they hold back.
 
     Errors: NotFound, BadArgument, NotPossible (not a compacted topic), TimedOut, TooMany, CompactionFailed, BrokerStopping.
     """

@@ -1,1 +1,1 @@
-"""A round divided among forked processes, which map shares of the log (`shares`), then rewrite its groups (`groups`)."""
+"""Divides a round among forked processes, which map shares of the log (`shares`) and then rewrite its groups (`groups`)."""

@@ -1,6 +1,6 @@
-"""The cuts between the shares of the first pass, at any batch, so that shares have similar sizes even if segments differ.
+"""Cuts the log into the shares of the first pass. Any batch can begin a share, so shares are similar even if segments are not.
 
-The offset index gives the start of a batch. If it has no usable entry, the nearest segment boundary is used.
+The offset index shows where a batch begins. If it has no usable entry, the cut is made at the nearest segment boundary.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 BETWEEN = 0.2
-"""Part of the log that is left for the processes that finish first, because parts of a log, and processors, differ in speed."""
+"""Fraction of the log that is left for processes that finish early; parts of a log differ in speed, and so do processors."""
 PIECES = 8
-"""Most pieces of this part for each process."""
+"""Maximum number of pieces of this fraction per process."""
 
 
 class Share(NamedTuple):
@@ -30,24 +30,27 @@ class Share(NamedTuple):
 
     start: DirtyStart
     end: int
-    """Index of the last segment + 1."""
+    """Index of the last segment, plus one."""
     stop: int | None
     """End position in the last segment, in bytes; None for the segment's end."""
 
 
 class Shares(NamedTuple):
-    """All batches from the start of the dirty range on, in this order."""
+    """All batches from the start of the dirty range on, divided into consecutive shares in this order."""
 
     first: Share
     """The share of this process."""
     pieces: list[Share]
-    """Small shares that any process may take, this process from the front, others from the back."""
+    """Small shares that any process may take: this process from the front, the others from the back."""
     others: list[Share]
-    """A share for each other process."""
+    """One share for each other process."""
 
 
 def shares_of(env: Env, plan: CleanPlan, start: DirtyStart, processes: int, piece_bytes: int) -> Shares:
-    """Cut the log from `start` on into shares of similar size and pieces of at least `piece_bytes`; fewer if it cannot be cut."""
+    """Cut the log from `start` on into shares of similar size, and pieces of at least `piece_bytes`.
+
+    There are fewer of them if the log cannot be cut at enough places.
+    """
     total = sum(segment.size for segment in plan.segments[start.segment :]) - start.position
     count = min(PIECES * processes, int(BETWEEN * total) // piece_bytes)
     size = total * (1 - BETWEEN * bool(count)) / processes
@@ -89,7 +92,7 @@ def _cut_near(env: Env, plan: CleanPlan, start: DirtyStart, ahead: int) -> Dirty
 
 
 def _batch_at(env: Env, plan: CleanPlan, index: int, position: int) -> DirtyStart | None:
-    """Return the last indexed batch at or before `position`; None without one, or if its index entry is wrong."""
+    """Return the last indexed batch at or before `position`; None if there is none, or if its index entry is wrong."""
     segment = plan.segments[index]
     path = names.index_file(plan.directory, segment.base_offset)
     entry = OffsetIndex(env, path, segment.base_offset, plan.segment_index_bytes).lookup_position(position)

@@ -1,7 +1,7 @@
-"""A forked child process, which has this process's memory, including the engine and the map, from the start.
+"""A forked child process, which starts with a copy of this process's memory, including the engine and the map.
 
 It has none of this process's threads. So it may only compute, read files, write its own files, and answer through its pipe.
-Each child has the memory limit (RLIMIT_DATA) of this process. It is killed when this process ends.
+Each child has the same memory limit (RLIMIT_DATA) as this process, and is killed when this process ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.rules.result import CheckDone
 
 PIPE_BYTES = 1024 * 1024
-"""Size of the pipe, where the system allows it; with a small pipe the two processes would wait for each other more often."""
+"""Size of the pipe, if the system allows it. With a smaller pipe, the two processes would wait for each other more often."""
 POLL_S = 0.1
 """Interval between calls of `check_done`."""
 _PR_SET_PDEATHSIG = 1
@@ -47,7 +47,7 @@ class Fork:
                 fcntl.fcntl(answering.fileno(), _F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         with warnings.catch_warnings():
-            # Python 3.12 and later warn of forks of a process with threads; the module's text says why this fork is safe.
+            # Python 3.12 and later warn if a process with threads forks. The module docstring says why this is safe.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
@@ -56,7 +56,7 @@ class Fork:
         answering.close()
 
     def answer(self, check_done: CheckDone) -> Any:
-        """Return the next answer. Polls `check_done` while it waits. Raises ForkFailed."""
+        """Wait for the next answer and return it. Keeps calling `check_done` while it waits. Raises ForkFailed."""
         self._wait(check_done)
         try:
             return self._answers.recv()
@@ -64,11 +64,11 @@ class Fork:
             raise ForkFailed from error
 
     def has_answer(self) -> bool:
-        """Return whether `answer` would return or raise at once."""
+        """Tell whether `answer` would return or raise immediately."""
         return self._answers.poll(0)
 
     def read_into(self, target: memoryview, check_done: CheckDone) -> None:
-        """Fill `target` with bytes from `write_all`. Polls `check_done` while it waits. Raises ForkFailed."""
+        """Fill `target` with bytes that the child sends by `write_all`. Calls `check_done` while it waits. Raises ForkFailed."""
         at = 0
         while at < len(target):
             self._wait(check_done)
@@ -83,7 +83,7 @@ class Fork:
         os.waitpid(self.pid, 0)
 
     def dismiss(self) -> None:
-        """Kill the child, and let a thread wait while the system reclaims its memory. For a child that writes no files."""
+        """Kill the child, but let a thread wait until the system has reclaimed its memory. For children that write no files."""
         self._kill()
         try:
             Thread(target=os.waitpid, args=(self.pid, 0), name="dismissed-child", daemon=True).start()
@@ -101,7 +101,7 @@ class Fork:
 
 
 def write_all(answering: Connection, data: memoryview) -> None:
-    """Send bytes as they are, from a child to `Fork.read_into`."""
+    """Send raw bytes from a child to `Fork.read_into`."""
     while data:
         data = data[os.write(answering.fileno(), data) :]
 

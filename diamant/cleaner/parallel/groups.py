@@ -1,10 +1,12 @@
-"""The second pass of a round in several processes, each with one group of segments at a time. Outputs are yielded in order.
+"""The second pass of a round in several processes, each of which rewrites one group of segments at a time, in parallel.
 
-Markers and transactional batches can be judged only after reading all earlier batches. So from the first group with such a batch,
-or the first group that a process failed to rewrite, this process rewrites the rest alone. Its errors are those of the round.
+Outputs are yielded in order. Markers and transactional batches can be judged only after all earlier batches have been read. So at
+the first group with such a batch, or that a process failed to rewrite, this process starts to rewrite the rest alone. Only its
+errors are raised.
 
-Groups that keep more records take longer; mostly these are the last ones. Each window of groups starts with the costliest, so
-that no process is left with a large group at the end. A window of outputs may be complete before the first is handed over.
+A group takes longer if more of its records stay, which usually means the last groups. The costliest groups of each window are
+rewritten first, so that no process is left with a large group at the end. So a whole window of outputs may be complete before the
+first of them is handed over.
 
 Memory: children share the map with this process, because they only look up keys.
 """
@@ -33,13 +35,13 @@ if TYPE_CHECKING:
 
 _INDEX = Struct("=H")
 MAX_GROUPS = 16 * 1024
-"""Most groups of a stage, whose indexes must fit into a pipe."""
+"""Maximum number of groups in a stage: their indexes must fit into a pipe."""
 WINDOW = 4
-"""Number of groups in a window, for each process."""
+"""Number of groups in a window, per process."""
 
 
 class Rewritten(NamedTuple):
-    """The result of a group."""
+    """The result of rewriting one group."""
 
     group: int
     outputs: tuple[OutputSegment, ...]
@@ -76,7 +78,7 @@ class GroupRewriters:
             needs_order |= rewriter.tracker.has_met_any
 
     def _stage(self, groups: Sequence[Sequence[SegmentPlan]]) -> Iterator[tuple[OutputSegment, ...]]:
-        """Yield the outputs of each group. Raises _InOrder at the first group that depends on earlier ones, or fails."""
+        """Yield the outputs of each group. Raises _InOrder at the first group that depends on earlier ones or fails."""
         if not self.survivors.is_steady(groups[0][0], groups[-1][-1]):
             raise _InOrder
         self.survivors.go_to(groups[0][0])
@@ -107,7 +109,7 @@ class _Stage:
         self._next = 0
         """Index of the next group to hand over."""
         self._claims, claiming = os.pipe()
-        # The process that reads the index of a group rewrites it.
+        # Whichever process reads the index of a group from this pipe rewrites the group.
         os.write(claiming, b"".join(map(_INDEX.pack, order)))
         os.close(claiming)
 
@@ -136,7 +138,7 @@ class _Stage:
             raise _InOrder
 
     def end(self) -> None:
-        """End the children, and remove the outputs not handed over."""
+        """End the children, and remove the outputs that were not handed over."""
         for fork in self._forks:
             fork.close()
         os.close(self._claims)
@@ -151,7 +153,10 @@ class _Stage:
                 answering.send(rewritten)
 
     def _rewritten(self, work: RoundWork) -> Iterator[Rewritten]:
-        """Claim and rewrite groups until none is left. Raises _InOrder at a group that depends on earlier ones, or fails."""
+        """Claim and rewrite groups until none is left.
+
+        Raises _InOrder at a group that depends on earlier ones or cannot be rewritten.
+        """
         work = replace(work, stats=CleanStats())
         rewriter = self._of.new_rewriter(work)
         while index := os.read(self._claims, _INDEX.size):
@@ -171,7 +176,7 @@ class _Stage:
             yield Rewritten(at, outputs, work.stats.take())
 
     def _take(self, fork: Fork, check_done: Callable[[], None]) -> bool:
-        """Receive one answer; return False if no more follow."""
+        """Receive one answer from a child; return False if there are no more."""
         try:
             rewritten: Rewritten = fork.answer(check_done)
         except ForkFailed:
@@ -190,7 +195,7 @@ class _Stage:
 
 
 def costliest_first(costs: Sequence[int], window: int) -> list[int]:
-    """Return the indexes of groups, the costliest first within each window of `window`; the first window may be smaller."""
+    """Return the indexes of groups, in each window sorted by descending cost. `window`: its size; the first may be smaller."""
     order: list[int] = []
     for end in range(len(costs), 0, -window):
         order[:0] = sorted(range(max(0, end - window), end), key=lambda index: -costs[index])
@@ -198,7 +203,10 @@ def costliest_first(costs: Sequence[int], window: int) -> list[int]:
 
 
 def _stages(plan: CleanPlan, groups: Sequence[Sequence[SegmentPlan]]) -> list[Sequence[Sequence[SegmentPlan]]]:
-    """Return the groups of the clean section, the group that spans both sections, and the groups of the dirty range."""
+    """Divide the groups into those of the clean section, the one that spans both sections, and those of the dirty range.
+
+    Each of these is further divided into stages of at most `MAX_GROUPS`.
+    """
     first_dirty = plan.first_dirty_offset
     clean = sum(group[-1].next_base_offset <= first_dirty for group in groups)
     whole = sum(group[0].base_offset < first_dirty for group in groups)

@@ -1,7 +1,7 @@
-"""The compiled engine on several CPUs, with the same output byte for byte.
+"""The compiled engine on several CPUs. Its output is byte for byte the same as on one CPU.
 
 A round is divided if it is not throttled and the log is large enough (`WORTH_BYTES`). The first pass is divided if no
-transaction aborted, the second up to the first group with a transactional batch.
+transaction was aborted; the second pass is divided up to the first group with a transactional batch.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 WORTH_BYTES = 64 * 1024 * 1024
-"""Size below which a log is cleaned in less time than dividing it takes."""
+"""Minimum size of a log for dividing the round. Smaller logs are cleaned in less time than dividing would take."""
 
 
 def processes_for(env: Env, plan: CleanPlan) -> int:
-    """Return the number of processes for a round; 1 for files in memory, which children would not share."""
+    """Return the number of processes for a round. This is 1 for an in-memory file system, which children would not share."""
     size = sum(segment.size for segment in plan.segments)
     is_limited = not math.isinf(plan.io_max_bytes_per_second)
     if plan.threads < 2 or size < WORTH_BYTES or is_limited or not isinstance(env, RealEnv):

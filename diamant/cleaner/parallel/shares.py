@@ -1,14 +1,15 @@
-"""The first pass of a round in shares (`cuts`), one for each process with a map of its own.
+"""The first pass of a round in several processes, each of which maps a share of the log (`cuts`) into its own map.
 
-This process maps the first share, then pieces that follow it; children map the other shares, then pieces that precede them.
-So all are ready at about the same time. In the end this process adds the keys of the children to its own, as they arrive from a
-few children, or after a merge if there are many. The greatest offset of a key wins, so the order does not matter.
+This process maps the first share and then pieces that follow it; child processes map the other shares and then pieces that
+precede them. So all processes finish at about the same time. Then this process adds the children's keys to its own map: as they
+arrive if there are few children, or after merging them if there are many. The greatest offset of a key wins, so the order does
+not matter.
 
-If a process failed, or all keys might fill the map, this process itself maps everything that follows its own part. The map is the
-same as without shares.
+If a process fails, or if the keys of all might fill the map, this process itself maps everything after its own part. The
+resulting map is the same as without shares.
 
-Memory: each child has a map, at most of the round's size and empty at first. Its keys come through a pipe, or, if they are
-merged, through memory of the same size shared with this process, whose pages are allocated when written.
+Memory: each child has a map that is empty at first and at most as large as the round's. Its keys arrive through a pipe or, if
+they are merged, through shared memory of the same size, whose pages are allocated when they are written.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _INDEX = Struct("=H")
 
 
 MERGED_FROM = 7
-"""Number of other shares from which keys are merged first, so that this process adds each key once, not once per share."""
+"""If there are at least this many other shares, their keys are merged first, so that this process adds each key only once."""
 
 
 class Keys(NamedTuple):
-    """Keys with their last offsets, in partitions by hash."""
+    """The keys of a child with their last offsets, in partitions by hash."""
 
     tuples: memoryview[int]
     """Shared memory, uint64[partitions, room, 3]."""
@@ -59,15 +60,15 @@ class Keys(NamedTuple):
 
 
 def partitions_for(processes: int) -> int:
-    """Return the number of partitions for keys of `processes` processes, a power of two; 1 if keys are not merged."""
+    """Return the number of partitions, a power of two, for the keys of `processes` processes; 1 if keys are not merged."""
     return 1 if processes <= MERGED_FROM else 1 << (processes - 1).bit_length()
 
 
 def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
-    """Return the keys of all shares by partition, each once with its last offset; None if shared memory is not available.
+    """Merge the keys of all shares. Return the keys of each partition with their last offsets; None if shared memory is missing.
 
-    Each process merges a part of the hash space, with a map of one partition at a time; a single process would add most keys once
-    per share. Memory: as much for the merged keys as in the map, in shared memory like the keys of the shares.
+    Each process merges some of the partitions, with a map for one at a time; a single process would have to add most keys once
+    per share. Memory: the merged keys take as much as in the map, in shared memory like the keys of the shares.
     """
     partitions = range(len(shares[0].counts))
     try:
@@ -109,7 +110,7 @@ def _merge(hash_key: bytes, shares: Sequence[Keys], targets: Sequence[memoryview
 
 
 class _Found(NamedTuple):
-    """The first answer, followed by the keys, then by the `_Answer`, which may fill the pipe until this process reads it."""
+    """A child's first answer. Then it sends the keys, and then the `_Answer`; these may fill the pipe until they are read."""
 
     keys: int
     last_seen: dict[int, int]
@@ -125,7 +126,10 @@ class _Answer(NamedTuple):
 
 
 def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
-    """Add the batches of all shares; return True if the map was full before their end. Raises the errors of `add_segments`."""
+    """Add the batches of all shares to the map; return True if it became full before their end.
+
+    Raises the errors of `add_segments`.
+    """
     children: list[_Child] = []
     pieces = _Pieces(shares.pieces)
     try:
@@ -151,23 +155,23 @@ def map_shares(work: RoundWork, key_map: CompiledMap, shares: Shares) -> bool:
 
 
 class _Pieces:
-    """Pieces that processes claim, this process from the front, its children from the back, until they meet."""
+    """The pieces that processes claim, this process from the front and its children from the back, until they meet."""
 
     def __init__(self, pieces: Sequence[Share]) -> None:
         self._pieces = pieces
-        # There is a byte for each piece. A process that reads one may take the next piece; children also read its index.
+        # This pipe has one byte per piece. Reading a byte entitles a process to a piece; children then read the piece's index.
         self._claims = _filled_pipe(bytes(len(pieces)))
         self._from_back = _filled_pipe(b"".join(_INDEX.pack(index) for index in reversed(range(len(pieces)))))
 
     def from_front(self) -> Iterator[Share]:
-        """Claim and yield pieces, in this process."""
+        """Claim and yield pieces from the front. Only for this process."""
         for piece in self._pieces:
             if not os.read(self._claims, 1):
                 return
             yield piece
 
     def from_back(self) -> Iterator[tuple[int, Share]]:
-        """Claim and yield pieces with their indexes, in a child."""
+        """Claim and yield pieces from the back, with their indexes. Only for children."""
         while os.read(self._claims, 1):
             (index,) = _INDEX.unpack(os.read(self._from_back, _INDEX.size))
             yield index, self._pieces[index]
@@ -186,7 +190,7 @@ def _filled_pipe(data: bytes) -> int:
 
 
 class _Child:
-    """A process that maps a share of at most `room` keys, then pieces."""
+    """A child process that maps a share and then pieces, with room for `room` keys."""
 
     def __init__(self, work: RoundWork, index: int, share: Share, pieces: _Pieces, partitions: int, room: int) -> None:
         self._check_done = work.check_done
@@ -194,23 +198,23 @@ class _Child:
         self._answer: _Answer | None = None
         self._keys: Keys | None = None
         self._tuples = shared_tuples(partitions, room * 5 // 4 // partitions + 4096) if partitions > 1 else None
-        """Shared memory for keys that are merged; None if they are not."""
+        """Shared memory for the child's keys if they are to be merged, otherwise None."""
         self.fork = Fork(partial(_map_in_child, work, index, share, pieces, self._tuples))
 
     def found(self) -> _Found:
-        """Wait until the child has mapped everything. Raises ForkFailed."""
+        """Wait until the child has mapped everything; return what it found. Raises ForkFailed."""
         if self._found is None:
             self._found = self.fork.answer(self._check_done)
         return self._found
 
     def answer(self) -> _Answer:
-        """Wait for the result, which follows all keys. Raises ForkFailed."""
+        """Wait for the child's result, which it sends after all keys, and return it. Raises ForkFailed."""
         if self._answer is None:
             self._answer = self.fork.answer(self._check_done)
         return self._answer
 
     def keys(self) -> Keys:
-        """Wait for all keys, in shared memory. Raises ForkFailed."""
+        """Wait until all keys are in shared memory, and return them. Raises ForkFailed."""
         if self._keys is None:
             self.found()
             assert self._tuples is not None
@@ -237,9 +241,10 @@ class _Child:
 def _map_in_child(
     work: RoundWork, index: int, share: Share, pieces: _Pieces, tuples: memoryview[int] | None, answering: Connection
 ) -> None:
-    """Map a share, then pieces. Send the keys, or their numbers in the partitions of `tuples`, and finally the result.
+    """Map a share and then pieces; send the keys and then the result.
 
-    Sends nothing if the map was full, has spilled or holds records out of order, and stops sending if a partition is full.
+    If `tuples` is given, the keys are moved into its partitions, and only the number of keys in each is sent. Sends nothing if
+    the map became full, has spilled, or contains records out of order. Stops sending if a partition of `tuples` is full.
     """
     alone = replace(work, check_done=never_done, throttle=no_throttle, stats=CleanStats())
     key_map, mapped = CompiledMap(alone, RowRecords(alone.limits)), dict[int, Mapped]()
@@ -264,9 +269,9 @@ def _map_in_child(
 def _take_over(
     work: RoundWork, key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]
 ) -> bool:
-    """Add the children's maps, of the shares from index `mapped` on; return False if this process must map these itself.
+    """Add the children's maps of the shares from index `mapped` on; return False if this process must map those shares itself.
 
-    Keys that were added before a failure do no harm, because they are keys of these shares, and cannot fill the map.
+    Keys that were added before a failure do no harm, because they are keys of these shares and cannot fill the map.
     """
     try:
         if not _fit(key_map, children, mapped, rest):
@@ -293,7 +298,7 @@ def _take_over(
 
 
 def _fit(key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]) -> bool:
-    """Return whether the shares begin one after the other, and their keys cannot fill the map. Raises ForkFailed."""
+    """Tell whether each share begins after all offsets before it, and the keys cannot fill the map. Raises ForkFailed."""
     room, last_seen, ends = key_map.offsets.room, key_map.last_seen, dict[int, int]()
     for child in children:
         room -= child.found().keys
