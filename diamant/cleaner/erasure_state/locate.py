@@ -81,7 +81,7 @@ class LocatedKey:
         return self.last_said_offset > self.last_tombstone_offset
 
     def shown(self, names_shown: Mapping[str, str]) -> Found:
-        """Return the form for certificates. `names_shown`: the names that certificates show, by file name."""
+        """Return the records in the form for certificates. `names_shown`: the names that certificates show, by file name."""
         files = tuple(sorted(names_shown[name] for name in self.files))
         offsets, digests = tuple(self.first_offsets), tuple(self.value_digests)
         return Found(self.values, self.copies, self.tombstones, offsets, digests, files)
@@ -98,9 +98,9 @@ def locate_key(
     advance: Advance | None = None,
     check: Callable[[], object] = bool,
 ) -> tuple[list[LocatedKey], ScanReport]:
-    """Return the records of the key for each partition, in ascending order, and add needles for their values to the subject.
+    """Find the key's records; return them by partition, in ascending order, with the scan's report. Does blocking I/O.
 
-    If `uses_filters` is True, segments whose filter excludes the key are skipped. Does blocking I/O.
+    Adds needles for the key and the values to the subject. If `uses_filters`, segments whose filter excludes the key are skipped.
     """
     wanted = sorted(partitions)
     sample = take_sample(env, directory, wanted)

@@ -22,7 +22,7 @@ class PendingKeys:
     """The keys of erasures in progress, while the intents contain them. Memory: 200 bytes per key, for its keyed digest."""
 
     def __init__(self, files: IntentFiles[Intent], on_key: Callable[[bytes], object] = no_note) -> None:
-        """`on_key` takes each key to be erased, possibly more than once."""
+        """`on_key` is called with each key to be erased, possibly more than once."""
         self._files = files
         self._on_key = on_key
         self._digests: dict[str, bytes] = {}
@@ -41,7 +41,7 @@ class PendingKeys:
         self._digests.pop(intent_id, None)
 
     def waiting_for(self, key: SigningKey, ended: Intent, digest: bytes) -> list[str]:
-        """Return the ids of erasures that wait for tombstones of the key with this digest, only in topics of `ended`.
+        """Return the ids of erasures of the key with this digest that wait for tombstones, and only in topics of `ended`.
 
         Skips intents that cannot be read. Does blocking I/O.
         """

@@ -2,11 +2,11 @@
 
 The call records the end of the log, closes the active segment, and requests rounds from the cleaner until nothing is left to do
 below that end. Calls that wait at the same time share rounds. If a round is in progress, a call first waits for it and counts it,
-because it may do everything that is needed. A call does not wait for offsets that no round may touch yet, because of an open
-transaction, or of `min.compaction.lag.ms` unless forced; the report gives the reason.
+because it may do everything that is needed. A call does not wait for offsets that no round may touch yet (because of an open
+transaction or, unless forced, `min.compaction.lag.ms`); the report gives the reason.
 
     for the dirty part           one round; further ones if needed, because the map may become full in mode kafka
-    for what has expired         one round if horizons have passed, in mode kafka even without a dirty part
+    for what has expired         one round if horizons have passed; in mode kafka even without a dirty part
     until tombstones-gone        wait for the last horizon, then start again
 
 Cancelling a waiting call does not stop the rounds.
@@ -44,7 +44,7 @@ from diamant.storage.errors import StorageError
 from diamant.storage.log.log import Log
 
 MAX_FAILED_ROUNDS = 32
-"""Number of consecutive rounds that may fail before a call gives up; greater than the number of segments in a quarantine."""
+"""Number of consecutive rounds that may fail before a call gives up. It exceeds the number of segments in a full quarantine."""
 
 OnStage: TypeAlias = Callable[[str], object]
 """Takes the current stage, in a few words."""
@@ -187,7 +187,7 @@ class PartitionJob:
     async def _horizons(self) -> tuple[int, int] | None:
         """Return the first and the last horizon of the remaining tombstones; None if none remain."""
         self._check()
-        # In mode kafka there are no files with facts, so the horizons of a large log are only read if the caller waits for them.
+        # In mode kafka there are no facts files, so the horizons of a large log are only read if the caller waits for them.
         reads_all = self._service.settings.mode != KAFKA or self._request.until != CLEAN
         horizons = await self._remaining.horizons(self._cleaned_to, reads_all=reads_all)
         self._last_horizon_ms = None if horizons is None else horizons[1]

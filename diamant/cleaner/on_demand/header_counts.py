@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from diamant.cleaner.segments.row_reader import ChunkReader
 
 MAX_COUNT_S = 1.0
-"""Maximum processor time of one count, in seconds."""
+"""Processor time, in seconds, after which a count ends at the next segment."""
 
 
 @dataclass(frozen=True, slots=True)

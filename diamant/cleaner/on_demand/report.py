@@ -13,10 +13,10 @@ from diamant.words import counted, moment, size
 CLEAN = "clean"
 """Of the records that existed at the time of the request, none is left that was superseded or had expired."""
 TOMBSTONES_GONE = "tombstones-gone"
-"""As `CLEAN`, and no tombstone is left either."""
+"""Like `CLEAN`, but no tombstone is left either."""
 UNTIL = (CLEAN, TOMBSTONES_GONE)
 
-# Reasons why no round may touch records.
+# Reasons why rounds may not touch some records.
 OPEN_TRANSACTION = "open_transaction"
 MIN_COMPACTION_LAG = "min_compaction_lag"
 
@@ -78,7 +78,7 @@ class HeldBack:
 
 @dataclass(frozen=True, slots=True)
 class PartitionCompaction:
-    """The result for one partition. Values before and after cover the offsets that existed at the time of the request."""
+    """The result for one partition. Its before and after values cover offsets that existed at the time of the request."""
 
     topic: str
     partition: int

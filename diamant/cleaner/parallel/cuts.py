@@ -1,4 +1,4 @@
-"""Cuts the log into the shares of the first pass. Any batch can begin a share, so shares are similar even if segments are not.
+"""Cuts the log into the shares of the first pass. A share can begin at any batch, so shares have similar sizes.
 
 The offset index shows where a batch begins. If it has no usable entry, the cut is made at the nearest segment boundary.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from diamant.storage.env.env import Env
 
 BETWEEN = 0.2
-"""Fraction of the log that is left for processes that finish early; parts of a log differ in speed, and so do processors."""
+"""Fraction of the log that is kept for processes that finish early, because parts of a log and processors differ in speed."""
 PIECES = 8
 """Maximum number of pieces of this fraction per process."""
 

@@ -1,12 +1,12 @@
-"""The second pass of a round in several processes, each of which rewrites one group of segments at a time, in parallel.
+"""The second pass of a round in several processes, each of which rewrites one group of segments at a time.
 
-Outputs are yielded in order. Markers and transactional batches can be judged only after all earlier batches have been read. So at
-the first group with such a batch, or that a process failed to rewrite, this process starts to rewrite the rest alone. Only its
-errors are raised.
+Outputs are yielded in order. Markers and transactional batches can be judged only after all earlier batches have been read. So
+from the first group that has such a batch, or that a process failed to rewrite, this process rewrites the rest alone. Only errors
+that occur then are raised.
 
-A group takes longer if more of its records stay, which usually means the last groups. The costliest groups of each window are
-rewritten first, so that no process is left with a large group at the end. So a whole window of outputs may be complete before the
-first of them is handed over.
+Groups take longer if more of their records stay; these are mostly the last groups. The costliest groups of each window are
+rewritten first, so that no process is left with a large group at the end. A whole window of outputs may therefore be complete
+before the first of them is handed over.
 
 Memory: children share the map with this process, because they only look up keys.
 """
@@ -195,7 +195,7 @@ class _Stage:
 
 
 def costliest_first(costs: Sequence[int], window: int) -> list[int]:
-    """Return the indexes of groups, in each window sorted by descending cost. `window`: its size; the first may be smaller."""
+    """Return the indexes of groups, sorted by descending cost in each window of `window`; the first window may be smaller."""
     order: list[int] = []
     for end in range(len(costs), 0, -window):
         order[:0] = sorted(range(max(0, end - window), end), key=lambda index: -costs[index])

@@ -65,7 +65,7 @@ def partitions_for(processes: int) -> int:
 
 
 def merged(work: RoundWork, shares: Sequence[Keys], processes: int) -> list[memoryview] | None:
-    """Merge the keys of all shares. Return the keys of each partition with their last offsets; None if shared memory is missing.
+    """Merge the keys of all shares; return the keys of each partition, or None if shared memory is not available.
 
     Each process merges some of the partitions, with a map for one at a time; a single process would have to add most keys once
     per share. Memory: the merged keys take as much as in the map, in shared memory like the keys of the shares.
@@ -298,7 +298,7 @@ def _take_over(
 
 
 def _fit(key_map: CompiledMap, children: Sequence[_Child], mapped: int, rest: Sequence[Share]) -> bool:
-    """Tell whether each share begins after all offsets before it, and the keys cannot fill the map. Raises ForkFailed."""
+    """Tell whether each share begins after the last offset before it, and the keys cannot fill the map. Raises ForkFailed."""
     room, last_seen, ends = key_map.offsets.room, key_map.last_seen, dict[int, int]()
     for child in children:
         room -= child.found().keys

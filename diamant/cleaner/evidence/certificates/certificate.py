@@ -116,7 +116,7 @@ class Bundle(NamedTuple):
     """The certificate's public key in PEM, which must be compared with a key obtained from elsewhere."""
 
     def files(self, name: str) -> dict[str, bytes]:
-        """Return the bundle as file contents by file name: `name`, `name`.sig and `name`.pem."""
+        """Return the contents of the bundle's three files by name: `name`, `name`.sig and `name`.pem."""
         return {name: self.signed, f"{name}.sig": self.signature, f"{name}.pem": self.public_key.encode()}
 
 
@@ -169,9 +169,9 @@ def _octets(digits: str) -> bytes:
 
 @contextmanager
 def expected_form() -> Iterator[None]:
-    """Turn errors in the `with` block into a CertificateError: a signed certificate lacks a field, or a field is malformed.
+    """Turn errors in the `with` block, which reads the fields of a signed certificate, into a CertificateError.
 
-    The block must do nothing but read fields, because every error in it is blamed on the certificate.
+    The block must do nothing else, because every error in it is blamed on the certificate.
     """
     try:
         yield

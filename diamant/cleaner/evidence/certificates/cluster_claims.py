@@ -33,7 +33,7 @@ KEY_UNREADABLE = "key-unreadable"
 NOT_READ = "not-read"
 
 ON_DISK = {UNREADABLE: VALUES_GONE, KEY_UNREADABLE: KEY_GONE}
-"""The states that these two become if the disks of all replicas were searched as well."""
+"""The stronger states that replace these two if the disks of all replicas were searched as well."""
 
 NOT_COVERED = (
     "The disks of the brokers: they may keep the bytes in files that wait for their deletion, in files that no broker serves, "
@@ -151,10 +151,7 @@ def contradictions(certificate: Row) -> list[str]:
 
 
 def written_since(certificate: Row) -> dict[str, set[int]]:
-    """Return the offsets, by partition, of records of the key above the claims.
-
-    They are listed in the certificate and in its disk certificates.
-    """
+    """Return, by partition, the offsets of records above the claims that a certificate and its disk certificates list."""
     since: dict[str, set[int]] = {}
     for fields in (certificate, *certificate.get("disks", ())):
         for one in fields.get("written_since", ()):

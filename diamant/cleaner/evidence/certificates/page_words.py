@@ -49,7 +49,7 @@ def part(fields: Fields, name: str) -> Fields:
 
 
 def is_redaction(certificate: Fields) -> bool:
-    """Tell whether the certificate is of a redaction, which is about matching records instead of a key."""
+    """Tell whether the certificate is about a redaction, which concerns matching records instead of a key."""
     return str(certificate["type"]) == "diamant-redaction-certificate"
 
 

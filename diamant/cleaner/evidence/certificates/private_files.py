@@ -21,7 +21,7 @@ from diamant.storage.input_file import open_regular
 
 
 class AnyIntent(Protocol):
-    """What `IntentFiles` needs to know of an intent."""
+    """The part of an intent that `IntentFiles` uses."""
 
     @property
     def id(self) -> str:

@@ -28,7 +28,7 @@ MIN_ENCODED = 8
 """Minimum length, in characters, of an encoded textual key. A shorter string could be any number or abbreviation."""
 
 MAX_NESTED = 3
-"""Number of times that escapes are decoded, for nested ones."""
+"""Maximum depth to which nested escapes are decoded."""
 
 _WORD = re.compile(r"[\w+/=-]+")
 _NUMBER_BYTES = (2, 4, 8)

@@ -52,7 +52,7 @@ def check_outside(path: str, directory: str) -> None:
 
 
 def check_there(path: str) -> None:
-    """Raise StorageError if the key or its secret is missing. For data directories whose files depend on them.
+    """Raise StorageError if the key or its secret is missing. Call this only if certificates or intents depend on them.
 
     Does blocking I/O.
     """
@@ -163,7 +163,7 @@ def _is_secret(text: bytes) -> bool:
 
 
 def read_public_key(path: str) -> bytes:
-    """Read an Ed25519 public key in PEM or hexadecimal; return its 32 bytes. Raises OSError, and StorageError if malformed."""
+    """Read an Ed25519 public key in PEM or hexadecimal; return its 32 bytes. Raises OSError, or StorageError if it is not one."""
     text = read_input(path, MAX_FILE_BYTES)
     try:
         if b"BEGIN" not in text:

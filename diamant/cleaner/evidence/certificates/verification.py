@@ -219,7 +219,7 @@ class CheckedFiles:
     def scan(self, subjects: list[Subject]) -> list[ScanReport]:
         """Scan everything for the given subjects. Does blocking I/O.
 
-        Raises StorageError if no directory for temporary files can be created; raises OSError.
+        Raises OSError, and StorageError if no directory for temporary files can be created.
         """
         scan = partial(scan_directory, self.env, self.directory, subjects, advance=self.advance, check=self.check)
         if self.ends is not None:
@@ -315,7 +315,7 @@ def verification_steps(
 
 
 def files_of(findings: Iterable[Finding]) -> str:
-    """Return the names of at most `MAX_FILES` files with these findings, and the number of further ones."""
+    """Return the names of at most `MAX_FILES` files with these findings, and how many further files there are."""
     files = sorted({one.file for one in findings})
     more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
     return ", ".join(files[:MAX_FILES]) + more

@@ -21,8 +21,8 @@ from diamant.storage import names
 from diamant.storage.checkpoints.checkpoints import TopicPartition
 
 MAX_MISSED_LOOKS = 5
-"""Number of consecutive looks at which the census may see a file that was not read, before the scan gives up. Such a file need
-not be hidden: a program may have renamed a temporary file to this name after the listing and before the look."""
+"""Number of consecutive looks at which the census may see a file that was not read, before the scan gives up. The reason may be
+harmless: a program may have renamed a temporary file to this name after the listing and before the look."""
 
 MAX_REREADS = 3
 """Maximum number of times that a file is read again because it was changed, or was unreadable and has grown."""
@@ -71,7 +71,7 @@ class CoverageAccount:
         return [key for key in keys if key[1] in there and key not in self._census.files]
 
     def look(self) -> tuple[bool, set[FileKey]]:
-        """Look at the directory again. Return whether further attempts would read nothing more, and the files to read again.
+        """Look at the directory again. Return whether the scan can end, and the files to read again.
 
         Does blocking I/O; raises OSError.
         """

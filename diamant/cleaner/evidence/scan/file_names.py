@@ -1,7 +1,7 @@
 """Searches names of files, directories and links: they are data in the directory, too, and appear in a scan's account.
 
-A name that contains what a scan looks for, as plain bytes or in hexadecimal, is a finding, as if a file contained it. In its
-place, reports show the kind of finding and the beginning of its digest, as in `exports/[key 1437ea35].csv`.
+A name that contains what a scan looks for, as plain bytes or in hexadecimal, is a finding, as if a file contained it. Reports
+replace the match with its kind and the beginning of its digest, as in `exports/[key 1437ea35].csv`.
 
 Names that the broker or Kafka give (`storage.given_names`), including those of partition directories, are not searched, because
 they cannot be changed. All other names are searched, however similar they are.
@@ -29,7 +29,7 @@ _HEX = re.compile(rb"(?:[0-9a-fA-F]{2}){%d,}[0-9a-fA-F]?" % MIN_BYTES)
 
 
 def hits_in_name(place: Place, needles: Needles) -> list[Hit]:
-    """Return the findings in a name. Positions and sizes count bytes of `place.name`."""
+    """Return the findings in a name. Positions and sizes are in bytes of `place.name`."""
     start = _given_by_others(place)
     if start is None:
         return []

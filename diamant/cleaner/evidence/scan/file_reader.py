@@ -21,7 +21,7 @@ from diamant.storage.env.env import Env, File
 from diamant.storage.errors import StorageError
 
 Advance = Callable[[int, int], object]
-"""Takes the number of bytes scanned so far, and the number of all bytes as far as it is known. Called in any thread."""
+"""Takes the number of bytes scanned so far, and the total to scan as far as it is known. May be called in any thread."""
 
 MAX_RETRIES = 3
 """Maximum number of attempts to read a file that changes while it is read."""

@@ -19,7 +19,7 @@ from diamant.storage.checkpoints.checkpoints import TopicPartition
 from diamant.storage.env.env import Env
 
 Partitions = Callable[[str], Collection[int]]
-"""Takes a topic; returns its current partitions, or an empty collection if there is no such topic. Called in any thread."""
+"""Takes a topic; returns its current partitions, or an empty collection if it does not exist. May be called in any thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class ScanReport:
     snapshot_places: list[str] = field(default_factory=list)
     """Directories that were checked for snapshots of the data; existing snapshots are `unaccounted`."""
     partitions: set[TopicPartition] = field(default_factory=set)
-    """The partitions of the erasure's topics of which files were scanned."""
+    """The partitions of the erasure's topics that had files to scan."""
 
     def add(self, finding: Finding, *, is_in_the_way: bool = False) -> None:
         """Add a finding. Must not be called before `partitions` is complete."""
@@ -144,7 +144,7 @@ class ScanReport:
         known: Collection[TopicPartition],
         later: Collection[TopicPartition],
     ) -> None:
-        """Detach the findings in directories of these topics from their partitions, unless the topics have the partitions.
+        """Detach findings from partitions that these topics do not have, so that they belong to no partition.
 
         `known`: partitions that have or may get claims; they keep all findings. `later`: other existing partitions; they lose
         only the findings in directories that were set aside. Must be called in the turn of the event loop that read both.

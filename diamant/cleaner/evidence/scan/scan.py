@@ -8,8 +8,8 @@ the scan, so the directory is listed again until nothing in it is new. Thus the 
 rewritten.
 
 The scan has to account for everything: before and after it, `file_census` lists the directory independently and counts what the
-segments declare. If a file was not read completely, whatever the cause, everything is inconclusive (`coverage_account`). So it is
-if the scan misses a record that was planted for it (`known_positives`).
+segments declare. If a file was not read completely, whatever the cause, everything is inconclusive (`coverage_account`). The same
+applies if the scan misses a record that was planted for it (`known_positives`).
 
 `report` holds the findings and the resulting states of partitions; `findings` limits how many findings are kept.
 
@@ -198,7 +198,7 @@ def scan_partitions(
 ) -> ScanReport:
     """Search some partitions for records of the key, in order to locate the key; this never certifies anything.
 
-    Files for which `skip` returns True are not read. If `on_record` is given, it takes each record, and there are no findings.
+    Files for which `skip` returns True are not read. If `on_record` is given, it gets each record, and there are no findings.
     """
     started_s = time.monotonic()
     scope = Scope(frozenset(partitions), skip, is_locating=on_record is not None)

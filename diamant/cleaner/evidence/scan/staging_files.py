@@ -58,7 +58,7 @@ class StagingPlace:
     list_names: Callable[[Callable[[], object]], list[str]]
     """Returns the names at the location; keeps calling its argument. Does blocking I/O; raises OSError or StorageError."""
     unseen: Callable[[Collection[str]], list[Unseen]] = _no_unseen
-    """Takes the listed names; returns staging directories that may exist elsewhere. Does blocking I/O; raises OSError."""
+    """Takes the listed names; returns unlisted staging directories that may still exist. Does blocking I/O; raises OSError."""
     name_for: Callable[[str], str] = str
     """Takes the name of a partition's directory; returns one for a new staging directory. Required if the location is local."""
 
@@ -98,7 +98,7 @@ class StagingPlace:
     def account(self, report: ScanReport, problem: str, check: Callable[[], object]) -> None:
         """Add the staging directories at the end of a scan, and problems that prevent claims, to a report.
 
-        `problem`: the error, if any, with which the census listed the location.
+        `problem`: why the census could not list the location; "" if it could.
         """
         found: list[str] = []
         unseen: list[Unseen] = []

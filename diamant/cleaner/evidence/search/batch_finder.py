@@ -1,8 +1,8 @@
 """Finds record batches at any byte of any file, such as all or part of a segment under another name.
 
-A batch is recognised by its header, by the beginning of its records or compressed data, and finally by its checksum. In the
-header, the magic, the length, the codec, and the record count of uncompressed data must fit (clients choose times, attributes and
-producer ids freely). The checksum is only computed if the first two fit, which hardly ever happens in random bytes. A compressed
+A batch is recognised by its header, by the beginning of its records or compressed data, and finally by its checksum. The header
+must have a plausible magic, length, codec and, if the data is not compressed, record count; clients choose times, attributes and
+producer ids freely. The checksum is computed only if the first two match, which hardly ever happens in random bytes. A compressed
 batch that is cut off or damaged may contain anything, so it is a problem. So is a file with so many matching headers and wrong
 checksums that checking them all would take too long (`FALSE_FACTOR`).
 
@@ -120,7 +120,7 @@ def find_batches(
 
 
 def _candidates(data: bytes, stop: int, left: int) -> Iterator[_Candidate]:
-    """Yield what, by its header, may be a batch and begins before byte `stop`. `left`: bytes of the file from `data` on."""
+    """Yield possible batches, judged by their headers, that begin before `stop`. `left`: bytes of the file from `data` on."""
     if data.count(0) < len(data):
         yield from (_compiled if ARE_COMPILED else _plain)(data + bytes(PAD_BYTES), stop, left)
 

@@ -1,4 +1,4 @@
-"""The compiled search of a file of batches, which is as fast as memory. Batches with findings go to the plain search.
+"""The compiled search of a file of batches, about as fast as memory can be read. Batches with findings go to the plain search.
 
 Subjects that judge every record of a topic also get the records of batches without findings.
 

@@ -12,7 +12,7 @@ from diamant.protocol.batches.header import Record
 
 
 class JointSubject(Subject):
-    """The topics and needles of several subjects. If a record may be meant by any of them, each subject decides about it."""
+    """The topics and needles of several subjects. If a record may concern any of them, each subject decides about it."""
 
     __slots__ = ("_are_meant", "subjects")
 

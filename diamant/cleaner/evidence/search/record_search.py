@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4 * 1024 * 1024
 CONTROL_KEY_BYTES = 4
-"""Size of a control record's key: version and type. A record with a key of another size is no marker, even in a control batch."""
+"""Size of a control record's key: version and type. Records with other key sizes are not markers, even in control batches."""
 
 MANY_TEXTS = 16
 """If a batch contains more needles than this, each of its records is searched for all needles."""
@@ -102,7 +102,7 @@ class Subject:
 
     @staticmethod
     def any_meant(subjects: Sequence[Any]) -> IsAnyMeant:
-        """Return a function that tells whether a record may be meant by any of these subjects, which are all of this class."""
+        """Return a function that tells whether a record may concern any of these subjects, which are all of this class."""
         keys = {key for one in subjects for key in (one.key, one.known_key)}
         digests = {one.key_digest for one in subjects if one.key is None}
         secret = subjects[0].needles.secret
@@ -120,7 +120,7 @@ class Subject:
     def unexplained(
         self, record: Record, topic: str | None, hits: list[tuple[str, Needle]]
     ) -> list[tuple[str, Needle]]:
-        """Return those of the needles in a record (`hits`: field and needle) that are not there for a harmless reason."""
+        """Return those `hits` (field and needle) in a record that have no harmless explanation."""
         return hits
 
     def is_in_the_way(self, finding: Finding) -> bool:
@@ -140,7 +140,7 @@ class Subject:
         return True
 
     def walked_keys(self, topic: str | None) -> tuple[bytes, ...] | None:
-        """Return the keys for which the compiled search searches a topic's files; None if the subject judges every record."""
+        """Return the keys that the compiled search looks for in a topic's files; None if the subject judges every record."""
         if self.key is None:
             return None
         return (self.key,) if self.known_key is None else (self.key, self.known_key)
@@ -185,7 +185,7 @@ OnRecord = Callable[["FileSearch", Record, BatchHeader], object]
 
 
 class WalkedKeys(NamedTuple):
-    """The keys for which the compiled search searches a file."""
+    """The keys that the compiled search looks for in a file."""
 
     keys: bytes
     """The concatenated keys, and a zero byte."""
