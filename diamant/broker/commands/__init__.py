@@ -1,1 +1,1 @@
-"""The command line of `diamant`, one file per command, imported when it runs."""
+"""The `diamant` command line: one module per command, each imported only when its command runs."""

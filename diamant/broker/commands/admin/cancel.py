@@ -17,13 +17,14 @@ from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 
 @click.command()
 @click.argument("id", metavar="[ID]", required=False)
-@click.option("--reason", help="The reason. The certificate records it, so it must contain no key and no value.")
+@click.option("--reason", help="The reason. The certificate records it, so it must not contain a key or a value.")
 @asking
 def cancel(id: str | None, reason: str | None, asked: Asked) -> None:
-    """Cancel the erasure or redaction ID, or the job with that number. Without an ID, list the pending erasures and redactions.
+    """Cancel an erasure, a redaction or a job, given by its ID. Without an ID, list the pending erasures and redactions.
 
-    Changes already made are kept. The last certificate states that nothing is certified, and why. A job (see diamant status)
-    needs no reason; if it has started an erasure or a redaction, cancel that by its ID. Exit codes: 0 done, 1 failed, 2 usage.
+    Changes already made are kept. The last certificate states that nothing is certified, and why. The ID of a job is a number
+    (see diamant status), and no reason is needed to cancel it. If the job has started an erasure or a redaction, cancel the
+    erasure or redaction instead. Exit codes: 0 done; 1 failed; 2 usage.
     """
     if id is None:
         answer = asked.admin.certificates()

@@ -50,8 +50,8 @@ def certificates(
 ) -> None:
     """List the certificates of erasures and redactions, and the pending jobs. With an ID, show its last certificate.
 
-    The broker checks the signatures with its own key. Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, or
-    no such certificate, 3 a certificate has changed since it was signed, or could not be checked.
+    The broker checks the signatures with its own key. Exit codes: 0 done; 1 failed, or a file could not be written; 2 usage, or
+    no such certificate; 3 a certificate has changed since it was signed, or could not be checked.
     """
     if is_key_wanted:
         _print_public_key(asked)

@@ -23,7 +23,7 @@ _SESSIONS = click.option(
 
 
 def time(text: str) -> int:
-    """Parse a time for click, in ms since 1970."""
+    """Convert a command-line argument to a time in milliseconds since 1970."""
     try:
         return parse_time_ms(text)
     except ValueError as error:
@@ -111,7 +111,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def clock_text(found: Mapping[str, Any]) -> str:
-    """Return the time and kind of a clock, with markup for a console."""
+    """Describe a clock, with its time and kind, in console markup."""
     ahead_ms = found["ahead_ms"]
     if found["kind"] == "system":
         relation = "the system's clock"

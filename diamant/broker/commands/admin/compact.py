@@ -19,7 +19,7 @@ from diamant.cleaner.rules.record_kinds import counted
 _COLUMNS = ("partition", "offsets", "rounds", "segments", "bytes", "records", "markers", "removed", "kept")
 _WIDE_ONLY = ("offsets", "segments", "markers")
 _WIDE = 110
-"""Terminal width from which all columns are shown."""
+"""The minimum terminal width at which all columns are shown."""
 
 _WORDS = {
     "open_transaction": "held back",
@@ -31,13 +31,14 @@ _WORDS = {
 def compact(asked: Asked, **fields: Any) -> None:
     """Compact TOPIC now, wait until it is clean, and print how many records were removed and kept.
 
-    On a Kafka cluster other than Diamant, temporarily lowers configurations of the topic, and waits for every replica.
+    On a Kafka cluster other than Diamant, temporarily lowers configuration values of the topic, and waits for every replica.
 
     An open transaction holds back all records from its first offset on. min.compaction.lag.ms holds back younger records, unless
-    --force is given. The first line says what is held back, and until when.
+    --force is given. The first line of the output says what is held back, and until when.
 
-    Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed on a Diamant, which continues;
-    2 usage, or no such topic; 3 records are held back, a horizon has not passed, or --timeout passed on another cluster.
+    Exit codes: 0 the topic is clean (or its tombstones are gone); 1 failed, or --timeout passed, although Diamant continues;
+    2 usage, or no such topic; 3 records are held back, a tombstone has not reached its delete horizon, or --timeout passed on a
+    cluster other than Diamant.
     """
     if not fields["wait"] and fields["until"] == "clean":
         fail("--no-wait is for --until tombstones-gone, which is not given", "bad-argument")
@@ -92,7 +93,7 @@ def show_report(
 
 
 def _before_and_after(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DrawnPartition]:
-    """Return the largest partitions, each before and after the compaction."""
+    """Return the drawings of the largest partitions, each before and after the compaction."""
     pairs = sorted(zip(of_fields(before), of_fields(after), strict=False), key=lambda pair: -pair[0].size)
     found = []
     for old, new in sorted(pairs[: MAX_STRIPS // 2], key=lambda pair: int(pair[0].label)):

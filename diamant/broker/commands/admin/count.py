@@ -19,11 +19,11 @@ from diamant.words import size_text
 @operation_command("count")
 @click.option("--segments", is_flag=True, help="Read every record and draw the segments of each partition.")
 def count(asked: Asked, segments: bool, **fields: Any) -> None:
-    """Print the number of records of each kind in TOPIC, and of transaction markers.
+    """Print how many records of each kind TOPIC has, and how many transaction markers.
 
-    Counts up to 1 GiB of records exactly, for up to a second of processor time. Without --exact, the other partitions get bounds
-    from batch headers, which are exact, too, right after a compaction. Aborted, undecided (of an open transaction) and keyless
-    records, and markers, which are not records, have columns only if there are any.
+    Without --exact, reads at most 1 GiB of records, for at most a second of processor time. For the other partitions, prints
+    lower and upper bounds taken from batch headers, which are exact right after a compaction. Aborted, undecided (part of an
+    open transaction) and keyless records, and transaction markers, which are not records, have a column only if there are any.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic.
     """

@@ -20,7 +20,7 @@ from diamant.json_types import JsonObject
 from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED, VALUES_GONE
 
 MAX_SHOWN = 20
-"""The number of later writes of the key that are listed."""
+"""The maximum number of later writes of the key to list."""
 _UNKNOWN = " Its values are unknown, so copies of them in other files were not looked for."
 
 
@@ -43,13 +43,13 @@ def erase(
 ) -> None:
     """Erase a key from TOPICS and certify the removal.
 
-    On a Kafka cluster other than Diamant, configurations of the topics are lowered temporarily, and the erasure is closed once
+    On a Kafka cluster other than Diamant, temporarily lowers configuration values of the topics, and closes the erasure once
     every replica has been read and none holds a value. If a replica cannot be read, or --timeout passes, the erasure stays open
-    (exit code 3), and --resume continues it. With --tombstones now, the erasure also removes the tombstones at once. `diamant
-    restore` lists open erasures.
+    (exit code 3), and --resume continues it. With --tombstones now, also removes the tombstones immediately. `diamant restore`
+    lists open erasures.
 
-    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, the key was written
-    again during the erasure, or the tombstones stay despite --now, 4 the topics have no record with the key.
+    Exit codes: 0 done; 1 failed, or a file could not be written; 2 usage; 3 not everything is certified, the key was written
+    again during the erasure, or the tombstones stay despite --now; 4 the topics have no record with the key.
     """
     if resume is not None:
         now, is_confirmed = fields.pop("now") or bool(tombstones), fields["confirm_groups_behind"]
@@ -60,7 +60,7 @@ def erase(
         if more:
             names = ["TOPICS" if name == "topics" else f"--{name.replace('_', '-')}" for name in more]
             raise click.UsageError(
-                f"--resume continues an erasure as it began: expected no {', '.join(names)} beside it"
+                f"--resume continues an erasure with its original options: expected no {', '.join(names)}"
             )
         from diamant.broker.commands.clusters.erase import resume_elsewhere
 
@@ -76,11 +76,11 @@ def erase(
 
         erase_elsewhere(asked, file, page, _is_agreed, dry_run=dry_run, **fields)
     if dry_run:
-        raise click.UsageError("--dry-run is for clusters of other brokers; this is a Diamant")
+        raise click.UsageError("--dry-run is for Kafka clusters other than Diamant; this broker is a Diamant")
     is_now, is_confirmed = fields.pop("now"), fields.pop("confirm_groups_behind")
     with remote.going_on(asked):
         found = asked.admin.erase(**fields, **asked.waiting)
-    # Written first, because the certificate holds no matter how the next steps end.
+    # Write the certificate first, because it is valid however the next steps end.
     is_written = remote.write_outputs(found, file, page)
     is_refused = False
     if is_now and found["state"] == VALUES_GONE:
@@ -95,9 +95,9 @@ def erase(
 @operation_command("erase_now")
 @remote.certificate_options
 def erase_now(asked: Asked, id: str, confirm_groups_behind: bool, file: str | None, page: str | None) -> None:
-    """Remove the tombstones of the erasure ID before their horizon, and certify that the key itself is gone.
+    """Remove the tombstones of the erasure ID before their delete horizon, and certify that the key itself is gone.
 
-    Lists the groups that have not read the tombstones, and asks. Exit codes: those of `diamant erase`.
+    Lists the groups that have not read the tombstones, and asks for confirmation. Exit codes: the same as for `diamant erase`.
     """
     found = _go_on_now(asked, id, is_confirmed=confirm_groups_behind)
     is_refused = found["is_now_refused"]

@@ -28,7 +28,7 @@ def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 3 no such record.
     """
     topic, partition, tombstones = fields["topic"], fields["partition"], fields["tombstones"]
-    # A job's result leaves out the key of the record at an offset, so --offset runs without a job.
+    # The result of a job omits the key of the record at --offset, so a request with --offset does not use a job.
     waiting = asked.waiting if fields["offset"] is None else {"timeout": asked.timeout_s}
     found = asked.admin.explain(**fields, **waiting)
     if not asked.as_json:
@@ -50,7 +50,7 @@ def explain(asked: Asked, is_all: bool, **fields: Any) -> None:
 
 
 def complete_commands(found: Mapping[str, Any], asked: Asked) -> None:
-    """Add the key, if any, and the broker's address to the commands of an explanation, so that they can be copied."""
+    """Add the key, if any, and the broker's address to the commands in an explanation, so that users can copy and run them."""
     for one in found["partitions"]:
         for change in (one["change"], *(record["change"] for record in one["records"])):
             if change is not None and change["command"] is not None:

@@ -20,11 +20,11 @@ def ghosts(asked: Asked, **fields: Any) -> None:
     """List deleted keys of TOPIC that consumer groups may still hold.
 
     A group misses a deletion if it makes no progress for longer than delete.retention.ms: the tombstone is removed before the
-    group reads it. diamant.tombstone.hold=groups keeps tombstones for such groups. The list is empty at the broker's start. A key
-    leaves it when the key is written again, or when the group rewinds. `diamant explain TOPIC --tombstones` shows the tombstones
-    that groups have yet to read.
+    group reads it. diamant.tombstone.hold=groups keeps tombstones for such groups. The list is empty when the broker starts. A
+    key leaves the list when it is written again, or when the group rewinds. `diamant explain TOPIC --tombstones` shows the
+    tombstones that groups have yet to read.
 
-    Exit codes: 0 the list is empty; 1 failed; 2 usage, or no such topic; 3 there are such keys.
+    Exit codes: 0 the list is empty; 1 failed; 2 usage, or no such topic; 3 the list has keys.
     """
     found = asked.admin.ghosts(**fields, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found))

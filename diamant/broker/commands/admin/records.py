@@ -16,12 +16,12 @@ from diamant.broker.operation_errors import EXIT_DONE, EXIT_NOT_SO
 
 @operation_command("latest")
 def latest(asked: Asked, **fields: Any) -> None:
-    """Print the latest committed record of each key of TOPIC, cleaned or not, one JSON object per line.
+    """Print the latest committed record of each key of TOPIC, even if TOPIC has not been cleaned, one JSON object per line.
 
     Leaves out records of aborted transactions, and all records from the oldest open transaction on, as a read_committed consumer
     does. --timeout bounds the wait for each part of the response.
 
-    Exit codes: 0 done; 1 failed, even partway; 2 usage, or no such topic.
+    Exit codes: 0 done; 1 failed, perhaps after some records; 2 usage, or no such topic.
     """
     for record in asked.admin.latest(**fields, timeout=asked.timeout_s):
         click.echo(json.dumps(record))
@@ -34,7 +34,8 @@ def find(asked: Asked, **fields: Any) -> None:
     Reads the whole topic, including superseded records and those of open and aborted transactions. --timeout bounds the wait for
     each part of the response.
 
-    Exit codes: 0 done; 1 failed, even partway, or more than --limit records match; 2 usage, or no such topic; 3 nothing matches.
+    Exit codes: 0 done; 1 failed, perhaps after some records, or more than --limit records match; 2 usage, or no such topic;
+    3 nothing matches.
     """
     if sum(fields[name] is not None for name in ("key", "text", "where")) != 1:
         fail("expected one of: a key, --text, --where", "bad-argument")

@@ -19,12 +19,12 @@ from diamant.storage.certificate_states import NOT_CERTIFIED, NOTHING_MATCHED
 @operation_command("redact")
 @remote.certificate_options
 def redact(asked: Asked, file: str | None, page: str | None, **fields: Any) -> None:
-    """Remove the matching records of TOPIC, or change fields of them with --blank or --set, and certify the result.
+    """Remove the matching records of TOPIC, or change their fields with --blank or --set, and certify the result.
 
-    All other records, and all other bytes of a changed record, stay as they are, with their offsets.
+    All other records, and all other bytes of a changed record, stay the same, and no offset changes.
 
-    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 records are left or could not be checked, no
-    record matches although some contain the searched text, or no matching record has one of the fields, 4 nothing matches.
+    Exit codes: 0 done; 1 failed, or a file could not be written; 2 usage; 3 records are left or could not be checked, or no
+    record matches although some contain the searched text, or no matching record has one of the fields; 4 nothing matches.
     """
     with remote.going_on(asked):
         found = asked.admin.redact(**fields, **asked.waiting)
@@ -83,7 +83,7 @@ def _print(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def _print_undecided(console: Console, certificate: Mapping[str, Any]) -> None:
-    """Print how many of the remaining records may match or cannot be changed, and what to do."""
+    """If remaining records may match or cannot be changed, say so, with the number of the former, and suggest what to do."""
     from diamant.cleaner.evidence.certificates.page_words import unchangeable_count, undecided_count
     from diamant.words import counted
 

@@ -23,10 +23,10 @@ MAX_ROWS = 50
 _COLUMNS = ("dirty", "lag", "overdue", "last cleaned", "rounds", "removed")
 _WIDE_ONLY = ("lag", "last cleaned", "rounds", "removed")
 _WIDE = 100
-"""Terminal width from which all columns are shown."""
+"""The minimum terminal width at which all columns are shown."""
 _STATE_WIDTH = 10
 _NAME_WIDTH = 30
-"""The part of a partition's name that fits on a line beside all other columns."""
+"""The number of characters of a partition's name that fit on a line with all other columns."""
 
 
 @click.command()
@@ -35,7 +35,7 @@ _NAME_WIDTH = 30
     "--ready",
     "is_only_ready",
     is_flag=True,
-    help="Only check, without a login, that the broker answers, and print nothing; for health checks of containers.",
+    help="Only check, without a login, that the broker answers, and print nothing. For container health checks.",
 )
 @asking
 def status(is_all: bool, is_only_ready: bool, asked: Asked) -> None:
@@ -93,7 +93,7 @@ def _print(console: Console, found: Mapping[str, Any], jobs: Sequence[Mapping[st
     if cleaner["must_clean_partitions"]:
         share = f"{100 * cleaner['must_clean_ratio']:.0f} % of the bytes"
         trouble += f", {cleaner['must_clean_partitions']} past max.compaction.lag.ms ({share})"
-    kafka_version = cleaner.get("kafka_version")  # unknown to brokers of 0.3
+    kafka_version = cleaner.get("kafka_version")  # not sent by brokers of version 0.3
     mode = f"{cleaner['mode']} {kafka_version}" if kafka_version else cleaner["mode"]
     on = "" if cleaner["is_enabled"] else ", [bold red]off[/]"
     console.print(

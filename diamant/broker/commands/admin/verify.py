@@ -56,7 +56,7 @@ _WITHOUT_BROKER = (
 @click.option(
     "--secret",
     type=click.Path(exists=True, dir_okay=False),
-    help="With --data, or to read replicas again: the file with the secret of the digests.",
+    help="With --data, or to read replicas again: the file with the signer's secret for digests.",
 )
 @key_options("For an erasure, search for the key again; on a Kafka cluster other than Diamant, read the replicas again")
 @click.option("--where", help="For a redaction: its --where, to search for the records again.")
@@ -64,7 +64,7 @@ _WITHOUT_BROKER = (
     "--set",
     "given",
     multiple=True,
-    help="For a redaction that corrected fields: its --set, to compare the fields with.",
+    help="For a redaction that corrected fields: its --set, to compare with the fields.",
 )
 @click.option(
     "--identifiers",
@@ -90,10 +90,11 @@ def verify(
     signed: str | None,
     asked: Asked,
 ) -> None:
-    """Check the signature of CERTIFICATE and whether its claims still hold. The file has at most 16 MiB, 8 MiB for a broker.
+    """Check the signature of the file CERTIFICATE, and whether its claims still hold.
 
-    Exit codes: 0 valid, 1 failed, 2 usage, 3 not valid, not trusted, no longer true, or not confirmed, 4 nothing contradicts it,
-    but the certificate itself states that nothing was found, so it proves no removal.
+    The size limit is 16 MiB, or 8 MiB if a broker checks the file. Exit codes: 0 valid; 1 failed; 2 usage; 3 not valid, not
+    trusted, no longer true, or not confirmed; 4 nothing contradicts it, but the certificate itself states that nothing was
+    found, so it proves no removal.
     """
     from diamant.cleaner.evidence.certificates.certificate import (
         CLUSTER_TYPE,
@@ -158,7 +159,7 @@ def _ask(
 def _read_again(
     asked: Asked, fields: Mapping[str, Any], pinned: bytes | None, key: bytes, secret: bytes | None
 ) -> JsonObject:
-    """Verify by reading the replicas of a cluster again. The secret of the state directory is used if it is the signer's."""
+    """Verify by reading a cluster's replicas again. Without `secret`, uses that of the state directory if it is the signer's."""
     from diamant.broker.clusters.certificate import existing_signing_key
     from diamant.broker.clusters.for_admin import connected
     from diamant.broker.clusters.register import state_directory
@@ -198,7 +199,7 @@ def _verify_here(
     on_progress: OnProgress,
     **subject: Any,
 ) -> JsonObject:
-    """Verify the signature and, if given, the files in `data_dir`, without a broker. `subject` is for `verify_certificate`."""
+    """Verify the signature and, if given, the files in `data_dir`, without a broker. Passes `subject` to `verify_certificate`."""
     from diamant.cleaner.evidence.certificates.verification import CheckedFiles
     from diamant.cleaner.papers.paper_verification import verify_certificate
     from diamant.storage.env.env import RealEnv
@@ -219,10 +220,10 @@ def _verify_here(
 
 
 def _check_options(*, offline: bool, has_files: bool, secret: str | None, is_looking: bool) -> None:
-    """Raise BadArgument for options that exclude each other. `has_files`: there are files or replicas to read."""
+    """Raise BadArgument if options exclude each other. `has_files`: whether there are files or replicas to read."""
     if offline and (has_files or is_looking):
         raise BadArgument(
-            "--offline checks only the signature: it excludes --data, --key, --where, --identifiers and --registry"
+            "--offline checks only the signature, so it excludes --data, --key, --where, --identifiers and --registry"
         )
     if secret is not None and not has_files:
         raise BadArgument("--secret needs --data: a broker uses its own secret")
@@ -252,7 +253,7 @@ def _what_to_add(certificate: Mapping[str, Any], *, needs_secret: bool) -> str:
 
 @contextmanager
 def _held(env: Env, directory: str) -> Iterator[str]:
-    """Lock the directory against brokers. Yields a note for the report if it cannot be locked, else an empty text.
+    """Lock the directory against brokers. Yields a note for the report if it cannot be locked, else an empty string.
 
     Raises StorageError if a broker holds the lock, because files that change while they are read prove nothing. After an orderly
     stop there is no lock file, so one is created for the duration of the check.
@@ -265,8 +266,8 @@ def _held(env: Env, directory: str) -> Iterator[str]:
         lock = env.lock_for_reading(f"{directory}/{names.LOCK}", create=True)
     except InUse as error:
         raise StorageError(
-            f"{error}: the files change while they are read. Ask the broker itself, without --data, since it knows where its "
-            "logs end; or stop it, or check a copy"
+            f"{error}, so the files could change while they are read. Omit --data to ask the broker itself, which knows where "
+            "its logs end; or stop the broker, or check a copy"
         ) from None
     except OSError as error:
         note = (
@@ -281,7 +282,10 @@ def _held(env: Env, directory: str) -> Iterator[str]:
 
 
 def _values_of(data_dir: str | None, registry: str | None) -> Callable[[str], Values] | None:
-    """Return a function from a topic to its decoder, by schemas in the directory and the registry; None unless both are given."""
+    """Return a function that maps a topic to its decoder, which takes schemas from the directory and the registry.
+
+    Returns None unless both are given.
+    """
     from diamant.cleaner.values.registry import RegistryAddress
     from diamant.cleaner.values.schema_places import SchemaPlaces
     from diamant.cleaner.values.schemas import Values
@@ -311,7 +315,7 @@ def _sought(
     person: Mapping[str, Sequence[str]],
     values_of: Callable[[str], Values] | None,
 ) -> _Sought:
-    """Return what a verification looks for, besides a key."""
+    """Return the search criteria of a verification other than the key."""
     from diamant.cleaner.evidence.certificates.page_words import topics_of
     from diamant.cleaner.papers.paper_verification import PaperSubject
     from diamant.cleaner.redaction.blanking import parse_blanking

@@ -1,4 +1,4 @@
-"""`diamant acl`: manage the ACLs of any Kafka cluster with an authorizer, in the short form of `broker/acl.py`."""
+"""`diamant acl`: manage the ACLs of any Kafka cluster with an authorizer, in the short form that `broker/acl.py` parses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FILTER = (
     "resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter",
     "operation", "permission_type",
 )  # fmt: skip
-"""The fields of an ACL in CreateAcls, and in filters of DescribeAcls and DeleteAcls, in the order of `_values`."""
+"""The names of an ACL's fields in CreateAcls, and in filters of DescribeAcls and DeleteAcls, in the order of `_values`."""
 _ANY: Fields = dict(
     zip(
         _FILTER,
@@ -138,7 +138,7 @@ def remove(client: KafkaClient, answer: Answer, words: Sequence[str], force: boo
 
 
 def _texts(words: Sequence[str]) -> Sequence[str]:
-    """Return the ACLs: either one, given word by word, or several, given as one argument each."""
+    """Return the ACLs as strings. The arguments are either the words of one ACL, or several ACLs of one argument each."""
     return words if any(" " in word for word in words) else [" ".join(words)]
 
 
@@ -201,12 +201,12 @@ def _of_cluster(client: KafkaClient) -> list[Acl]:
 
 
 def _check_somebody_is_left(client: KafkaClient, before: Collection[Acl], after: Collection[Acl]) -> None:
-    """Raise ValueError if a change removes the last principal that may change ACLs. A super user always may change them."""
+    """Raise ValueError if a change removes the last principal that may change ACLs and there is no super user, who always may."""
     if not administrators(before) or administrators(after) or _super_users(client):
         return
     raise ValueError(
-        "no principal could change ACLs afterwards (ALTER on the cluster), and no super user is known. Only super.users in the "
-        "brokers' configuration and a restart would help. Grant ALTER on the cluster to a principal first, or use --force"
+        "no principal could change ACLs afterwards (ALTER on the cluster), and no super user is known. To undo that, you would "
+        "have to set super.users and restart the brokers. Grant ALTER on the cluster to a principal first, or use --force"
     )
 
 

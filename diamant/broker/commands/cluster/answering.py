@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Answer:
-    """The answer of one run of a command. `each`: the kind of its names, if it takes several."""
+    """The answer of one run of a command. `each`: if the command takes several names, what they name, such as topic."""
 
     def __init__(self, client: KafkaClient, each: str | None, *, as_json: bool) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class Answer:
         """The exit code of the last failure."""
 
     def tell(self, fields: Mapping[str, object], text: str = "", *, outcome: str | None = None) -> None:
-        """Add a part. `outcome` is a word for what has changed. Without `text`, the text is the first field and this word."""
+        """Add a part. `outcome` is a word for what has changed. Without `text`, prints the first field's value and `outcome`."""
         if self._as_json:
             self._told.append(fields if outcome is None else {**fields, "outcome": outcome})
         else:
@@ -49,7 +49,7 @@ class Answer:
 
     @contextmanager
     def about(self, name: str) -> Iterator[None]:
-        """Report an error in the part for one of several names, so that the next part follows."""
+        """Report an error in the part for one of several names, and let the command continue with the next part."""
         try:
             yield
         except EXPECTED as error:

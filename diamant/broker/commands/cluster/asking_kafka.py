@@ -1,4 +1,4 @@
-"""Parts shared by the commands for any Kafka cluster: options and one-line errors. Imports little, for a quick start."""
+"""Options and one-line errors of the commands for any Kafka cluster. Imports little, so that commands start quickly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def code_of(error: Exception) -> str:
-    """Return the code, for programs, of an error in `EXPECTED`."""
+    """Return the code by which programs recognize an error in `EXPECTED`."""
     if isinstance(error, KafkaRefusal):
         return code_of_kafka_error(error.code)
     if isinstance(error, ConnectionFailed):
@@ -42,7 +42,7 @@ def code_of(error: Exception) -> str:
 
 
 def told(error: Exception) -> str:
-    """Return the text of an error in `EXPECTED`, with the next step."""
+    """Return the message of an error in `EXPECTED`, with a hint about what to do."""
     return f"{error}{_HINTS.get(code_of(error), '')}"
 
 
@@ -59,7 +59,7 @@ def _tls(ca: str) -> ssl.SSLContext:
 
 
 def on_cluster(command: F) -> F:
-    """Add `--bootstrap-server`, `--timeout`, `--user` and `--ca` to a command, and pass it `client` as its first argument."""
+    """Add the options of a Kafka client, such as `--bootstrap-server`, to a command, and pass it `client` as first argument."""
 
     @click.option(
         "--bootstrap-server",
@@ -83,7 +83,7 @@ def on_cluster(command: F) -> F:
         "user",
         envvar=USER_VARIABLE,
         metavar="NAME:PASSWORD-FILE",
-        help=f"The login, by SCRAM or PLAIN, for clusters with SASL. Default: ${USER_VARIABLE}, else no login.",
+        help=f"The SCRAM or PLAIN login for clusters with SASL. Default: ${USER_VARIABLE}, else no login.",
     )
     @click.option(
         "--ca",
