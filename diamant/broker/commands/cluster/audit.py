@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from diamant.broker.inspection.cluster_audit import AuditReport
 
 WIDEST = 100
-"""Longer lines are hard to read, even on a wide terminal."""
+"""The maximum line length in the report: longer lines are hard to read, even on a wide terminal."""
 _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 
 
@@ -46,9 +46,9 @@ _HEADS = ("topic", "partition", "finding", "seen", "what it means", "set")
 @json_option
 @on_cluster
 def audit(client: KafkaClient, topics: tuple[str, ...], deadline_ms: int, page: str | None, as_json: bool) -> None:
-    """Find what may keep values beyond a deadline, on any Kafka cluster. Without TOPICS, all but internal topics are audited.
+    """Find what may keep values beyond a deadline, on any Kafka cluster. Without TOPICS, audits all topics except internal ones.
 
-    Nothing is changed. What this user may not see is named on standard error.
+    Changes nothing. Anything that the user has no permission to read is reported on standard error.
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or no such topic; 3 something was found.
     """

@@ -78,15 +78,16 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, one value per line, and then new records until Ctrl-C.
 
-    Records of a transaction are printed once it is committed (by default, Kafka's console consumer prints uncommitted ones, too).
+    Records of a transaction are printed once it is committed. (By default, Kafka's console consumer also prints uncommitted
+    records.)
     A tombstone is printed as null with --json, and otherwise as an empty line; -f shows a length of -1.
 
-    With --schema, a schema directory or a registry, --json also prints the decoded key_json and value_json, and other output has
-    JSON in place of bytes. Keys and values that cannot be decoded stay as they are, and the reasons follow at the end.
+    With --schema, a schema directory or a registry, --json also prints the decoded key_json and value_json; other output formats
+    print JSON in place of bytes. Keys and values that cannot be decoded are printed unchanged, with the reasons at the end.
 
     With --group, all partitions are read without joining the group, so there is no rebalance; a group with active members is
     refused. At the end (the last record, -n records, or Ctrl-C) the group's offsets are committed up to the last record printed
-    or skipped by --key. An error, a closed pipe or a kill commits nothing.
+    or skipped by --key. Nothing is committed if the command fails, is killed, or writes to a closed pipe.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -141,7 +142,7 @@ def _print_records(
     show: Callable[[ReadRecord], bytes],
     progress: LiveProgress,
 ) -> None:
-    """Print records. `positions` advances past each record printed or skipped."""
+    """Print records, and advance `positions` past each record printed or skipped."""
     out = sys.stdout.buffer
     left = count
     begin = sum(positions.values())
@@ -157,7 +158,7 @@ def _print_records(
         if key is None or read.record.key == key:
             done_bytes += out.write(show(read))
             left = None if left is None else left - 1
-        # After printing: if Ctrl-C interrupts in between, the record is printed again rather than lost.
+        # Advance only after printing: if Ctrl-C interrupts in between, the record is printed again rather than lost.
         positions[read.partition] = read.record.offset + 1
         if left == 0:
             return
@@ -165,14 +166,14 @@ def _print_records(
 
 
 def _committed(client: KafkaClient, group: str) -> Mapping[Place, int]:
-    """Return the committed offsets of the group. Raises KafkaRefusal if it has members, since a commit would be refused, too."""
+    """Return the group's committed offsets. Raises KafkaRefusal if it has members, because it would later refuse the commit."""
     kafka_group = KafkaGroup(client, group)
     kafka_group.check_inactive()
     return kafka_group.committed(stable=True)
 
 
 def _in_range(client: KafkaClient, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Return the offsets that are still within the log of their partition, its end included."""
+    """Return the offsets that are still between the start and the end (inclusive) of their partition's log."""
     starts, ends = client.offsets(topic, offsets, EARLIEST), client.offsets(topic, offsets, LATEST)
     return {one: offset for one, offset in offsets.items() if starts[one] <= offset <= ends[one]}
 
@@ -205,7 +206,7 @@ _FIELDS: dict[bytes, Callable[[ReadRecord], bytes]] = {
 
 
 def record_format(topic: str, template: str) -> Callable[[ReadRecord], bytes]:
-    """Return a function from a record to its text. Raises ValueError for an unknown name."""
+    """Return a function that formats a record as `template` says. Raises ValueError for an unknown name in it."""
     text = template.encode(errors="surrogateescape")
     parts: list[bytes | Callable[[ReadRecord], bytes]] = []
     position = 0

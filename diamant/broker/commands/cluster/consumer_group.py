@@ -45,7 +45,7 @@ names_argument = click.argument("names", nargs=-1, required=True, metavar="GROUP
 @json_option
 @on_cluster
 def list_all(client: KafkaClient, as_json: bool) -> None:
-    """List the groups with their type (consumer, classic, or others of the cluster), protocol and state.
+    """List the groups with their type (consumer, classic, or another that the cluster supports), protocol and state.
 
     Exit codes: 0 done; 1 failed; 2 usage; 130 Ctrl-C.
     """
@@ -64,7 +64,7 @@ def list_all(client: KafkaClient, as_json: bool) -> None:
 def describe(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     """Show the members of groups, and the committed offset, end, lag and owner of each partition.
 
-    A share group has start offsets instead of committed ones, and partitions with several members.
+    A share group has start offsets instead of committed offsets, and several members can share a partition.
     The end is the log end offset, including open transactions. With --json, prints a list with one object per group.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such group; 130 Ctrl-C.
@@ -97,7 +97,7 @@ def describe(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
     required=True,
     metavar="WHERE",
     help="As for `consume -o`: start, end, an offset, -N for N before the end, or @TIME (ISO 8601 or ms); +N is N after the "
-    "committed offset. An offset out of range becomes the nearer bound.",
+    "committed offset. An offset out of range is moved to the nearer end of the log.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the offsets that would be committed.")
 @answering()
@@ -134,7 +134,7 @@ def reset(client: KafkaClient, answer: Answer, name: str, topics: Sequence[str],
 @names_argument
 @answering(each="group")
 def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
-    """Delete groups and their committed offsets. If one cannot be deleted, the others still are.
+    """Delete groups and their committed offsets. A group that cannot be deleted does not stop the others from being deleted.
 
     Exit codes: 0 done; 1 failed; 2 usage, no such group, or it has members; 130 Ctrl-C.
     """

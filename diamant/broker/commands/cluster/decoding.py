@@ -1,4 +1,4 @@
-"""Decoded keys and values in the output of `diamant consume`, by schemas in the cluster's topic `_schemas` or elsewhere."""
+"""Decoded keys and values for `diamant consume`, using schemas from the cluster's topic `_schemas` or from elsewhere."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _registered(client: KafkaClient) -> Iterator[tuple[bytes | None, bytes | Non
 
 
 def decoded_line(topic: str, read: ReadRecord, values: Values) -> bytes:
-    """Return a record as a line, as `diamant latest` does."""
+    """Format a record as a line of JSON in the format of `diamant latest`."""
     fields = {**record_fields(read.partition, read.record), **decoded_fields(read.record, values)}
     return json.dumps({"topic": topic, **fields}).encode() + b"\n"
 
 
 def with_decoded(read: ReadRecord, values: Values) -> ReadRecord:
-    """Return a record with the JSON of key and value in place of bytes whose schema is known."""
+    """Return the record with its key, its value or both replaced by their decoded form as JSON, wherever the schema is known."""
     record, found = read.record, decoded_fields(read.record, values)
     if "key_json" in found:
         record = record._replace(key=json.dumps(found["key_json"]).encode())

@@ -1,4 +1,4 @@
-"""Places in partitions as given in options: the forms of `offset_at`, and `@TIME`."""
+"""Converts a place given in an option, in one of the forms of `offset_at` or as `@TIME`, to an offset in each partition."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def place_offsets(
     committed: bool,
     before: Mapping[tuple[str, int], int] | None = None,
 ) -> Mapping[int, int]:
-    """Return the offset of `where` in each partition; if out of range, the nearer bound. Raises ValueError for any other text.
+    """Return the offset of the place `where` in each partition. An offset out of range is moved to the nearer end of the log.
 
-    `committed`: the end is the last stable offset, as for read_committed. `before`: the committed offsets of a group, for `+N`.
+    With `committed`, the log ends at the last stable offset, as for a read_committed consumer. `before` has a group's committed
+    offsets, for `+N`. Raises ValueError if `where` is not a place.
     """
     ends = client.offsets(topic, numbers, LATEST, committed=committed)
     if where.startswith("@"):

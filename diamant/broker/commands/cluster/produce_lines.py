@@ -39,7 +39,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
     "--json",
     "as_json",
     is_flag=True,
-    help="Read lines as `diamant consume --json` and `latest` print them, and print what was written, as JSON.",
+    help="Read lines in the format that `diamant consume --json` and `latest` print, and print a summary as JSON.",
 )
 @click.option(
     "--compression",
@@ -64,16 +64,18 @@ def produce(
 ) -> None:
     """Write each line of FILE, or of standard input, to TOPIC as the value of a record.
 
-    Keys choose partitions as in Kafka's own producer. The command ends when all in-sync replicas have all records. An error
-    names its lines and ends the command; lines near them may have been written. With --json, the topic, partition and offset in
-    a line are ignored.
+    Keys determine partitions as in Kafka's own producer. The command ends when all in-sync replicas have all records. After an
+    error, the command reports the affected lines and ends; nearby lines may have been written. With --json, the topic, partition
+    and offset in a line are ignored.
 
     Exit codes: 0 done; 1 failed; 2 usage, an unreadable line, or no such topic; 130 Ctrl-C.
     """
     if as_json and (key_delimiter is not None or key is not None or is_null):
-        raise ValueError("--json excludes --key, --key-delimiter and --null: the lines have their own keys and nulls")
+        raise ValueError(
+            "--json excludes --key, --key-delimiter and --null, because the lines have their own keys and nulls"
+        )
     if key_delimiter is not None and (not key_delimiter or key is not None):
-        raise ValueError("--key-delimiter: expected a text, and no --key")
+        raise ValueError("--key-delimiter: expected a non-empty string, and no --key")
     delimiter = None if key_delimiter is None else key_delimiter.encode(errors="surrogateescape")
     all_headers = tuple(_header(header) for header in headers)
     parse = _json_record if as_json else _line_record(delimiter, key, is_null)

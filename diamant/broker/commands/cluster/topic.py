@@ -21,7 +21,7 @@ LAST_DELETE_BY_NAME = 5
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1
 DYNAMIC_TOPIC_CONFIG = 1
-"""The source of a configuration set on the topic itself."""
+"""The `config_source` of a configuration that is set on the topic itself."""
 
 config_option = click.option(
     "--config", "-c", "configs", multiple=True, metavar="NAME=VALUE", help="A configuration; may be repeated."
@@ -72,7 +72,7 @@ def create(
     fields = {"topics": [topic], "timeout_ms": _timeout_ms(client)}
     (found,) = client.controller().ask(CREATE_TOPICS, fields)["topics"]
     _check(name, found, set_to)
-    # An old broker, or one that does not let the user describe the topic, does not return what it created.
+    # A broker does not return the properties of the new topic if it is old, or if the user may not describe the topic.
     told = {
         "partitions": (found.get("num_partitions", -1), partitions),
         "replicas": (found.get("replication_factor", -1), replicas),
@@ -88,7 +88,7 @@ def create(
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=topic_names)
 @answering(each="topic")
 def delete(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
-    """Delete topics. If one cannot be deleted, the others still are.
+    """Delete topics. A topic that cannot be deleted does not stop the others from being deleted.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such topic; 130 Ctrl-C.
     """
@@ -178,7 +178,7 @@ def alter(
 
 
 def _described(client: KafkaClient, name: str, keys: Sequence[str] | None) -> Sequence[Fields]:
-    """Return the configurations of a topic; with `keys`, only the existing ones with these names. Raises KafkaRefusal."""
+    """Return a topic's configurations; with `keys`, only those of these names that exist. Raises KafkaRefusal on an error."""
     resource = {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configuration_keys": keys}
     answer = client.any_broker().ask(DESCRIBE_CONFIGS, {"resources": [resource]}, timeout_s=client.timeout_s)
     result = answer["results"][0]
@@ -203,7 +203,7 @@ def _parted_by_set(client: KafkaClient, name: str, unset: Sequence[str]) -> tupl
 
 
 def _check(name: str, found: Fields, configs: Iterable[str] = ()) -> None:
-    """Raise KafkaRefusal for the code in a response. `configs`: the names of configurations in the request."""
+    """Raise KafkaRefusal if a response has an error code. `configs`: the names of configurations in the request, for a hint."""
     if found["error_code"]:
         refusal = topic_refusal(name, found["error_code"], found.get("error_message"))
         hint = _similar(configs) if found["error_code"] == ErrorCode.INVALID_CONFIG else ""

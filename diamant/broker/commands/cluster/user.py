@@ -1,6 +1,6 @@
 """`diamant user`: manage the SCRAM users of any Kafka cluster.
 
-Passwords are never sent, only the salt and the salted password, as `kafka-configs` does (KIP-554).
+Like `kafka-configs` (KIP-554), sends only the salt and the salted password, never the password itself.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def list_users(client: KafkaClient, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @answering(each="user")
 def remove(client: KafkaClient, answer: Answer, names: Sequence[str]) -> None:
-    """Remove SCRAM users. Their open connections stay until they end or authenticate again.
+    """Remove SCRAM users. Their open connections stay open until they are closed or have to authenticate again.
 
     Exit codes: 0 done; 1 failed; 2 usage, or no such user; 130 Ctrl-C.
     """

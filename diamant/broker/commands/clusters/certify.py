@@ -31,7 +31,7 @@ MAX_SHOWN = 20
     "--erasure",
     type=click.Path(exists=True, dir_okay=False),
     required=True,
-    help="The certificate of the erasure, as `diamant erase` wrote it.",
+    help="The certificate of the erasure that `diamant erase` wrote.",
 )
 @click.option(
     "--join",
@@ -47,7 +47,7 @@ MAX_SHOWN = 20
     default=50,
     show_default=True,
     metavar="MB",
-    help="MB read per second; 0: no limit.",
+    help="The maximum number of MB to read per second; 0: no limit.",
 )
 @click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the certificate.")
@@ -61,10 +61,11 @@ def certify(
     *,
     as_json: bool,
 ) -> None:
-    """Search all LOGDIRs of one Kafka broker, which may be running, for the key of an erasure, and certify what is left.
+    """Search all LOGDIRs of one Kafka broker, which may be running, for the key of an erasure, and certify the result.
 
-    Read-only. The state directory ($DIAMANT_STATE_DIR) must have the files signing-key and signing-key.secret of the erasure.
-    With --join, the disk certificates are added to the cluster's, which then names the replicas whose disks were not searched.
+    Only reads the LOGDIRs. The state directory ($DIAMANT_STATE_DIR) must have the files signing-key and signing-key.secret that
+    the erasure used. With --join, adds disk certificates to the certificate of the erasure, which then lists the replicas whose
+    disks were not searched.
 
     Exit codes: 0 values-gone or key-gone; 1 failed; 2 usage, or certificates and directories that do not belong together; 3 not
     everything is certified: something is left, a replica is missing, or the key has been written again.

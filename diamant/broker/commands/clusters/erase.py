@@ -62,7 +62,9 @@ def compact_elsewhere(asked: Asked, show_report: Callable[[Console, JsonObject],
 
     def show(console: Console) -> None:
         show_report(console, found)
-        for name, reason in [*found["missing"].items()][1:]:  # The report's first line has the first reason.
+        for name, reason in [*found["missing"].items()][
+            1:
+        ]:  # The first line of the report already has the first reason.
             console.print(f"{name}: {reason}", style="red", markup=False, soft_wrap=True)
         print_not_as_before(console, asked, found, found["work_id"])
 
@@ -97,7 +99,7 @@ def _agreeing(asked: Asked, is_agreed: Callable[..., bool], *, is_confirmed: boo
 
 @contextmanager
 def ending_by_signal(asked: Asked) -> Iterator[None]:
-    """Let SIGTERM end the work as Ctrl-C does, so that lowered configurations are put back, and report what stays open."""
+    """Let SIGTERM end the block like Ctrl-C, so that lowered configurations are restored, and report what is unfinished."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(EXIT_TERMINATED)
@@ -251,5 +253,5 @@ def _print_nothing_found(console: Console, topics: Iterable[str]) -> None:
 
 
 def ids(brokers: list[int]) -> str:
-    """Return the ids of brokers for a table."""
+    """Return broker ids, comma-separated, for a table cell."""
     return ",".join(map(str, brokers))

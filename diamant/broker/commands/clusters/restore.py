@@ -29,9 +29,9 @@ def restore(id: str | None, asked: Asked, *, forget: bool) -> None:
     """Put back the configurations that the killed erasure or compaction ID left lowered on a Kafka cluster other than Diamant.
     Without an ID, list all open work, including erasures with replicas that have not been read.
 
-    Values that another client has changed since are reported and left alone. A topic that fails does not stop the others; it is
-    reported, and stays in the list. Exit codes: 0 done, 1 failed, on some or all topics, or a file of the list is damaged,
-    2 usage, another cluster, or no such ID, 3 some values were left alone.
+    Values that another client has changed since then are reported and left alone. A topic that fails does not stop the others;
+    it is reported, and stays in the list. Exit codes: 0 done; 1 failed on at least one topic, or a file of the list is damaged;
+    2 usage, another cluster, or no such ID; 3 some values were left alone.
     """
     if id is None:
         if forget:

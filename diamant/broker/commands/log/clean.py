@@ -1,8 +1,8 @@
-"""`diamant log clean`: run one cleaning round, without a broker, on a partition or on each compacted one of a log directory.
+"""`diamant log clean`: run one cleaning round, without a broker, on one partition or all compacted partitions of a log directory.
 
-A partition is opened as after an orderly shutdown, cleaned if a broker would clean it now (or with --force), and closed.
-Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, without a broker's minima. The other
-configurations of a topic come from the metadata log of the log directory, if there is one.
+Opens a partition as a broker would after an orderly shutdown, cleans it if a broker would clean it now (or with --force), and
+closes it. Kafka or Diamant can use it afterwards. --set overrides configurations by Kafka's names, and accepts values below a
+broker's minimum. The other configurations of a topic come from the metadata log of the log directory, if there is one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NOT_STOPPED = (
     type=click.Choice(list(ENGINES)),
     default="compiled" if ARE_COMPILED else "inline",
     show_default=True,
-    help="The engine: plain Python, compiled code, or compiled code in a worker process, as in a broker.",
+    help="The engine: plain Python, compiled code, compiled code in a worker process (as in a broker), or Spark.",
 )
 @master_option
 @conf_option
@@ -89,7 +89,7 @@ _NOT_STOPPED = (
 @click.option(
     "--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Override the checkpoint of one partition."
 )
-@click.option("--force", is_flag=True, help="Clean a log if anything is cleanable, even if it is not due.")
+@click.option("--force", is_flag=True, help="Clean a log if anything is cleanable, even if a broker would wait.")
 @click.option("--retention", is_flag=True, help="Afterwards, remove whole segments as cleanup.policy=delete does.")
 @click.option("--unclean", is_flag=True, help="First recover the log above the recovery point, as after a crash.")
 @click.option("--dry-run", is_flag=True, help="Report what would be done, without changing the directory.")
@@ -113,10 +113,11 @@ def clean(
     """Compact the partition in DIRECTORY, or each compacted partition of the log directory DIRECTORY. No broker may be using it.
 
     Uses and updates the checkpoints of the log directory. Topic configurations come from the metadata log there; --set overrides
-    them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. A topic that is not compacted is refused,
-    or skipped in a log directory, except with --set cleanup.policy=compact or for --retention alone.
+    them. Without a metadata log, Kafka's defaults apply, with cleanup.policy=compact. Refuses a partition whose topic is not
+    compacted (or skips it, if DIRECTORY is a log directory) unless --set cleanup.policy=compact or --retention is given; for a
+    single partition, --retention has this effect only without --force.
 
-    Exit codes: 0 done, even if there was nothing to clean; 1 in use, or a partition cannot be cleaned; 2 usage.
+    Exit codes: 0 done, even if there was nothing to clean; 1 the directory is in use, or a partition cannot be cleaned; 2 usage.
     """
     directory = os.path.abspath(directory)
     clock = SystemClock() if now_ms is None else SettableClock(now_ms)
@@ -221,7 +222,7 @@ class _Cleaning(NamedTuple):
 
 @contextmanager
 def _failing(directory: str) -> Iterator[None]:
-    """Turn an error into one line. An OSError without a file name is reported for `directory`."""
+    """Report an error in one line and exit. The line names `directory` for an OSError without a file name."""
     with one_line_errors():
         try:
             yield

@@ -48,7 +48,7 @@ def dump(path: str, *, with_records: bool, as_json: bool, places: SchemaPlaces) 
     problems = 0
     with one_line_errors():
         total_bytes = _size(path)
-        # On one terminal, lines and the progress would overwrite each other.
+        # On the same terminal, the lines and the progress bar would overwrite each other.
         with LiveProgress(total_bytes, is_shown=not sys.stdout.isatty()) as bar:
             for item in _items(path, bar.advance, with_records=with_records):
                 problems += isinstance(item, Problem)

@@ -57,7 +57,7 @@ from diamant.words import counted
     is_flag=True,
     help=f"Print all records, not only {MAX_ROWS} per partition, and the empty partitions of internal topics.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each topic.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per topic, each on its own line.")
 def explain(
     directory: str,
     key: bytes | None,
@@ -81,7 +81,7 @@ def explain(
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     problems, notes = list[Problem](), list[str]()
     is_found, folded = False, 0
-    # With a key, an empty partition has no output anyway.
+    # With a key or an offset, an empty partition has no output anyway.
     is_folding = not (is_all or as_json) and key is None and offset is None
     with one_line_errors(), open_log_directory(env, directory) as opened:
         if offset is not None and len(opened.partitions) != 1:
@@ -138,7 +138,7 @@ def _check_usage(settings: tuple[str, ...], mode: str | None, key: bytes | None,
 
 
 def _without_changes(fields: JsonObject) -> JsonObject:
-    """Leave out the changes that would remove records now, because they need a running broker."""
+    """Remove the suggested changes that would remove records now, because they need a running broker."""
     for one in (fields, *fields["records"]):
         one["change"] = None
     return fields

@@ -28,7 +28,7 @@ from diamant.storage.env.env import Env, RealEnv
 from diamant.words import counted, size_text
 
 STRIP_BYTES = 64 * files.MIB
-"""The total size up to which partitions are drawn segment by segment, which takes reading them again."""
+"""The total size of the partitions that may be drawn segment by segment: drawing one reads it a second time."""
 
 
 @click.command()
@@ -41,7 +41,7 @@ STRIP_BYTES = 64 * files.MIB
     default=256,
     show_default=True,
     metavar="MIB",
-    help="Memory for keys. More keys spill to temporary files.",
+    help="Memory for keys. Keys that do not fit spill to temporary files.",
 )
 @click.option(
     "--top",
@@ -73,7 +73,7 @@ def stats(directory: str, *, as_json: bool, memory_mib: int, top: int, is_all: b
 
 
 def _strips(env: Env, opened: OpenLogDirectory, topics: Sequence[TopicStats]) -> list[DrawnPartition]:
-    """Return the partitions as strips; small ones by segment, unless they have aborted or open transactions, or problems."""
+    """Return partitions to draw: small ones by segment, unless they have aborted or undecided records or problems."""
     stats = {(one.topic, one.partition): one for topic in topics for one in topic.partitions}
     found, left = [], STRIP_BYTES
     for partition in opened.partitions:
