@@ -61,7 +61,7 @@ class Total:
     partitions: int
     bytes_before: int
     bytes_after: int
-    """Size of all `.log` files at the end of the forecast. A failed forecast counts with the size when it failed."""
+    """The total size of all `.log` files at the end of the forecast, or at the failure of a failed forecast."""
     failed: int
     """The number of failed forecasts."""
 
@@ -109,7 +109,7 @@ MIB = 1024 * 1024
 MAX_COMBINATIONS = 64
 
 LAYOUT_SETTINGS = ("segment.bytes", "internal.segment.bytes", "segment.ms", "segment.index.bytes")
-"""Settings that change the segments: they are rolled again, as if the setting had always been in force."""
+"""Settings that determine segments. If one is given, a forecast rolls all segments again, as if it had always been in force."""
 
 WAITING = {
     WAITS_FOR_POLICY: "the topic is not compacted",
@@ -121,7 +121,7 @@ WAITING = {
 }
 
 _BYTES_PER_BYTE = 4
-"""The number of passes of a forecast over its partition, for the progress bar: two counts, all data, the dirty part."""
+"""How often a forecast reads its partition, estimated for the progress bar: two counts, all data, and the dirty part."""
 
 
 def whatif_options(command: F) -> F:
@@ -148,7 +148,7 @@ def whatif_options(command: F) -> F:
             ),
             click.option("--all", "is_all", is_flag=True, help="Also list the empty partitions of internal topics."),
             click.option(
-                "--json", "as_json", is_flag=True, help="Print one JSON document, with everything that happens."
+                "--json", "as_json", is_flag=True, help="Print one JSON document, with every event of the forecasts."
             ),
             click.option(
                 "--memory",
@@ -157,7 +157,7 @@ def whatif_options(command: F) -> F:
                 default=256,
                 show_default=True,
                 metavar="MIB",
-                help="Memory for counting keys. More keys spill to temporary files.",
+                help="Memory for counting keys. Keys that do not fit spill to temporary files.",
             ),
         )
     ):
@@ -182,12 +182,12 @@ def whatif(
 ) -> None:
     """Predict what settings would leave of DIRECTORY, a log directory or a partition directory, and when.
 
-    Tries every combination of the given values, at most 64. They override the topic's configuration in the directory's metadata
-    (without metadata: cleanup.policy=compact and Kafka's defaults).
+    Tries every combination of the given values, up to 64 combinations. The given settings override the topic's configuration in
+    the directory's metadata (without metadata: cleanup.policy=compact and Kafka's defaults).
 
-    The forecast assumes that nothing is written from now on, that no transaction ends, and that a broker with these settings
-    does each round as soon as it is due. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if the
-    setting had always been in force; records already removed stay removed. All other settings apply from now on.
+    The forecast assumes that from now on nothing is written and no transaction ends, and that a broker with these settings starts
+    each cleaning round as early as they allow. With segment.bytes, segment.ms or segment.index.bytes, segments are rolled as if
+    the setting had always been in force; records already removed stay removed. All other settings apply from now on.
 
     DIRECTORY is not changed. The rounds write up to twice the size of the largest partition to the temporary directory (TMPDIR).
 
@@ -245,17 +245,17 @@ class WhatIfRequest:
 
     @property
     def kafka_version(self) -> str | None:
-        """The Kafka version that is followed (`followed_version`); None if the combinations have several versions."""
+        """The Kafka version whose rules apply (see `followed_version`); None if it is not the same for all combinations."""
         default = BROKER_CONFIGS[KAFKA_VERSION].default
         versions = {one.get(KAFKA_VERSION, default) for one in self.combinations}
         return followed_version(self.mode.mode, str(versions.pop())) if len(versions) == 1 else None
 
     def choose_mode(self, env: Env, log_directory: str, given: str | None) -> None:
-        """Set the mode for a log directory; `given` is the value of the option."""
+        """Set the mode for a log directory; `given` is the value of `--mode`, None without it."""
         self.mode = chosen_mode(env, log_directory, given)
 
     def scenarios(self, topic: str, configs: TopicConfigs | None) -> list[Scenario]:
-        """Return the scenarios for a topic. `configs` is None if unknown. An invalid scenario ends the command."""
+        """Return the scenarios for a topic. `configs`: of all topics; None if unknown. An invalid scenario ends the command."""
         topic_config = None if configs is None else configs.get(topic)
         try:
             return [self._scenario(topic_config, combination) for combination in self.combinations]
@@ -294,7 +294,7 @@ def combine(settings: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _split(name: str, text: str) -> Iterator[str]:
-    """Yield the alternatives in a text, which is split at commas outside brackets, without the brackets."""
+    """Split `text` at the commas outside brackets, and yield the parts without their brackets."""
     depth = 0
     value = ""
     for letter in f"{text},":
@@ -343,7 +343,7 @@ def _forecasts(
 
 
 class _Share:
-    """A forecast's share of the progress bar. The amount to read is not known in advance."""
+    """A forecast's share of the progress bar, which is an estimate, because the amount to read is not known in advance."""
 
     def __init__(self, bar: LiveProgress) -> None:
         self._bar = bar
@@ -371,7 +371,7 @@ def print_results(
     is_all: bool,
     as_json: bool,
 ) -> NoReturn:
-    """Print the results and exit, with 1 if there are problems or a forecast failed."""
+    """Print the results and exit, with exit code 1 if there are problems or a forecast failed."""
     if as_json:
         click.echo(json.dumps(_document(opened, request, found, problems)))
     else:

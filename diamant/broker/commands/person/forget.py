@@ -1,4 +1,4 @@
-"""`diamant person forget`: show what would happen to a person's records, then do it, and keep the paper."""
+"""`diamant person forget`: show what would happen to a person's records, then do it, and save the certificate (the paper)."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ from diamant.words import counted, not_searched_text, stay_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--reason", help="The reason. The paper records it, so it must name no identifier."),
+    click.option("--reason", help="The reason. The paper records it, so it must not contain an identifier."),
     click.option("--reference", default="", help="The case number of the request, recorded in the paper."),
     click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now."),
     click.option("--dry-run", is_flag=True, help="Show what would happen, and change nothing."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
     click.option("--confirm", is_flag=True, help="Follow identifiers that may belong to several people."),
     click.option(
         "--now",
         is_flag=True,
-        help="Also remove the tombstones now, before their horizon, if all groups have read them.",
+        help="Also remove the tombstones now, before their delete horizon, if all groups have read them.",
     ),
-    click.option("--confirm-groups-behind", is_flag=True, help="--now even if groups have not read the tombstones."),
+    click.option(
+        "--confirm-groups-behind", is_flag=True, help="Apply --now even if groups have not read the tombstones."
+    ),
 )
 
 
 def forget_options(command: F) -> F:
-    """Add the arguments of `forget_person` to a command."""
+    """Add the command-line arguments and options for `forget_person` to a command."""
     for option in reversed((people_options, remote.certificate_options, *_OPTIONS)):
         command = option(command)
     return command
@@ -50,13 +52,13 @@ def forget_options(command: F) -> F:
 @remote.registry_option
 @remote.asking
 def forget(asked: Asked, **fields: Any) -> None:
-    """Forget the person that is known as NAME=VALUE, in all topics of the map, and certify it.
+    """Forget the person identified by NAME=VALUE in all topics of the map, and certify it.
 
-    Shows what would happen, topic by topic, and asks. With --each, several people are forgotten in one search and one job, each
-    with a paper of their own; the exit code is 4 only if nothing of any of them was found.
+    First shows what would happen in each topic, and asks for confirmation. With --each, forgets several people in one search and
+    one job, and writes one paper per person; the exit code is 4 only if nothing was found for any of them.
 
-    Exit codes: 0 done, 1 failed, or a file could not be written, 2 usage, 3 not everything is certified, a topic could not be
-    searched, the person wrote again, or you declined, 4 nothing of the person was found.
+    Exit codes: 0 done; 1 failed, or a file could not be written; 2 usage; 3 not everything is certified, a topic could not be
+    searched, records of the person were written again, or you declined; 4 nothing was found for the person.
     """
     forget_person(asked, asked.admin.person, asked.admin.certificate, **fields)
 
@@ -92,7 +94,7 @@ def forget_person(
     yes: bool,
     **fields: Any,
 ) -> NoReturn:
-    """Show what would happen, ask, do it, and exit with the command's code."""
+    """Show what would happen, ask for confirmation, forget the person, and exit with the command's exit code."""
     subjects = chosen_people(identifiers, each)
     if reason is None and not dry_run:
         raise click.UsageError("Missing option '--reason'.")

@@ -59,7 +59,7 @@ _HERE = "diamant.broker.commands.person.on_directory"
     },
 )
 def person() -> None:
-    """Find a person's data in a log directory, and forget it, as `diamant person` does in a broker."""
+    """Find a person's data in a log directory, and forget it. Like `diamant person`, but without a broker."""
 
 
 _directory = click.argument("directory", type=click.Path(exists=True, file_okay=False))
@@ -72,9 +72,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the result a
 @schema_options
 @_json
 def show(directory: str, wanted: ShowOptions, places: SchemaPlaces, *, as_json: bool) -> None:
-    """Show all records in DIRECTORY of the person that is known as NAME=VALUE.
+    """Show all records in DIRECTORY of the person identified by NAME=VALUE. Like `diamant person show`, but without a broker.
 
-    Works as `diamant person show`. Records are explained as by a broker that starts on the files now. Nothing is changed.
+    Explains the records in the same way as a broker that is started on these files now. Changes nothing.
 
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.
@@ -93,11 +93,11 @@ def show(directory: str, wanted: ShowOptions, places: SchemaPlaces, *, as_json: 
 @click.command()
 @_directory
 @records_option
-@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
+@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which must not exist yet.")
 @schema_options
 @_json
 def suggest(directory: str, records: int, file: str | None, places: SchemaPlaces, as_json: bool) -> None:
-    """Suggest a map of people from samples of the topics in DIRECTORY, as `diamant person suggest` does.
+    """Suggest a map of people from samples of the topics in DIRECTORY. Like `diamant person suggest`, but without a broker.
 
     Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
     """
@@ -114,7 +114,7 @@ def suggest(directory: str, records: int, file: str | None, places: SchemaPlaces
 @schema_options
 @_json
 def check(directory: str, people: Mapping[str, Any], records: int, places: SchemaPlaces, as_json: bool) -> None:
-    """Check a map of people against the topics in DIRECTORY, as `diamant person check` does.
+    """Check a map of people against the topics in DIRECTORY. Like `diamant person check`, but without a broker.
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or an invalid map; 3 something was found.
     """
@@ -126,7 +126,7 @@ def check(directory: str, people: Mapping[str, Any], records: int, places: Schem
 
 
 class _Directory(NamedTuple):
-    """The topics of a log directory."""
+    """The partitions of each topic in a log directory, and the schemas with which to decode their records."""
 
     tasks: Mapping[str, Sequence[PartitionTask]]
     schemas: Schemas
@@ -137,11 +137,11 @@ class _Directory(NamedTuple):
 
     @property
     def configs(self) -> Mapping[str, LogConfig]:
-        """The configurations of users' topics."""
+        """The configurations of all topics except internal ones."""
         return {topic: some[0].config for topic, some in self.tasks.items() if not is_internal(topic)}
 
     def samples(self, records: int) -> list[TopicSample]:
-        """Return samples of users' topics."""
+        """Return samples of all topics except internal ones, from about `records` of the newest records of each topic."""
         found = []
         for topic, config in self.configs.items():
             sample = TopicSample(topic, config.is_compacted)
@@ -199,7 +199,7 @@ def topic_task(
     checkpoint: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> PartitionTask:
-    """Return the task of a partition. `configs`: the configurations of its topic, None if they are unknown."""
+    """Return the task of searching a partition. `configs`: the configurations of its topic, None if they are unknown."""
     config = parse_settings(with_topic_configs(configs, ()), mode).config
     view = CleanerView(mode=mode, checkpoint=checkpoint.get((partition.topic, partition.partition)))
     return PartitionTask(partition, config, view, now_ms)

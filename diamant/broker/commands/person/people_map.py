@@ -24,7 +24,7 @@ records_option = click.option(
     default=1_000,
     show_default=True,
     metavar="N",
-    help="Number of newest records to sample in each topic.",
+    help="The number of newest records to sample in each topic.",
 )
 
 
@@ -37,8 +37,8 @@ records_option = click.option(
 def suggest(topics: tuple[str, ...], records: int, file: str | None, registry: str | None, asked: Asked) -> None:
     """Suggest a map of people from samples of TOPICS (default: all), as YAML with reasons and counts.
 
-    A field counts by the shape of its values (e-mail, phone), its name, the tags of its schema (confluent:tags), and the values
-    that it has in common with fields of other topics.
+    Recognizes the fields with identifiers of people by the shape of their values (e-mail, phone), by their names, by tags in the
+    schema (confluent:tags), and by values that they have in common with fields of other topics.
 
     Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
     """
@@ -49,13 +49,13 @@ def suggest(topics: tuple[str, ...], records: int, file: str | None, registry: s
 
 
 def check_new(file: str | None) -> None:
-    """End the command if the file for a draft exists already."""
+    """Exit with an error if the file for a draft exists already."""
     if file is not None and os.path.exists(file):
         fail(f"{file}: it exists, and may have been edited; expected the name of a new file", "bad-argument")
 
 
 def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> NoReturn:
-    """Write a draft to a file, or print it, and exit with the command's code."""
+    """Write a draft to a file, or print it, and exit with the command's exit code."""
     from diamant.cleaner.person.map_file import draft_text
 
     text = draft_text(found)
@@ -77,8 +77,8 @@ def give_draft(found: Mapping[str, Any], file: str | None, *, as_json: bool) -> 
 @registry_option
 @asking
 def check(people: Mapping[str, Any], records: int, fides: str | None, registry: str | None, asked: Asked) -> None:
-    """Check a map of people against the topics. Reports topics that it leaves out, places that no record has, identifiers that
-    nothing leads to, and retention that does not match how long records have to be kept.
+    """Check a map of people against the topics. Reports topics that are missing in the map, fields that no record has,
+    identifiers that no topic of the map can find, and retention that does not match the periods for which the map keeps records.
 
     Exit codes: 0 nothing was found; 1 failed; 2 usage, or an invalid map; 3 something was found.
     """
@@ -93,7 +93,7 @@ def check(people: Mapping[str, Any], records: int, fides: str | None, registry: 
 
 
 def give_problems(found: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """Print what is wrong with a map, and exit with the command's code."""
+    """Print what is wrong with a map, and exit with the command's exit code."""
     if as_json:
         click.echo(json.dumps(found))
     else:

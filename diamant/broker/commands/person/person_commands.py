@@ -1,4 +1,4 @@
-"""`diamant person`: the group of its commands, and the options that several of them have."""
+"""`diamant person`: the command group, and the options that several of its commands have."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group(cls=LazyGroup, lazy=PERSON_COMMANDS)
 def person() -> None:
-    """Find a person's data in all topics, forget it, certified on one paper, and keep track of requests and their due dates."""
+    """Find and forget a person's data in all topics, with one certificate (the paper), and track requests and their due dates."""
 
 
 class MapFile(click.ParamType["dict[str, object]"]):
@@ -55,7 +55,7 @@ class MapFile(click.ParamType["dict[str, object]"]):
 
 
 def map_option(command: F) -> F:
-    """Add the option `--map`, as `people`."""
+    """Add the option `--map`, which the command gets as `people`."""
     option = click.option(
         "--map",
         "people",
@@ -68,17 +68,17 @@ def map_option(command: F) -> F:
 
 
 def person_options(command: F) -> F:
-    """Add the arguments NAME=VALUE, as `identifiers`, and the option `--map`."""
+    """Add the arguments NAME=VALUE, which the command gets as `identifiers`, and the option `--map`."""
     return click.argument("identifiers", nargs=-1, required=True, type=IdentifierOption())(map_option(command))
 
 
 def people_options(command: F) -> F:
-    """Add the arguments NAME=VALUE, as `identifiers`, and the options `--each` and `--map`."""
+    """Add the arguments NAME=VALUE, which the command gets as `identifiers`, and the options `--each` and `--map`."""
     each = click.option(
         "--each",
         type=PeopleFile(),
-        help="In place of NAME=VALUE, a file with a line NAME=VALUE for each of several people. Output files are numbered: "
-        "with paper.json, the second person's file is paper-2.json.",
+        help="Instead of NAME=VALUE: a file with one line NAME=VALUE for each person. Output files are numbered: with "
+        "paper.json, the second person's file is paper-2.json.",
     )
     return click.argument("identifiers", nargs=-1, type=IdentifierOption())(each(map_option(command)))
 
@@ -86,7 +86,7 @@ def people_options(command: F) -> F:
 def chosen_people(
     identifiers: Sequence[tuple[str, str]], each: list[dict[str, list[str]]] | None
 ) -> list[dict[str, list[str]]]:
-    """Return the identifiers of each person that a command is about. Raises UsageError."""
+    """Return the identifiers of each person that a command is about. Raises UsageError unless exactly one source is given."""
     if bool(identifiers) == (each is not None):
         raise click.UsageError("expected either NAME=VALUE, such as customer_id=42, or --each FILE")
     return [by_name(identifiers)] if each is None else each

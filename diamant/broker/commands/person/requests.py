@@ -24,7 +24,7 @@ _ID = click.argument("id", metavar="ID")
 @click.option("--open", "is_open", is_flag=True, help="List only open requests.")
 @asking
 def requests(*, is_open: bool, asked: Asked) -> None:
-    """List the requests of persons, the next due first. Exit codes: 0 done, 1 failed, 3 a request is overdue."""
+    """List people's requests by due date, the earliest first. Exit codes: 0 done; 1 failed; 3 a request is overdue."""
     found = asked.admin.person.requests(open=is_open, timeout=asked.timeout_s)
     asked.show(found, lambda console: _print(console, found["requests"]))
     sys.exit(EXIT_NOT_SO if any(one["is_overdue"] for one in found["requests"]) else EXIT_DONE)
@@ -43,14 +43,14 @@ def requests(*, is_open: bool, asked: Asked) -> None:
 @click.option("--received", default="", help="When the request was received, such as 2026-03-01. Default: now.")
 @asking
 def receive(identifiers: Sequence[tuple[str, str]], asked: Asked, **fields: Any) -> None:
-    """Register the request of the person known as NAME=VALUE. The request is due in a month; `forget` continues it."""
+    """Register a request of the person identified by NAME=VALUE. It is due in a month; `diamant person forget` continues it."""
     _show(asked, asked.admin.person.receive(by_name(identifiers), **fields, timeout=asked.timeout_s))
 
 
 @click.command()
 @_ID
-@click.option("--reason", required=True, help="Why the request takes longer.")
-@click.option("--months", type=click.IntRange(1, 2), default=2, show_default=True, help="By how many months.")
+@click.option("--reason", required=True, help="Why more time is needed.")
+@click.option("--months", type=click.IntRange(1, 2), default=2, show_default=True, help="The number of months to add.")
 @asking
 def extend(id: str, reason: str, months: int, asked: Asked) -> None:
     """Extend the due date of request ID, by at most two months in total."""
@@ -62,8 +62,8 @@ def extend(id: str, reason: str, months: int, asked: Asked) -> None:
 @click.option("--reason", required=True, help="Why the request is closed, such as: answered, withdrawn, refused.")
 @asking
 def close(id: str, reason: str, asked: Asked) -> None:
-    """Close request ID. A request in progress is cancelled: its last paper says not-certified, and what was removed by then stays
-    removed. The command is refused if every part is complete and only the last paper is missing.
+    """Close request ID. This cancels a request in progress: its last paper says not-certified, and data already removed stays
+    removed. The command is refused if every part of the request is complete and only the last paper is missing.
     """
     with going_on(asked, is_named=True):
         found = asked.admin.person.close(id, reason=reason, **asked.waiting)

@@ -1,4 +1,4 @@
-"""`diamant person show`: find all records of a person in the topics of a map, and write a copy for this person."""
+"""`diamant person show`: find all records of a person in the topics of a map, and write a copy to hand to that person."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ShowOptions:
 
 
 def show_options(command: F) -> F:
-    """Add the arguments NAME=VALUE and the options for the map, the search and the copy, and pass the command `wanted`."""
+    """Add the arguments NAME=VALUE and the options for the map, the search and the copy; the command gets them as `wanted`."""
 
     @functools.wraps(command)
     def run(
@@ -70,10 +70,10 @@ def show_options(command: F) -> F:
 @registry_option
 @asking
 def show(wanted: ShowOptions, registry: str | None, asked: Asked) -> None:
-    """Show all records of the person that is known as NAME=VALUE, in all topics of the map: live, superseded, not yet removed.
+    """Show all records of the person identified by NAME=VALUE in all topics of the map, including those not yet cleaned away.
 
     Follows identifiers found in the records until no new ones turn up, and prints each with its source. Without --file and
-    --page, the records are printed, one JSON object per line. --timeout bounds the wait for each part of the response.
+    --page, prints the records, one JSON object per line. --timeout bounds the wait for each part of the response.
 
     Exit codes: 0 done; 1 failed; 2 usage, or an identifier that several people may share (--confirm); 3 nothing was found,
     something could not be read, or a topic of the map could not be searched.
@@ -103,8 +103,8 @@ def _without_progress(lines: Iterable[Mapping[str, Any]], asked: Asked) -> Itera
 
 
 def show_lines(lines: Iterable[Mapping[str, Any]], wanted: ShowOptions, source: str, *, as_json: bool) -> NoReturn:
-    """Write the copy, or print it, and exit with the command's code. `source` is the source that the page names."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Nothing is printed before the result is complete.
+    """Write the copy, or print it, and exit with the command's exit code. `source` is the origin to state on the page."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as kept:  # Print nothing before the result is complete.
         kept.writelines(f"{json.dumps(line)}\n" for line in lines)
         found = _counts(_read(kept))
         _write(kept, wanted, source)
@@ -144,7 +144,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, object]:
-    """Return the result without the records: identifiers, topics and counts."""
+    """Summarize the result without the records: identifiers, topics and counts."""
     kept: dict[str, list[Mapping[str, Any]]] = {"identifier": [], "topic": []}
     end: Mapping[str, Any] = {}
     for line in lines:

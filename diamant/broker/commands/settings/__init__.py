@@ -1,1 +1,1 @@
-"""Settings shared by the commands for files: of topics, the cleaner and Spark, with hints on their values."""
+"""Settings of topics, the cleaner and Spark for the commands that work on files, with hints about invalid values."""

@@ -1,4 +1,4 @@
-"""Settings of the cleaner as options of a command."""
+"""Command-line options for the cleaner's settings, and the printed reports of cleaned partitions."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def all_settings(env: Env, log_directory: str, topic: str, settings: Sequence[st
         if CLEANUP_POLICY in names_set(settings):
             return list(settings)
         raise StorageError(
-            f"{error}; the configuration of {topic} is unknown, --set cleanup.policy=compact cleans it anyway"
+            f"{error}; the configuration of {topic} is unknown: use --set cleanup.policy=compact to clean it anyway"
         ) from error
     return with_topic_configs(None if configs is None else configs.get(topic), settings)
 
 
 def parse_settings(settings: Sequence[str], mode: str) -> PartitionSettings:
-    """Parse the `--set` options. Raises ConfigError for an unknown name or a value that does not parse."""
+    """Parse the `--set` options. Raises ConfigError for an unknown name or an invalid value."""
     topic: dict[str, str] = {"cleanup.policy": "compact"}
     broker: dict[str, Any] = {name: BROKER_CONFIGS[name].default for name in BROKER_SETTINGS}
     for setting in settings:
@@ -131,7 +131,7 @@ def parse_settings(settings: Sequence[str], mode: str) -> PartitionSettings:
 
 
 def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = True) -> str:
-    """Return the report as text of a few lines."""
+    """Format a report as a few lines of text."""
     found, result = report.range, report.result
     lines = [
         f"{report.partition}: offsets {report.log_start_offset} to {report.log_end_offset}, "
@@ -164,7 +164,7 @@ def describe(report: OfflineReport, *, is_dry_run: bool, is_compacted: bool = Tr
 def print_outcome(
     outcome: PartitionOutcome, *, is_dry_run: bool = False, is_compacted: bool = True, as_json: bool
 ) -> None:
-    """Print the outcome for one of several partitions: its report, or its error as a line on standard error."""
+    """Print the outcome for one of several partitions: its report on standard output, or its error on standard error."""
     if as_json:
         fields: dict[str, object] = {"partition": outcome.partition, "error": outcome.error}
         tell(json.dumps(fields if outcome.report is None else outcome.report.to_fields()))

@@ -1,4 +1,4 @@
-"""The settings of a log directory's topics, from its metadata log and from --set, and the topics that are compacted."""
+"""The settings of the topics in a log directory, from its metadata log and from --set. They also say which are compacted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diamant.storage.errors import StorageError
 
 
 class DirectorySettings:
-    """The settings by topic. The constructor raises StorageError if they are needed and cannot be read."""
+    """The settings of each topic. The constructor raises StorageError if it needs the metadata log and cannot read it."""
 
     def __init__(
         self, env: Env, directory: str, overrides: Sequence[str], mode: str, *, topics: Collection[str], hint: str
@@ -33,7 +33,7 @@ class DirectorySettings:
             self._configs = read_topic_configs(env, directory)
         except (StorageError, OSError) as error:
             if not is_told:
-                raise StorageError(f"{error}; --set cleanup.policy=compact cleans all topics anyway") from error
+                raise StorageError(f"{error}; use --set cleanup.policy=compact to clean all topics anyway") from error
             self._configs = None
         if self._configs is None and not is_told:
             raise StorageError(
@@ -47,7 +47,7 @@ class DirectorySettings:
             return None
         configs = None if self._configs is None else self._configs.get(topic)
         if configs is None and not self._is_told:
-            return None  # nothing says that the topic is compacted
+            return None  # the topic is not known to be compacted
         return parse_settings(with_topic_configs(configs, self._overrides), self._mode)
 
 

@@ -1,6 +1,6 @@
-"""The option --mode of the commands on log directories: whose rules apply, Kafka's or Diamant's.
+"""The option --mode of the commands for log directories: Kafka's rules or Diamant's.
 
-The default is the rules of the broker that last used the directory.
+By default, the rules of the broker that last used the directory apply.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ mode_option = click.option(
 
 
 class ChosenMode(NamedTuple):
-    """The mode, and a line that reports a default that may be unexpected; empty if there is nothing to report."""
+    """The mode, and a line that tells the user about a default that may be unexpected; empty if there is nothing to tell."""
 
     mode: str
     line: str = ""
 
 
 def chosen_mode(env: Env, log_directory: str, given: str | None) -> ChosenMode:
-    """Return the mode for a log directory; `given` is the value of the option."""
+    """Return the mode for a log directory; `given` is the value of `--mode`, None without it."""
     if given is not None:
         return ChosenMode(given)
     try:
         is_own = was_last_broker(env, log_directory)
     except (StorageError, OSError):
-        is_own = False  # reported where the metadata is needed
+        is_own = False  # whichever caller needs the metadata reports the error
     if is_own:
         return ChosenMode(PROMPT)
     return ChosenMode(

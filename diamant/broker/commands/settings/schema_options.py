@@ -1,4 +1,4 @@
-"""Options that say where the schemas of values are: in a directory of files or in a registry."""
+"""Options that say where to find the schemas of values: in a directory of files or in a registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def schema_options(command: F) -> F:
-    """Add `--schema-directory` and `--registry` with its login, and pass the command `places`."""
+    """Add `--schema-directory`, `--registry` and the registry's login options; the command gets them as `places`."""
 
     @functools.wraps(command)
     def run(
@@ -29,7 +29,7 @@ def schema_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         if registry is None and (registry_user or registry_token_file or registry_ca):
-            raise click.UsageError("expected --registry URL for its user, token or CA")
+            raise click.UsageError("--registry-user, --registry-token-file and --registry-ca need --registry URL")
         try:
             address = registry and registry_address(registry, registry_user, registry_token_file, registry_ca)
         except ValueError as error:
@@ -47,11 +47,15 @@ def schema_options(command: F) -> F:
                 "all values of orders.",
             ),
             click.option("--registry", metavar="URL", help="A schema registry with Confluent's REST API."),
-            click.option("--registry-user", metavar="NAME:PASSWORD-FILE", help="The login for the registry (basic)."),
+            click.option(
+                "--registry-user",
+                metavar="NAME:PASSWORD-FILE",
+                help="The login for the registry (basic authentication).",
+            ),
             click.option(
                 "--registry-token-file",
                 type=click.Path(exists=True, dir_okay=False),
-                help="A file with the token for the registry (bearer).",
+                help="A file with the bearer token for the registry.",
             ),
             click.option(
                 "--registry-ca",

@@ -1,4 +1,4 @@
-"""Options shared by the commands that run on Spark. Imports nothing of Spark."""
+"""Options shared by the commands that run on Spark. Does not import Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ conf_option = click.option(
     "spark_settings",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A configuration of Spark; may be repeated.",
+    help="A Spark configuration property; may be repeated.",
 )
 staging_option = click.option(
     "--staging", default="", metavar="URI", help="Where executors write their output. Default: beside the segments."

@@ -19,11 +19,11 @@ SEGMENT_BYTES = ("segment.bytes", "internal.segment.bytes")
 """Two names of one setting; the second name has no minimum."""
 
 TopicConfigs: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Configurations by topic. A topic without any has an empty entry."""
+"""The configurations of each topic. A topic without configurations has an empty entry."""
 
 
 def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
-    """Read topic configurations from the metadata log; None without one. Raises StorageError, OSError if it cannot be read."""
+    """Read topic configurations from the metadata log; None if there is none. Raises StorageError or OSError if that fails."""
     path = metadata_directory(log_directory)
     if not env.exists(path):
         return None
@@ -32,7 +32,7 @@ def read_topic_configs(env: Env, log_directory: str) -> TopicConfigs | None:
 
 
 def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
-    """Read the topic configurations of an opened directory; None, and an added problem, if the metadata log cannot be read."""
+    """Read the topic configurations of an opened directory. If that fails, add a problem to `opened` and return None."""
     try:
         return read_topic_configs(env, opened.path)
     except (StorageError, OSError) as error:
@@ -41,7 +41,7 @@ def topic_configs_of(env: Env, opened: OpenLogDirectory) -> TopicConfigs | None:
 
 
 def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, settings: Sequence[str]) -> str:
-    """Return a line that reports an assumed cleanup.policy; empty if none is assumed."""
+    """Return a line that tells for which topics a cleanup.policy is assumed; empty if there are none."""
     topics = {one.topic for one in opened.partitions} - {*(configs or ())}
     if CLEANUP_POLICY in names_set(settings) or not topics:
         return ""
@@ -54,7 +54,7 @@ def assumed_line(opened: OpenLogDirectory, configs: TopicConfigs | None, setting
 def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str]) -> list[str]:
     """Return the topic's configurations followed by `settings`, which override them, all as NAME=VALUE.
 
-    `configs` is None for an unknown topic. Configurations of other brokers that Diamant does not know are omitted.
+    `configs` is None for an unknown topic. Omits configurations that Diamant does not know, and invalid values.
     """
     if configs is None:
         return list(settings)
@@ -69,7 +69,7 @@ def with_topic_configs(configs: Mapping[str, str] | None, settings: Sequence[str
 
 
 def names_set(settings: Sequence[str]) -> set[str]:
-    """Return the names in texts like NAME=VALUE."""
+    """Return the names in strings of the form NAME=VALUE."""
     return {setting.partition("=")[0].strip() for setting in settings}
 
 

@@ -1,4 +1,4 @@
-"""Hints for configuration values written with a unit: `segment.ms=1h` is 3600000."""
+"""Hints for configuration values that were given with a unit, such as 1h: for `segment.ms`, it has to be 3600000."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITH_UNIT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*(%|[A-Za-z]{1,3})\s*", r
 
 
 def with_hint(error: ConfigError) -> str:
-    """Return an error as text. If the value has a unit, the text suggests the number."""
+    """Return the message of an error. If the value has a unit, the message suggests the number to use instead."""
     if not isinstance(error, InvalidValue) or (hint := _hint(error.name, str(error.value))) is None:
         return str(error)
     return f"{error}. {hint}"

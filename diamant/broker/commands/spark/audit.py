@@ -59,7 +59,7 @@ def audit(
             deadline_ms=None if deadline_days is None else int(deadline_days * _DAY_MS),
             is_all=is_all,
         )
-        # One row per topic, cached so that the exit code does not repeat the count.
+        # One row per topic, cached so that finding out the exit code does not count everything again.
         result = result.cache()
         give(result, as_json=as_json, parquet=parquet, show=lambda rows: _show(list(rows)))
         found = [row["is_broken"] for row in result.select("is_broken").collect()]

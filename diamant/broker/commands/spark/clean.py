@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     metavar="NAME=VALUE",
     help="As for `diamant log clean`, applied to all cleaned topics.",
 )
-@click.option("--force", is_flag=True, help="Also clean partitions that are not due but have something to clean.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each partition.")
+@click.option("--force", is_flag=True, help="Clean a partition if anything is cleanable, even if a broker would wait.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition, each on its own line.")
 def clean(
     directory: str,
     *,
@@ -65,10 +65,10 @@ def clean(
 ) -> None:
     """Compact all partitions of the log directory DIRECTORY. No broker may be using it: work on a copy.
 
-    Cleans the largest partitions first, in one application, byte for byte as the local engines do. Partitions of a few MB are
-    cleaned without Spark. Topic configurations come from the directory's metadata log; topics that are not compacted are left
-    alone. Without a metadata log, give --set cleanup.policy=compact or --topic. Kafka and Diamant can open the result. Exit code
-    1: a partition could not be cleaned; the others were.
+    Cleans the largest partitions first, in one application. The result is the same, byte for byte, as with the local engines.
+    Partitions of a few MB are cleaned without Spark. Topic configurations come from the directory's metadata log; topics that
+    are not compacted are left alone. Without a metadata log, give --set cleanup.policy=compact or --topic. Kafka and Diamant can
+    open the result. The exit code is 1 if any partition could not be cleaned.
     """
     directory = os.path.abspath(directory)
     env = RealEnv(SystemClock() if now_ms is None else SettableClock(now_ms))

@@ -288,7 +288,7 @@ def test_metadata_that_cannot_be_read_demand_a_decision(partition: Path) -> None
         path.write_bytes(data)
     result = run(partition)
     assert result.exit_code == 1
-    assert "the configuration of topic is unknown, --set cleanup.policy=compact cleans it anyway" in result.stderr
+    assert "the configuration of topic is unknown: use --set cleanup.policy=compact to clean it anyway" in result.stderr
     assert "cleaned up to offset 5" in run(partition, "--set", "cleanup.policy=compact").output
 
 
