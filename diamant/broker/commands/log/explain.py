@@ -57,7 +57,7 @@ from diamant.words import counted
     is_flag=True,
     help=f"Print all records, not only {MAX_ROWS} per partition, and the empty partitions of internal topics.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per topic, each on its own line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per topic.")
 def explain(
     directory: str,
     key: bytes | None,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     help="As for `diamant log clean`, applied to all cleaned topics.",
 )
 @click.option("--force", is_flag=True, help="Clean a partition if anything is cleanable, even if a broker would wait.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per partition, each on its own line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON per partition.")
 def clean(
     directory: str,
     *,

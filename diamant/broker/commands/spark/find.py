@@ -29,7 +29,7 @@ def find(
     key: bytes | None,
     pattern: str | None,
 ) -> None:
-    """Print the positions of matching records below PATH..., as `diamant log find` does.
+    """Print the positions of matching records below PATH..., like `diamant log find`.
 
     A pattern is a Java regular expression over bytes; its text is encoded as UTF-8.
 

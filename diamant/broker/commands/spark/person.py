@@ -38,7 +38,7 @@ _HERE = "diamant.broker.commands.spark.person"
     },
 )
 def person() -> None:
-    """Find a person's data in log directories, as `diamant person` does in a broker."""
+    """Find a person's data in log directories. Like `diamant person`, but without a broker."""
 
 
 _path = click.argument("path")
@@ -55,7 +55,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print the result a
 def show(
     path: str, wanted: ShowOptions, places: SchemaPlaces, master: str, spark_settings: Sequence[str], *, as_json: bool
 ) -> None:
-    """Show all records below PATH of the person that is known as NAME=VALUE.
+    """Show all records below PATH of the person identified by NAME=VALUE.
 
     See `diamant log person show`. PATH is a log directory, a quoted glob or an s3: URI, whose partitions are copied to executors.
 
@@ -70,7 +70,7 @@ def show(
 @click.command()
 @_path
 @records_option
-@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which does not exist yet.")
+@click.option("--file", type=click.Path(dir_okay=False), help="Write the draft to this file, which must not exist yet.")
 @schema_options
 @master_option
 @conf_option
@@ -84,7 +84,7 @@ def suggest(
     spark_settings: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Suggest a map of people from samples of the topics below PATH, as `diamant person suggest` does.
+    """Suggest a map of people from samples of the topics below PATH. Like `diamant person suggest`, but without a broker.
 
     Exit codes: 0 done; 1 failed; 2 usage, or the file exists; 3 no field looks like an identifier of people.
     """

@@ -41,7 +41,7 @@ def spark_options(command: F) -> F:
             click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated."),
             master_option,
             conf_option,
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line for each row."),
+            click.option("--json", "as_json", is_flag=True, help="Print each row as one line of JSON."),
             click.option(
                 "--parquet", metavar="DIRECTORY", help="Write the rows as Parquet files to a new directory instead."
             ),
@@ -62,10 +62,10 @@ def running(
     *,
     figure: Callable[[], str] = lambda: "",
 ) -> Iterator[SparkSession]:
-    """Run a session, with progress on a terminal. A Spark error becomes one line.
+    """Run a Spark session, and show its progress on a terminal. A Spark error is reported in one line.
 
-    `figure` is shown beside the number of tasks; another thread calls it. Local paths and topics are checked first, because a
-    session takes ten seconds to start.
+    Another thread calls `figure` for a text to show after the number of tasks. Local paths and topics are checked first, because
+    a session takes ten seconds to start.
     """
     conf = parse_conf(settings)
     with one_line_errors(), no_traces():
@@ -94,7 +94,7 @@ def _scratch(conf: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     try:
         scratch.make()
         with changed_environment(scratch.environment):
-            tempfile.tempdir = None  # so that it is looked up again
+            tempfile.tempdir = None  # so that tempfile determines its directory again
             yield scratch.conf
     finally:
         tempfile.tempdir = directory
@@ -103,12 +103,12 @@ def _scratch(conf: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def no_traces() -> Iterator[None]:
-    """Suppress Py4J's log of errors that it also raises; otherwise, Ctrl-C would print four traces."""
+    """Keep Py4J from logging the errors that it also raises; otherwise, Ctrl-C would print four tracebacks."""
 
     def is_told(_: logging.LogRecord) -> bool:
         return False
 
-    # Py4J logs to the root logger itself; records of other loggers bypass this filter.
+    # Py4J logs directly to the root logger. This filter does not affect records from other loggers.
     root = logging.getLogger()
     root.addFilter(is_told)
     try:
@@ -164,7 +164,7 @@ def _print_json(rows: Iterator[Any]) -> None:
 
 
 def cell_json(value: Any) -> Any:
-    """Convert a value of a row for JSON."""
+    """Convert a value in a row to a value for JSON."""
     if isinstance(value, bytes | bytearray):
         return bytes_json(bytes(value))
     if isinstance(value, datetime):

@@ -24,7 +24,7 @@ def stats(
     as_json: bool,
     parquet: str | None,
 ) -> None:
-    """Count the records of the partitions below PATH..., as `diamant log stats` does."""
+    """Count the records of the partitions below PATH..., like `diamant log stats`."""
     with running("stats", master, spark_settings, paths, topics, parquet) as session:
         from diamant.cleaner.spark.analyses.stats_rows import read_stats, stats_rows
 

@@ -50,10 +50,11 @@ def whatif(
     as_json: bool,
     memory_mib: int,
 ) -> None:
-    """Predict what settings would leave of DIRECTORY, and when, as `diamant log whatif` does, with one task per partition.
+    """Predict what settings would leave of DIRECTORY, and when, with one Spark task per partition.
 
-    Scenarios, assumptions and output are the same. DIRECTORY is a log directory or a partition directory that no broker is
-    using. The driver and all executors must have it at the same local or mounted path; s3: URIs are not supported.
+    Scenarios, assumptions and output are the same as for `diamant log whatif`. DIRECTORY is a log directory or a partition
+    directory that no broker is using. The driver and all executors must have it at the same local or mounted path; s3: URIs are
+    not supported.
 
     DIRECTORY is not changed. Each task uses --memory, and one to two times its partition's size in spark.local.dir.
 

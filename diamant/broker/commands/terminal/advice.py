@@ -15,7 +15,7 @@ _WORD = re.compile("[a-z]+")
 
 
 def advice(error: click.ClickException) -> str:
-    """Return the text of an error in one line, with a suggestion or the usage of the command."""
+    """Return an error's message in one line, with a suggestion or the usage of the command."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if isinstance(error, NoSuchOption) and context is not None:
         return f"{error.message} {_for_option(context, error.option_name)}"
@@ -32,7 +32,7 @@ def advice(error: click.ClickException) -> str:
 
 
 def option_of(context: click.Context, word: str) -> str | None:
-    """Return the option named by a word, such as --help for `help`."""
+    """Return the option with the name `word`, such as --help for `help`; None if there is none."""
     return _options(context).get(_plain(word))
 
 
@@ -105,7 +105,7 @@ def _arguments(context: click.Context) -> Iterator[click.Argument]:
 
 
 def _names(context: click.Context, argument: click.Argument) -> set[str]:
-    """Return option names that other programs may use for this argument; for NAME, also that of the command's group."""
+    """Return names under which other programs may have this argument as an option; for NAME, include the command group's name."""
     metavar = _plain(argument.human_readable_name.removesuffix("..."))
     names = {_plain(argument.name or ""), metavar}
     if metavar == "name" and context.parent is not None:
@@ -120,7 +120,7 @@ def _taking_settings(context: click.Context) -> str | None:
 
 
 def _setting(name: str) -> str | None:
-    """Return the configuration that a word may stand for, such as `cleanup-policy`."""
+    """Return the configuration that a word probably means, such as cleanup.policy for `cleanup-policy`."""
     from diamant.broker.config.broker_table import BROKER_CONFIGS
     from diamant.broker.config.topic_table import TOPIC_CONFIGS
 

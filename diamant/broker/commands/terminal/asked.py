@@ -60,7 +60,7 @@ class Asked:
         return {"timeout": self.timeout_s, "on_progress": self.on_progress}
 
     def check_ready(self) -> None:
-        """Connect, and query the broker's API versions, which needs no login. Raises AdminError without an answer in time."""
+        """Connect, and query the broker's API versions, which needs no login. Raises AdminError if no answer arrives in time."""
         from diamant.broker.client.client_config import trusting
         from diamant.broker.client.kafka_client import KafkaClient
         from diamant.broker.client.kafka_connection import ConnectionFailed
@@ -96,7 +96,7 @@ class Asked:
 
     def on_progress(self, progress: Mapping[str, Any]) -> None:
         """Show the progress of a job on standard error, if that is a terminal."""
-        if "job" in progress:  # Work of the command itself is not a job of the broker.
+        if "job" in progress:  # Work that the command does itself has no job.
             self.job, self.has_begun = progress["job"], True
         self._progress.show(progress_text(progress))
 
@@ -106,7 +106,7 @@ class Asked:
 
 
 def _configured(path: str, bootstrap: str) -> tuple[str, Login | None, ssl.SSLContext | None]:
-    """Return how to connect according to a properties file. Raises AdminError."""
+    """Read the address, the login and the TLS context from a properties file. Raises AdminError if a property is invalid."""
     from diamant.broker.client.client_properties import configured
     from diamant.broker.operation_errors import BadArgument
 

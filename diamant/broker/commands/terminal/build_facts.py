@@ -15,7 +15,7 @@ from diamant.version import __version__
 
 _PACKAGE = Path(__file__).resolve().parents[3]
 COMMIT = _PACKAGE / "commit.txt"
-"""The commit that a wheel was built from, written by `make dist`."""
+"""A file with the commit that a wheel was built from; `make dist` writes it."""
 
 
 class BuildFacts(TypedDict):
@@ -27,7 +27,7 @@ class BuildFacts(TypedDict):
     python: str
     kernels: bool
     engines: list[str]
-    """The engines of `diamant log clean --engine` that work here, without a check for Java."""
+    """The engines for `diamant log clean --engine` that this installation supports. Does not check whether Java is installed."""
     libraries: dict[str, str]
     """The versions of the libraries that Diamant requires."""
 

@@ -1,4 +1,4 @@
-"""Topic and group names for shell completion. A broker has one second to answer; any failure completes to nothing."""
+"""Topic and group names for shell completion. A broker has one second to answer; after any failure, no names are offered."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _asked(context: click.Context, incomplete: str, names: Callable[[KafkaClient
 
 
 def _client(given: Mapping[str, Any]) -> KafkaClient:
-    """Connect as the command would, by the options typed so far or the environment."""
+    """Connect as the command would, using the options typed so far and the environment variables."""
     from diamant.broker.client.kafka_client import KafkaClient
 
     login, tls = None, None

@@ -1,6 +1,6 @@
-"""A terminal to print on. Texts have markup: `[bold]`, `[red]`, `[bold red]` and so on, ended by `[/]` or `[/red]`.
+"""A terminal to print on. Output has markup: `[bold]`, `[red]`, `[bold red]` and so on, ended by `[/]` or `[/red]`.
 
-Text from elsewhere must go through `escape`. Control characters are never printed, so no text contains a terminal sequence.
+Pass text from other sources through `escape`. Control characters are never printed, so no text can contain terminal sequences.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _STYLE = "(?:{0})(?: (?:{0}))*".format("|".join(_CODES))
 _TAG = re.compile(rf"\[(?:{_STYLE}|/(?:{_STYLE})?)\]")
 _WORD = re.compile(rf"( *)((?:{_TAG.pattern}|[^ ])*)")
 _GUARD = "\ufdd0"
-"""Follows a bracket that is not markup; a character that no text contains."""
+"""A noncharacter, which no text contains. `escape` puts it after each `[`, so that the bracket is not taken for markup."""
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160)]) | {9: 9, 10: 10}
 LONGEST = 200
-"""Width where there is no terminal."""
+"""The width if the output is not a terminal and $COLUMNS is not set."""
 
 
 def escape(text: str) -> str:
-    """Return a text as markup that prints it."""
+    """Escape a string so that it is printed literally."""
     return text.replace("[", "[" + _GUARD)
 
 
 def plain(markup: str) -> str:
-    """Return the text of markup, without styles."""
+    """Return the text in `markup`, without the tags."""
     return _TAG.sub("", markup).replace("[" + _GUARD, "[")
 
 
 def cells(text: str) -> int:
-    """Return the number of terminal columns that a text takes."""
+    """Return the number of terminal columns that a string takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -45,7 +45,7 @@ def cells(text: str) -> int:
 
 
 def wrap(markup: str, width: int) -> list[str]:
-    """Break markup of one line between words. The terminal itself breaks a word that is longer than `width`."""
+    """Break a line of markup between words. The terminal itself breaks a word that is longer than `width`."""
     lines, line, used = [], "", 0
     for blanks, word in _WORD.findall(markup):
         needed = cells(plain(word))
@@ -58,7 +58,7 @@ def wrap(markup: str, width: int) -> list[str]:
 
 
 def _styled(markup: str) -> str:
-    """Replace tags by the terminal's sequences."""
+    """Replace tags with terminal escape sequences."""
     open_styles: list[str] = []
 
     def sequence(tag: re.Match[str]) -> str:
@@ -73,9 +73,9 @@ def _styled(markup: str) -> str:
 
 
 class Console:
-    """A printer to a file, by default to standard output.
+    """Prints markup to a file, by default to standard output.
 
-    `width`: by default the terminal's width or $COLUMNS, else `LONGEST`. Without a terminal, lines are not wrapped.
+    `width`: by default the terminal's width or $COLUMNS, else `LONGEST`. If the file is not a terminal, lines are not wrapped.
     """
 
     def __init__(self, file: TextIO | None = None, *, width: int | None = None) -> None:
@@ -89,7 +89,7 @@ class Console:
         self._has_styles = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def print(self, text: str = "", *, style: str = "", markup: bool = True, soft_wrap: bool = False) -> None:
-        """Print a text and end the line. `markup=False`: the text has no markup. `soft_wrap`: its lines are not wrapped."""
+        """Print `text` and a newline. Without `markup`, print it literally; with `soft_wrap`, leave wrapping to the terminal."""
         if not markup:
             text = escape(text)
         lines = text.split("\n")
@@ -100,7 +100,7 @@ class Console:
             text = f"[{style}]{text}[/]"
         text = text.translate(_CONTROLS)
         text = _styled(text) if self._has_styles else plain(text)
-        # The encoding may lack a character.
+        # The file's encoding may not have every character.
         text = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
         self.file.write(text + "\n")
         self.file.flush()

@@ -34,7 +34,7 @@ def show_explanation(
     *,
     clock: str = "the broker's clock",
 ) -> None:
-    """Print an explanation. Each partition with a finding has a heading and the reasons that keep it or its records."""
+    """Print an explanation: for each partition with a finding, a heading, and the reasons why it or its records are kept."""
     is_of_records = found["key"] is not None or found["offset"] is not None or is_tombstones
     count = sum(len(one["records"]) + one["records_left_out"] for one in found["partitions"])
     now_ms = found["now_ms"]
@@ -57,7 +57,7 @@ def show_explanation(
 
 
 def _heading(console: Console, one: Mapping[str, Any], *, is_bounded: bool) -> None:
-    """Print a partition's heading. `is_bounded`: its figures were seen from outside."""
+    """Print a partition's heading. `is_bounded`: the offset up to which it is clean is only a lower bound."""
     clean = "never cleaned"
     if "compact" in one["cleanup_policy"]:
         clean = f"clean to {'at least ' * is_bounded}{one['first_dirty_offset']:,}"
@@ -137,7 +137,7 @@ def _holder(one: Mapping[str, Any], now_ms: int) -> str:
 def _print_rows(console: Console, rows: Sequence[tuple[str, str]]) -> None:
     """Print names and their texts, with continuation lines indented. A table would leave trailing blanks.
 
-    Each command is on a line of its own and never wrapped, so that it can be pasted.
+    A command to run is on a line of its own and never wrapped, so that users can copy and paste it.
     """
     indent = 4 + max((len(name) for name, _ in rows), default=0)
     for name, text in rows:

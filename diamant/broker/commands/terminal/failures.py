@@ -1,4 +1,4 @@
-"""Errors of commands on standard error, each one line of text, or of JSON with --json. `operation_errors.KINDS` has their kinds.
+"""Errors of commands, each printed to standard error as one line of text, or of JSON with --json. See `operation_errors.KINDS`.
 
 diamant: there is no topic 'users': `diamant topic list` lists those that exist, `diamant topic create` makes one
 {"error": "there is no topic 'users': ...", "code": "not-found", "exit_code": 2}
@@ -19,19 +19,19 @@ from diamant.broker.operation_errors import kind_of
 from diamant.duration import parse_duration_ms
 
 ADDRESS_HINT = f". If the broker listens elsewhere, name its address: -b HOST:PORT or ${BOOTSTRAP_VARIABLE}"
-"""The next step if no broker answers."""
+"""A hint for the user if no broker answers."""
 LOGIN_HINT = ". The login is that of --user, or of the file of --command-config"
-"""The next step if a broker refuses a login."""
+"""A hint for the user if a broker refuses a login."""
 DOWN_HINT = (
     "If it is down, add the other brokers, -b HOST:PORT,HOST:PORT, or name the HTTP address, -b http://HOST:PORT"
 )
-"""The next step if another broker of the process, or its HTTP port, may answer."""
+"""A hint for the user to try the other brokers of the same process, or its HTTP port, if the broker does not answer."""
 
 _JSON_GIVEN = "diamant.json"
 
 
 def duration(text: str | int) -> int:
-    """Parse a duration such as `8d` into ms; the `type` of an option."""
+    """Parse a duration such as `8d` into milliseconds. Use this as the `type` of an option."""
     try:
         return parse_duration_ms(text)
     except ValueError as error:
@@ -51,17 +51,17 @@ def wants_json() -> bool:
 
 
 def tell(text: str, *, err: bool = False) -> None:
-    """Print a line of a command that changes something. The command goes on even if the reader has closed the pipe."""
+    """Print a line from a command that changes something. The command continues even if the reader has closed the pipe."""
     try:
         click.echo(text, err=err)
     except BrokenPipeError:
-        # Buffered output goes to /dev/null, too, so no later flush fails.
+        # Send buffered output to /dev/null, too, so that no later flush fails.
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), (sys.stderr if err else sys.stdout).fileno())
 
 
 def note(text: str, **fields: Any) -> None:
-    """Print a note, which is no error, as one line on standard error. `fields` appear only in JSON."""
+    """Print a note (not an error) as one line on standard error. `fields` appear only in JSON."""
     tell(json.dumps({"note": text, **fields}) if wants_json() else f"diamant: {text}", err=True)
 
 

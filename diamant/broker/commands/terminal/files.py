@@ -17,7 +17,7 @@ _WHITESPACE = "\n\r\t"
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn errors that a user can fix into one line on standard error."""
+    """If the user can fix an error, report it in one line on standard error and exit."""
     try:
         yield
     except StorageError as error:
@@ -35,7 +35,7 @@ def show_problem(problem: Problem) -> None:
 
 
 def problem_fields(problem: Problem) -> dict[str, object]:
-    """Convert a problem for JSON."""
+    """Convert a problem to fields for JSON."""
     return {"file": problem.path, "position": problem.position, "reason": problem.reason}
 
 
@@ -43,12 +43,12 @@ def problem_fields(problem: Problem) -> dict[str, object]:
 
 
 def visible(text: str) -> str:
-    """Make foreign text safe for a terminal: every character that is not printable becomes an escape."""
+    """Make text from other sources safe for a terminal, by replacing each character that is not printable with an escape."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Return bytes as text: `null`, a quoted text if all of it is printable, else hexadecimal."""
+    """Format bytes for people: `null` for None, a quoted string if all of it is printable, else hexadecimal."""
     if data is None:
         return "null"
     text = _printable(data)
@@ -56,7 +56,7 @@ def bytes_text(data: bytes | None) -> str:
 
 
 def bytes_json(data: bytes | None) -> str | dict[str, str] | None:
-    """Convert bytes for JSON: null, a string if all of it is printable, else `{"base64": ...}`."""
+    """Convert bytes to a value for JSON: null for None, a string if all of it is printable, else `{"base64": ...}`."""
     if data is None:
         return None
     text = _printable(data)
@@ -72,7 +72,7 @@ def _printable(data: bytes) -> str | None:
 
 
 def time_text(time_ms: int | None) -> str:
-    """Return a time in ms since 1970 as text, in UTC; `-` for None."""
+    """Format a time, given in ms since 1970, in UTC; `-` for None."""
     return "-" if time_ms is None or time_ms == -1 else duration.time_text(time_ms)
 
 

@@ -18,12 +18,12 @@ from diamant.storage.input_file import read_input
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_KEY_BYTES = 6 * 1024 * 1024
-"""The longest key that fits a request in base64 (`json_body.MAX_KEYED_BODY_BYTES`). Topics limit keys by max.message.bytes."""
+"""The longest key whose base64 form fits into a request (`json_body.MAX_KEYED_BODY_BYTES`). max.message.bytes may be lower."""
 MAX_PEOPLE_BYTES = 2 * 1024 * 1024
 
 
 def key_options(what: str) -> Callable[[F], F]:
-    """Add the options to a command, and pass it `key`: bytes, or None without an option. `what` is the purpose, for the help."""
+    """Add the key options to a command, which gets `key`: bytes, or None if no option is given. `what` is the help of `--key`."""
 
     def decorate(command: F) -> F:
         @functools.wraps(command)
@@ -71,14 +71,14 @@ def required(key: bytes | None) -> bytes:
 def _key(
     text: str | None, in_hex: str | None, in_base64: str | None, in_json: str | None, file: str | None
 ) -> bytes | None:
-    """Return the key. An empty text is refused, because a shell passes it for an unset variable."""
+    """Return the key. Refuses an empty string, because that is what a shell passes for an unset variable."""
     given = [one for one in (text, in_hex, in_base64, in_json, file) if one is not None]
     if len(given) > 1:
         fail("expected only one of --key, --key-hex, --key-base64, --key-json and --key-file", "bad-argument")
     if text is not None:
         if not text:
             fail('--key is empty: is a variable not set? For the key without bytes, use --key-hex ""', "bad-argument")
-        # An argument from the shell need not be UTF-8.
+        # An argument from the shell may not be valid UTF-8.
         return text.encode(errors="surrogateescape")
     try:
         if in_hex is not None:
@@ -88,7 +88,7 @@ def _key(
         if in_json is not None:
             return json.dumps(json.loads(in_json), separators=(",", ":"), ensure_ascii=False).encode()
     except (ValueError, binascii.Error):
-        # The message leaves the key out, because errors end up in logs.
+        # The message omits the key, because error messages end up in logs.
         form = "JSON" if in_json is not None else "base64" if in_hex is None else "hexadecimal"
         option = "--key-json" if in_json is not None else "--key-base64" if in_hex is None else "--key-hex"
         fail(f"{option}: this is not {form}", "bad-argument")
@@ -114,7 +114,7 @@ class IdentifierOption(click.ParamType["tuple[str, str]"]):
 
 
 class PeopleFile(click.ParamType["list[dict[str, list[str]]]"]):
-    """The path of a file with a line NAME=VALUE for each person, converted to the identifiers of each person."""
+    """The path of a file with one line NAME=VALUE per person, converted to a list of each person's identifiers."""
 
     name = "FILE"
 
@@ -144,7 +144,7 @@ class PeopleFile(click.ParamType["list[dict[str, list[str]]]"]):
 
 
 def by_name(identifiers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the identifiers of the command line in the form of a request."""
+    """Convert the identifiers from the command line to the form that a request takes."""
     found: dict[str, list[str]] = {}
     for name, value in identifiers:
         found.setdefault(name, []).append(value)

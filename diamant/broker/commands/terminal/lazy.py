@@ -14,7 +14,7 @@ from diamant.broker.commands.terminal.failures import fail, note_arguments, want
 from diamant.broker.operation_errors import EXIT_REFUSED
 
 _NO_ARGUMENTS: type[Exception] | tuple[()] = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""Click's exception, from 8.2 on, that shows the help of a group without a command."""
+"""The exception, since Click 8.2, that shows the help of a group that was run without a command."""
 
 
 class LazyCommand(NamedTuple):
@@ -23,7 +23,7 @@ class LazyCommand(NamedTuple):
     target: str
     help: str
     operation: str = ""
-    """For a target without a function: the operation whose answer is printed as JSON."""
+    """The operation whose answer the command prints as JSON, if `target` names no function."""
 
     def is_there(self) -> bool:
         """Return whether the module exists, without importing it."""
@@ -47,8 +47,8 @@ Sections: TypeAlias = Mapping[str, Mapping[str, LazyCommand]]
 class LazyGroup(click.Group):
     """A group of ordinary commands, and of the commands in `sections` (heading of the help → name → command) whose modules exist.
 
-    `lazy` is for a group with one section. `first`: sections in which a command is looked up before `sections` is called.
-    `synonyms`: commands to suggest for words that users of other programs try.
+    `lazy` replaces `sections` for a group with a single section. `first`: sections to search for a command before calling
+    `sections`. `synonyms`: commands to suggest for words that users of other programs try.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
 
     @cached_property
     def _sections(self) -> dict[str, dict[str, LazyCommand]]:
-        """The commands that exist, by heading. Not used to run a command, which need not look up the other forty."""
+        """The commands that exist, by heading. Not used to run a command, because looking up all other commands takes time."""
         return {
             heading: {name: command for name, command in commands.items() if command.is_there()}
             for heading, commands in self._all().items()
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
             _refuse(error)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, sorted."""
+        """Return the names of all commands, sorted."""
         return sorted({*super().list_commands(ctx)}.union(*self._sections.values()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command in the arguments. For an unknown command, the error suggests others."""
+        """Find the command that the arguments name. The error for an unknown command suggests similar ones."""
         name = str(args[0])
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {name!r}. {self._suggestion(ctx, name)}".rstrip())
@@ -163,7 +163,7 @@ class LazyGroup(click.Group):
         width = max(len(name) for rows in sections.values() for name in rows)
         for heading, rows in sections.items():
             with formatter.section(heading):
-                # The columns of all sections are aligned.
+                # Align the columns of all sections.
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
 
 

@@ -1,4 +1,4 @@
-"""Commands made from operations: an operation's arguments are the command's, with the same names and help.
+"""Commands made from operations. A command has the same arguments as its operation, with the same names and help.
 
 @operation_command("compact")
 def compact(asked: Asked, **fields: Any) -> None:
@@ -26,7 +26,7 @@ OF_ALL = ("timeout",)
 
 
 def operation_command(name: str, *, optional: Sequence[str] = ()) -> Callable[[Callable[..., None]], click.Command]:
-    """Turn a function that takes the operation's arguments and `asked` into a command. Its docstring is the help.
+    """Turn a function that takes the operation's arguments and `asked` into a command. The function's docstring is the help.
 
     `optional`: arguments that the command does not require, though the function may.
     """
@@ -46,7 +46,7 @@ def operation_command(name: str, *, optional: Sequence[str] = ()) -> Callable[[C
 
 
 def printing(name: str) -> click.Command:
-    """Return the command of an operation that prints its answer as JSON."""
+    """Return a command that calls an operation and prints the answer as JSON."""
     operation = OPERATIONS[name]
 
     def run(asked: Asked, **fields: Any) -> None:

@@ -20,7 +20,7 @@ _CLEAR = "\r\x1b[K"
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
-    """Return a job's progress: its stage and, once known, the share done, the rate and the time left."""
+    """Describe a job's progress: its stage and, once known, the percentage done, the rate and the time left."""
     from diamant.words import size_text
 
     stage, done, total, unit = (progress[name] for name in ("stage", "done", "total", "unit"))
@@ -40,7 +40,7 @@ def progress_text(progress: Mapping[str, Any]) -> str:
 
 
 def round_text(one: Mapping[str, Any]) -> str:
-    """Return the progress of a cleaning round."""
+    """Describe the progress of a cleaning round."""
     progress = one["progress"]
     stage = f", {progress['stage']}" if progress["stage"] else ""
     return progress_text({**progress, "stage": f"{one['topic']}-{one['partition']} by {one['runner']}{stage}:"})
@@ -69,7 +69,7 @@ class LiveProgress:
         self.show_bytes(self._done_bytes, self._done_bytes / self._total_bytes if self._total_bytes else None)
 
     def show_bytes(self, done_bytes: int, share: float | None = None) -> None:
-        """Show the bytes done and, if known, `share`: the part of the total, 0 to 1."""
+        """Show the number of bytes done and, if known, `share`, which is the fraction of the total (0 to 1)."""
         now = self._clock()
         if not self._is_shown or now < self._next:
             return
@@ -87,7 +87,7 @@ class LiveProgress:
         self.show(", ".join(parts))
 
     def show(self, text: str) -> None:
-        """Show a text: the first after `FIRST_S`, then at most one per `PAUSE_S`."""
+        """Replace the line with `text`. Shows nothing during the first `FIRST_S`, then at most one text per `PAUSE_S`."""
         now = self._clock()
         if self._is_shown and now >= self._next:
             self._next, self._is_there = now + PAUSE_S, True

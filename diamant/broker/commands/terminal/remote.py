@@ -11,7 +11,7 @@
 An error ends the command with the exit code for its error code (`operation_errors.KINDS`). Ctrl-C does not end the broker's job;
 the command names the job that continues.
 
-Also prints the reasons why a certificate has no claim about partitions, each place once.
+Also writes certificates to files, and prints why a certificate makes no claim about some partitions.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 LOOK_TIMEOUT_S = 3.0
-"""The time to wait, after Ctrl-C, for the state of the job."""
+"""How long to wait for the state of the job after Ctrl-C or --timeout."""
 
 
 def fail_interrupted(asked: Asked) -> NoReturn:
-    """Exit after Ctrl-C."""
+    """Exit after Ctrl-C. The error says what continues in the broker, and how to follow or cancel it."""
     if not asked.has_begun:
         fail("interrupted", "interrupted")
     if asked.job is None:
@@ -84,12 +84,12 @@ def fail_in_time(asked: Asked, error: AdminError) -> NoReturn:
             job = asked.admin.call("GET", f"/v1/jobs/{path_step(asked.job)}", timeout=LOOK_TIMEOUT_S)
             _, hints = describe_job(asked, job)
         except AdminError:
-            pass  # `error` alone is reported.
+            pass  # Report `error` without hints.
     _end(str(error), error.code, hints)
 
 
 def describe_job(asked: Asked, job: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return a sentence about a job, and commands by their purpose."""
+    """Return a sentence about the state of a job, and commands for the user to run, by their purpose."""
     job_id, verb = job["undertaking"], job["verb"].partition("/v1/")[2]
     hints = {}
     if job_id is not None:
@@ -163,8 +163,8 @@ _OPTIONS = (
         "bootstrap",
         default=default_bootstrap,
         metavar="HOST:PORT",
-        help="The broker's Kafka address, which also leads to its HTTP address, or several, tried in turn: "
-        "HOST:PORT,HOST:PORT; or the HTTP address, http://HOST:PORT. "
+        help="The broker's Kafka address, from which the command learns the HTTP address, or several to try in this order: "
+        "HOST:PORT,HOST:PORT. Or the HTTP address itself: http://HOST:PORT. "
         f"Default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP}.",
     ),
     click.option(
@@ -205,7 +205,7 @@ _OPTIONS = (
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Turn errors that a user can fix into one line on standard error and an exit code."""
+    """If the user can fix an error, report it in one line on standard error and exit with the error's exit code."""
     try:
         yield
     except AdminError as error:
@@ -220,15 +220,15 @@ def one_line_errors() -> Iterator[None]:
     except BrokenPipeError:
         raise  # click handles a closed pager
     except OSError as error:
-        # The file is an input, because output files and the broker have errors of their own.
+        # This is about an input file, because errors of output files and of the broker are handled elsewhere.
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), "bad-argument")
 
 
 @contextmanager
 def going_on(asked: Asked, *, is_named: bool = False) -> Iterator[None]:
-    """Add the command that lists work to the errors of work that survives a stop of the broker.
+    """If the broker stops during the block, report that the work continues when it starts again, and how to list such work.
 
-    `is_named`: the work existed before, and the command has its ID.
+    `is_named`: the user named the work by its ID; if the broker does not know the ID, the error also says how to list work.
     """
     try:
         yield
@@ -253,13 +253,13 @@ SIGNED_HELP = (
 
 
 class OutputFile(click.Path):
-    """The `type` of an option for a file written at the end. A path that clearly cannot be written is refused at the start."""
+    """The `type` of an option for a file that the command writes at its end. Refuses a path that clearly cannot be written."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; raises BadParameter."""
+        """Return the path. Raises BadParameter if it cannot be written, or is already the path of another output file."""
         path = super().convert(value, param, ctx)
         directory = os.path.dirname(path) or "."
         if not os.path.isdir(directory):
@@ -274,11 +274,11 @@ class OutputFile(click.Path):
         return path
 
 
-registry_option = click.option("--registry", metavar="URL", help="A schema registry in place of the broker's.")
+registry_option = click.option("--registry", metavar="URL", help="A schema registry to use instead of the broker's.")
 
 
 def certificate_options(command: F) -> F:
-    """Add the options that `write_outputs` takes, `file` and `page`."""
+    """Add the options `--certificate` and `--page`, which the command gets as `file` and `page`, for `write_outputs`."""
     page = click.option("--page", type=OutputFile(), help="Write the certificate as an HTML page to this file.")
     file = click.option("--certificate", "file", type=OutputFile(), help="Write the certificate to this file.")
     return file(page(command))
@@ -330,11 +330,11 @@ def write_bundle(certificate: Mapping[str, Any], file: str | None) -> bool:
 
 
 MAX_SHOWN = 20
-"""The number of places printed. The certificate lists all."""
+"""The maximum number of places to print. The certificate lists all of them."""
 
 
 def print_holders(console: Console, found: Mapping[str, Any]) -> None:
-    """Print the members of share groups that held the records, in the answer to an erasure or a redaction."""
+    """Print which members of share groups held affected records, according to the answer to an erasure or a redaction."""
     for one in found["held_by"][:MAX_SHOWN]:
         console.print(
             f"[yellow]Member {escape(one['member_id'])} of share group {escape(one['group'])} held "
@@ -345,7 +345,7 @@ def print_holders(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def print_reasons(console: Console, certificate: Mapping[str, Any]) -> None:
-    """Print the places that prevent a claim. A file that affects all partitions is printed once."""
+    """Print the places that prevent a claim. A place that concerns several partitions is printed once."""
     places = dict.fromkeys(
         (problem["file"], problem.get("offset"), problem["reason"])
         for one in certificate["not_certified"]

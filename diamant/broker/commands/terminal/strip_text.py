@@ -1,6 +1,7 @@
-"""Strips of segments in the terminal, as the page draws them: segment widths by size, divided by kinds of records.
+"""Draws partitions as strips in a terminal, like the broker's page: segments are as wide as their share of the bytes.
 
-Each kind has a colour in a terminal and its own character elsewhere: a letter if the encoding has no block characters.
+Each segment is divided by the kinds of its records. A kind has its own colour, and its own block character; where the encoding
+is not UTF, it has a letter instead.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class DrawnPartition(NamedTuple):
 
 
 def segments_of(asked: Asked, topic: str, partition: int | None) -> Mapping[str, Any] | None:
-    """Return the counts of a topic's segments; None if they are not printed, or the broker cannot give them."""
+    """Return the counts of a topic's segments; None if the command prints JSON, or if the broker reports an error."""
     if asked.as_json:
         return None
     fields = {"topic": topic, "partition": partition}
@@ -66,7 +67,7 @@ def of_fields(found: Mapping[str, Any]) -> list[DrawnPartition]:
 
 
 def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | None = None) -> None:
-    """Print the largest partitions to one scale (`scale`: bytes per full width), and a legend."""
+    """Print the largest partitions to one scale, and a legend. `scale`: the least number of bytes that fills the width."""
     shown = [one for one in partitions if one.size]
     kept = set(sorted(range(len(shown)), key=lambda at: -shown[at].size)[:MAX_STRIPS])
     left, shown = len(shown) - len(kept), [one for at, one in enumerate(shown) if at in kept]
@@ -89,10 +90,10 @@ def draw(console: Console, partitions: Sequence[DrawnPartition], scale: int | No
 
 
 def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str]) -> str:
-    """Return a strip as markup."""
+    """Return the strip of a partition as markup, and add the kinds of its records to `used`."""
     line = ""
     found = list(pieces(partition.segments, width))
-    # Each piece ends with a border if there is room.
+    # If there is room, a border separates the pieces.
     has_borders = 1 < len(found) <= width // 4
     for place, (columns, group) in enumerate(found):
         is_last = place == len(found) - 1
@@ -106,7 +107,7 @@ def _line(partition: DrawnPartition, width: int, is_ascii: bool, used: set[str])
 
 
 def _columns(counts: Mapping[str, int], columns: int) -> Iterator[tuple[str, int]]:
-    """Divide columns among kinds by their counts. Each kind present gets at least one, if there is room."""
+    """Divide columns among kinds in proportion to their counts. If there is room, each kind present gets at least one column."""
     kinds, total = list(counts), sum(counts.values())
     exact = {kind: columns * counts[kind] / total for kind in kinds}
     shares = {kind: max(1, int(exact[kind])) if columns >= len(kinds) else int(exact[kind]) for kind in kinds}
