@@ -1,4 +1,4 @@
-"""The findings of an audit in the configurations, replicas and keys of one topic, as pure functions."""
+"""Pure functions that return an audit's findings about the configurations, the replicas and the keys of one topic."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from diamant.words import counted
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A cause that keeps values or hides deletions, in a partition, a topic (`partition` None) or the cluster (`topic` empty)."""
+    """A cause of kept values or hidden deletions, in a partition, a topic (`partition` None) or the cluster (`topic` empty)."""
 
     kind: str
     topic: str
     text: str
     partition: int | None = None
     visibility: str = KNOWN
-    """Known or bounded, as for gates (`cleaner.explain.explanation`)."""
+    """`KNOWN` or `BOUNDED`, with the same meaning as for gates in `cleaner.explain.explanation`."""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Configurations of the topic that resolve the finding."""
+    """The topic configurations to set in order to resolve the finding."""
 
 
 def number(configs: Mapping[str, str], name: str, unknown: int = LONG_MAX) -> int:
-    """Return a numeric configuration."""
+    """Return the value of a numeric configuration, or `unknown` if it is missing."""
     return int(configs.get(name) or unknown)
 
 
 def topic_findings(topic: str, configs: Mapping[str, str], deadline_ms: int) -> Iterator[AuditFinding]:
-    """Yield the findings about a deadline in the configurations of a topic."""
+    """Yield findings for configurations of a topic that may keep values beyond the deadline."""
     policy, retention_ms = configs["cleanup.policy"].split(","), number(configs, "retention.ms", -1)
     if configs.get("remote.storage.enable") == "true":
         text = "tiered storage: what lies in remote storage is not compacted"
@@ -80,7 +80,7 @@ def replica_findings(topic: LedTopic) -> Iterator[AuditFinding]:
 
 
 def stranded_text(partition: int, keys: set[bytes], count: int) -> str:
-    """Return the text if sampled keys belong in the partition only by an earlier, smaller number of partitions; else ""."""
+    """Return a finding's text if sampled keys belonged here before partitions were added, but now belong elsewhere; else ""."""
     strangers = [key for key in keys if partition not in default_partitions(key, count)]
     for before in range(count - 1, partition, -1) if strangers else ():
         if all(partition in default_partitions(key, before) for key in strangers):

@@ -1,8 +1,8 @@
 """An audit of a Kafka cluster, from outside: what may keep values for longer than a deadline, and what hides deletions.
 
 Read-only. Needs DESCRIBE and DESCRIBE_CONFIGS on the topics, READ for transactions and samples of keys, DESCRIBE on groups and
-brokers; what the caller may not see is listed, not guessed. Requests: a few per broker, one per topic and group, and one per
-partition for its sample of keys.
+brokers. The report lists whatever the caller has no permission to see. Sends a few requests per broker, one per topic and group,
+and one per partition for its sample of keys.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ MAX_TIMESTAMP = -3
 """The timestamp for which ListOffsets returns the record with the greatest timestamp (KIP-734)."""
 TOPICS_AT_ONCE = 500
 SAMPLE_BYTES = 32 * 1024
-"""The bytes read from the start of each partition for a sample of its keys."""
+"""The number of bytes to read from the start of each partition for a sample of its keys."""
 
 Place = tuple[str, int]
 
 
 @dataclass(slots=True)
 class AuditReport:
-    """The findings, and what the caller was not allowed to see."""
+    """The findings, and descriptions of what the caller was not allowed to see."""
 
     now_ms: int
     deadline_ms: int
@@ -58,14 +58,17 @@ class AuditReport:
     not_visible: list[str] = field(default_factory=list)
 
     def to_fields(self) -> dict[str, object]:
-        """Return the fields for JSON."""
+        """Return the report as fields for JSON."""
         return asdict(self)
 
 
 def audit(
     client: KafkaClient, names: Sequence[str], deadline_ms: int, on_progress: OnProgress | None = None
 ) -> AuditReport:
-    """Audit topics; without `names` all but internal ones. Raises KafkaRefusal for a missing topic, ConnectionFailed."""
+    """Audit the topics `names`, or all except internal topics if it is empty.
+
+    Raises KafkaRefusal if a topic does not exist, and ConnectionFailed if the cluster does not answer.
+    """
     return _Audit(client, deadline_ms, WorkProgress(inf, on_progress)).run(names)
 
 
@@ -162,7 +165,7 @@ class _Audit:
         starts: Mapping[Place, tuple[int, int]],
         ends: Mapping[Place, tuple[int, int]],
     ) -> None:
-        """Find partitions whose active segment is due to be closed, but is not closed because nothing is appended."""
+        """Find partitions whose active segment should have been closed by now, but is not, because nothing is appended."""
         for place, (_, newest_ms) in self._offsets(topics, MAX_TIMESTAMP).items():
             known = configs[place[0]]
             limit_ms = min(number(known, "segment.ms"), number(known, "max.compaction.lag.ms"))
@@ -245,7 +248,7 @@ class _Audit:
     def _offsets(
         self, topics: Iterable[LedTopic], timestamp: int | Callable[[str], int]
     ) -> dict[Place, tuple[int, int]]:
-        """Return offset and timestamp from ListOffsets for each partition that answers."""
+        """Return the offset and timestamp from ListOffsets for each partition whose leader answers without an error."""
         found: dict[Place, tuple[int, int]] = {}
         for leader, places in self._by_leader({topic.name for topic in topics}):
             asked = [

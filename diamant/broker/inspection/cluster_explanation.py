@@ -1,8 +1,8 @@
-"""Explanations, from outside, of why records are still in the topics of any Kafka cluster, as by `diamant explain` on a Diamant.
+"""Explains why records are still in the topics of any Kafka cluster, from what a client can see, for `diamant explain`.
 
-The rules are Kafka's (`cleaner.explain`), applied to the log as the leader shows it. Each gate says whether it is known, bounded
-or not visible. The cleaner's checkpoint and its state are not visible, so the dirty ratio is an upper bound, and all times are
-the earliest possible.
+Applies Kafka's rules (`cleaner.explain`) to the log that the leader returns. Each gate says whether it is known, bounded or not
+visible. The cleaner's checkpoint and its state are not visible, so the dirty ratio is an upper bound, and all times are the
+earliest possible.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def explain(
     offset: int | None = None,
     check: Callable[[], object] = lambda: None,
 ) -> JsonObject:
-    """Explain a topic's partitions, all records of a key, or the record at an offset; return fields as `Broker.explain` does.
+    """Explain a topic's partitions, all records of a key, or the records with the same key as the record at an offset.
 
-    Reads the partitions whole, from their leaders. Raises BadArgument, NotFound, KafkaRefusal, ConnectionFailed.
+    Returns the same fields as `Broker.explain`. Reads whole partitions, from their leaders. Raises BadArgument for a wrong
+    combination of arguments, NotFound for an unknown partition, KafkaRefusal or ConnectionFailed if a request fails.
     """
     if key is not None and offset is not None:
-        raise BadArgument("expected a key or an offset, or none of them for the partitions as a whole")
+        raise BadArgument("expected a key or an offset, or neither to explain the partitions as a whole")
     if offset is not None and partition is None:
-        raise BadArgument("an offset is in a partition: say which")
+        raise BadArgument("an offset needs a partition")
     led = client.topic(topic).partitions
     wanted = [one for one in led if partition in (None, one.number)]
     if not wanted:
@@ -130,7 +131,7 @@ def _transactions(client: KafkaClient, open_since: Mapping[int, int]) -> list[Op
 
 
 def _seen_from_outside(found: PartitionExplanation) -> PartitionExplanation:
-    """Return an explanation with the visibility of each gate, and with changes that work on any Kafka."""
+    """Add the visibility of each gate to an explanation, and replace its changes with changes that work on any Kafka cluster."""
     return replace(
         found,
         gates=tuple(map(_gate, found.gates)),
@@ -159,7 +160,7 @@ def _gate(gate: Gate) -> Gate:
 
 
 def _change(change: Change | None) -> Change | None:
-    """Return a change without commands that only a Diamant supports."""
+    """Replace the command of a change with one that works on any Kafka cluster; None if there is no such command."""
     if change is None or change.command is None:
         return change
     words = change.command.split()

@@ -1,7 +1,8 @@
-"""Disk certificates of a running Kafka broker, whose log directories are searched for the key of an erasure.
+"""Disk certificates: searches the log directories of a running Kafka broker for the key of an erasure, and certifies the result.
 
-Read-only, and with bounded I/O. The scan is the one that certifies a Diamant's own directory (`cleaner.evidence.scan`). It runs
-where the disks are, with the signing key and the secret of the erasure. `join` puts disk certificates into the cluster's.
+Read-only, at a limited rate. Uses the same scan as for a Diamant's own directory (`cleaner.evidence.scan`). The scan runs on the
+machine with the disks, and needs the signing key and the secret of the erasure. `join` adds disk certificates to the certificate
+of the cluster.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _HEAD_BYTES = LAST_OFFSET_DELTA + _DELTA.size
 
 
 def log_ends(env: Env, directory: str) -> dict[TopicPartition, LogEnd]:
-    """Return the end of the whole batches of each log. A log whose last segment cannot be read is left out. Blocking."""
+    """Return where the complete batches of each log end. Omits a log whose last segment cannot be read. Blocking."""
     found = {}
     for name in sorted(env.list_dir(directory)):
         path = f"{directory}/{name}"
@@ -117,7 +118,7 @@ def _has_file(env: Env, path: str, base_offset: int, identity: Identity) -> bool
 class ReadLimit:
     """A rate limit for a scan in one thread: `advance` counts the bytes read, `check` sleeps. A rate of 0 means no limit.
 
-    `on_bytes` takes the number of bytes of each file read.
+    `on_bytes` is called after each file, with the number of bytes read from it.
     """
 
     def __init__(
@@ -136,13 +137,13 @@ class ReadLimit:
         self._checks = 0
 
     def advance(self, done: int, _total: int) -> None:
-        """Record, at the end of each file, the bytes that a scan has read so far."""
+        """Record `done`, the number of bytes that the scan has read so far. Called at the end of each file."""
         count = done - self._done if done >= self._done else done
         self._bytes, self._done, self._checks = self._bytes + count, done, 0
         self._on_bytes(count)
 
     def check(self) -> None:
-        """Sleep while more was read than the rate allows. Called at the start of a file, then after `READ_BYTES` or less."""
+        """Sleep if more was read than the rate allows. Called at the start of a file, and then after at most `READ_BYTES`."""
         if self._rate:
             read = self._bytes + self._checks * READ_BYTES
             self._sleep(max(0.0, self._began_s + read / self._rate - self._clock()))
@@ -159,7 +160,8 @@ def certify_disks(
 ) -> JsonObject:
     """Search the log directories of one broker, and return its disk certificate. Blocking.
 
-    `erasure`: the certificate of the cluster, signed with the same key. Raises BadArgument, NotPossible, NotGenuine.
+    `erasure` is the certificate of the cluster, which must be signed with the same key: otherwise, raises NotGenuine. Raises
+    BadArgument for another key or other directories, and NotPossible if the certificate names no replica on this broker.
     """
     certificate = checked(erasure, signing, CLUSTER_TYPE)
     request = certificate["request"]
@@ -218,7 +220,7 @@ def certify_disks(
 
 
 def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], signing: SigningKey) -> JsonObject:
-    """Return a cluster's certificate with disk certificates that `disk_of` has checked. Raises NotGenuine, BadArgument."""
+    """Add disk certificates, which `disk_of` has checked, to a cluster's certificate. Raises the errors of `checked`."""
     certificate = checked(erasure, signing, CLUSTER_TYPE)
     by_broker = {disk["broker"]: disk for disk in (*certificate.get("disks", ()), *disks)}
     fields = {
@@ -236,7 +238,7 @@ def join(erasure: Mapping[str, object], disks: Sequence[Mapping[str, object]], s
 
 
 def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: SigningKey) -> JsonObject:
-    """Return a checked disk certificate. Raises NotGenuine, BadArgument if it does not belong to the cluster's certificate."""
+    """Check a disk certificate, and return it. Raises BadArgument if it does not belong to `certificate`, and as `checked`."""
     found = checked(disk, signing, DISK_TYPE)
     if found["erasure"] != _named(certificate):
         raise BadArgument(
@@ -247,7 +249,7 @@ def disk_of(certificate: JsonObject, disk: Mapping[str, object], signing: Signin
 
 
 def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -> JsonObject:
-    """Return the certificate if it is of this kind, signed with this key, and consistent. Raises BadArgument, NotGenuine."""
+    """Return the certificate. Raises BadArgument for a wrong type, NotGenuine if the signature is wrong or it is inconsistent."""
     if certificate.get("type") != kind:
         raise BadArgument(f"expected a certificate of type {kind}, got {certificate.get('type')}")
     signature = check_signature(certificate, signing.public_bytes)
@@ -264,7 +266,7 @@ def checked(certificate: Mapping[str, object], signing: SigningKey, kind: str) -
 
 
 def _named(certificate: JsonObject) -> JsonObject:
-    """Return how disk certificates name an erasure. A joined certificate keeps the name of the certificate that was joined."""
+    """Return the id and digest by which disk certificates refer to an erasure's certificate. `join` does not change them."""
     if "erasure" in certificate:
         return dict(certificate["erasure"])
     return {"id": certificate["id"], "sha256": hashlib.sha256(canonical(certificate)).hexdigest()}
@@ -283,12 +285,12 @@ def _broker_of(env: Env, directories: Sequence[str], cluster_id: str) -> int:
             ) from None
         owner, known = found.get("node.id") or found.get("broker.id", ""), found.get("cluster.id")
         if known != cluster_id:
-            raise BadArgument(f"{directory} belongs to cluster {known}, the certificate is about cluster {cluster_id}")
+            raise BadArgument(f"{directory} belongs to cluster {known}, but the certificate is about {cluster_id}")
         if not owner.isascii() or not owner.isdigit():
             raise BadArgument(f"{path} names no broker: expected node.id or broker.id")
         owners.add(int(owner))
     if len(owners) != 1:
-        raise BadArgument(f"expected the directories of one broker, these belong to brokers {sorted(owners)}")
+        raise BadArgument(f"expected the directories of one broker, but these belong to brokers {sorted(owners)}")
     return owners.pop()
 
 
@@ -317,7 +319,7 @@ def _scan(
 def _judge(
     env: Env, reports: Mapping[str, ScanReport], certificate: JsonObject, place: Mapping[str, object]
 ) -> tuple[str, list[JsonObject]]:
-    """Return the state of a partition in all directories, and the reasons against a claim."""
+    """Return the state of a partition over all directories, and the problems that rule out a claim about it."""
     partition, end = (str(place["topic"]), int(str(place["partition"]))), int(str(place["below_offset"]))
     states, problems = set[str](), list[JsonObject]()
     doubts = {one: doubt_about(certificate, env, one, partition) for one in reports}
@@ -327,7 +329,9 @@ def _judge(
         state = report.state(partition, end, certificate["request"]["key_hmac"])
         has_later = report.tombstones_since(partition, end) or report.unlisted_since(partition, end, (TOMBSTONE,))
         if state == KEY_GONE and has_later:
-            state = VALUES_GONE  # A tombstone above the claim's end, as after a resumed erasure, has the key, too.
+            state = (
+                VALUES_GONE  # A tombstone above the claim's end, written by a resumed erasure, contains the key, too.
+            )
         states.add(state)
         if doubts[directory] not in ("", NOT_THERE):
             problems.append(

@@ -1,4 +1,4 @@
-"""`explain` of `diamant.Admin` on Kafka clusters other than Diamant: its arguments and errors."""
+"""`explain` of `diamant.Admin` for Kafka clusters other than Diamant: converts its arguments and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def explain(
     timeout: Duration | None = None,
     on_progress: OnProgress | None = None,
 ) -> JsonObject:
-    """Explain a topic, as `inspection.cluster_explanation.explain` does."""
+    """Explain a topic with `inspection.cluster_explanation.explain`. Raises AdminError for tombstones and after `timeout`."""
     if tombstones:
         raise AdminError("only a Diamant lists tombstones: explain a key instead", status=400, code="bad-argument")
     deadline_s = time.monotonic() + (admin.timeout_s if timeout is None else seconds_of(timeout))

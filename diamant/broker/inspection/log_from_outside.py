@@ -1,8 +1,8 @@
 """A log as a client can see it: its segments, records of one key, and open transactions, from the leader's responses.
 
-A fetch never crosses a segment, so segments are known with their sizes and timestamps; their base offsets are those of their
-first batches. The cleaner's checkpoint is not visible. Records missing between offsets were cleaned away, so a round has come at
-least as far as the last gap.
+A fetch never returns data from two segments, so the sizes and timestamps of segments are visible; the base offset of a segment is
+that of its first batch. The cleaner's checkpoint is not visible. Where offsets are missing, records were cleaned away, so the log
+has been cleaned at least up to the last gap.
 
 Memory: `MAX_RECORDS` records, 200 bytes for each segment, and one response.
 """
@@ -29,25 +29,25 @@ from diamant.storage.segments.log_config import LogConfig
 
 @dataclass(slots=True)
 class OutsideLog:
-    """The log of one partition. Filled by `take`, in the order of offsets."""
+    """The log of one partition. The caller passes all batches to `take`, in the order of their offsets."""
 
     stretch: Stretch
     key: bytes | None = None
     at_offset: int | None = None
-    """If given, only the record at this offset is kept."""
+    """If given, `scan` returns only the record at this offset."""
     segments: list[SegmentState] = field(default_factory=list)
     cleaned_to: int = 0
-    """The offset up to which a round has certainly cleaned."""
+    """The offset up to which the log has certainly been cleaned."""
     _next_offset: int | None = None
     _walk: TransactionWalk = field(default_factory=TransactionWalk)
     _records: list[tuple[FoundRecord, BatchHeader]] = field(default_factory=list)
     _left_out: int = 0
     _problems: list[Problem] = field(default_factory=list)
     _has_gap: bool = False
-    """True if something was cleaned away in the last of `segments`."""
+    """True if records of the last segment in `segments` were cleaned away."""
 
     def take(self, data: memoryview) -> None:
-        """Add whole batches of one segment."""
+        """Add complete batches, all from the same segment."""
         for position, header in iter_headers(data):
             if self.stretch.segments[len(self.segments) :][:1] == [header.base_offset]:
                 self._begin(header)
@@ -97,7 +97,7 @@ class OutsideLog:
                 self._records.append((_found(record, header, segment.base_offset, batch.position), header))
 
     def state(self, config: LogConfig, transactions: list[OpenTransaction]) -> LogState:
-        """Return the state that the cleaner's rules need."""
+        """Return the log's state in the form that the cleaner's rules take."""
         one, end = self.stretch, self.stretch.end_offset
         stable = self._walk.first_open_offset
         return LogState(
@@ -120,7 +120,7 @@ class OutsideLog:
         return self._walk.open_since
 
     def scan(self) -> KeyScan:
-        """Return the records found."""
+        """Return the records of `key`, or the record at `at_offset`, among the batches so far."""
         outcomes = TransactionOutcomes(self._walk.aborted, self._walk.open_since)
         scan = KeyScan(
             [replace(found, outcome=outcomes.of(header)) for found, header in self._records],

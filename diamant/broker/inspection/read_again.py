@@ -1,4 +1,4 @@
-"""Reads the replicas of a certificate again: `diamant verify` of an erasure on any Kafka cluster. Changes nothing; needs READ."""
+"""`diamant verify` for an erasure on any Kafka cluster: reads the replicas again. Changes nothing; needs READ permission."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from diamant.storage.uuid_text import uuid_to_text
 
 
 class _Claim(NamedTuple):
-    """A claim of the certificate."""
+    """A claim in the certificate."""
 
     topic: str
     partition: int
@@ -39,11 +39,11 @@ def read_again(
     progress: WorkProgress,
     found: Verification,
 ) -> None:
-    """Read all present replicas of the claims, and record the verdicts in `found`.
+    """Read all replicas that now exist of the partitions in the claims, and record a verdict on each claim in `found`.
 
-    `secret`: the secret of the certificate's digests, checked to match this key; without it, no claim is confirmed.
-    Raises CertificateError for an unexpected form, NotPossible for another cluster or after the deadline, KafkaRefusal,
-    ConnectionFailed.
+    `secret`: the secret of the certificate's digests; the caller has checked that the digest of `key` matches. Without it, no
+    claim is confirmed. Raises CertificateError for an unexpected form, NotPossible for another cluster or after the deadline,
+    KafkaRefusal or ConnectionFailed if a request fails.
     """
     with expected_form():
         names = [str(name) for name in certificate["request"]["topics"]]
@@ -57,7 +57,7 @@ def read_again(
     answer = client.ask_any(METADATA, asked)
     client.note_brokers(answer)
     if answer["cluster_id"] != expected:
-        raise NotPossible(f"the certificate is about cluster {expected}, this is cluster {answer['cluster_id']}")
+        raise NotPossible(f"the certificate is about cluster {expected}, but this is cluster {answer['cluster_id']}")
     topics = {one["name"]: one for one in answer["topics"] if not one["error_code"]}
     reads = ReplicaReads(client, KeySearch(key, names, secret or os.urandom(32)), progress)
     doubts: dict[str, str] = {}
@@ -76,7 +76,7 @@ def read_again(
     try:
         reads.read([one for part in reads.parts.values() for one in part.replicas()], "reading the replicas")
     except TimeIsUp:
-        raise NotPossible("the time was up before all replicas were read: use a longer --timeout") from None
+        raise NotPossible("time ran out before all replicas were read: use a longer --timeout") from None
     found.was_scanned = True
     for claim in claims:
         own = [reads.reads[one] for one in reads.reads if one[:2] == (claim.topic, claim.partition)]

@@ -1,4 +1,4 @@
-"""The open transactions of a Kafka cluster, as its coordinators list them."""
+"""The open transactions of a Kafka cluster, according to its transaction coordinators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id and its coordinator; once `described`, also the times of the transaction's start and abort."""
+    """A transactional id and its coordinator; after `described`, also when the transaction began and when it will be aborted."""
 
     transactional_id: str
     coordinator: int
@@ -21,7 +21,7 @@ class ListedTransaction(NamedTuple):
 
 
 def listed_transactions(client: KafkaClient, brokers: Iterable[int]) -> tuple[dict[int, ListedTransaction], list[str]]:
-    """Return the transactional ids by producer id, and what could not be seen."""
+    """Return the transactions by producer id, and a line for each broker whose transactions could not be listed."""
     found, hidden = dict[int, ListedTransaction](), list[str]()
     for broker in brokers:
         try:
@@ -38,7 +38,7 @@ def listed_transactions(client: KafkaClient, brokers: Iterable[int]) -> tuple[di
 
 
 def described(client: KafkaClient, listed: ListedTransaction) -> ListedTransaction:
-    """Return a transaction with its times, if its coordinator reports them."""
+    """Return the transaction, with its times added if its coordinator reports them."""
     asked = {"transactional_ids": [listed.transactional_id]}
     (one,) = client.broker(listed.coordinator).ask(DESCRIBE_TRANSACTIONS, asked)["transaction_states"]
     if one["error_code"] or one["transaction_start_time_ms"] < 0:

@@ -1,6 +1,6 @@
 """Tables that may be wider than a terminal: columns that do not fit continue in tables below.
 
-Without a terminal or $COLUMNS, lines are not wrapped, for other programs to read.
+If the output is not a terminal and $COLUMNS is not set, lines are not wrapped, so that other programs can read them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class TableColumn(NamedTuple):
     name: str
     is_text: bool = False
     least: int | None = None
-    """The least width to which cells are folded on a narrow terminal; None: cells are never folded."""
+    """The minimum width to which cells are wrapped on a narrow terminal; None: cells are never wrapped."""
 
 
 class StyledCell(NamedTuple):
-    """A text with a style, as in markup."""
+    """A cell's text, and a style in the words of the markup, such as `bold red`."""
 
     text: str
     style: str
@@ -45,8 +45,8 @@ def print_table(
 ) -> None:
     """Print rows, one cell per column. Each continuation table repeats the first `repeated` columns.
 
-    If the repeated columns leave no room for another one, the terminal wraps the lines. Prints to `console`, at its width, or to
-    standard output. Without `is_ruled` there is no line below the headings.
+    If the repeated columns leave no room for another column, the terminal wraps the lines. Prints to `console`, at its width, or
+    to standard output. Without `is_ruled`, prints no rule below the headings and no blank lines around the table.
     """
     limit = UNBOUNDED
     if console is not None or sys.stdout.isatty() or "COLUMNS" in os.environ:
@@ -69,7 +69,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _widths(columns: Sequence[TableColumn], rows: Sequence[Sequence[Cell]], limit: int) -> list[int]:
-    """Return the width of each column: that of its widest cell, or less if it is folded."""
+    """Return the width of each column: the width of its widest cell, or less if its cells are wrapped."""
     widths = [
         max(cells(line) for line in (column.name, *(line for row in rows for line in _text(row[index]).split("\n"))))
         for index, column in enumerate(columns)
@@ -105,7 +105,7 @@ def _print(
 def _lines(
     row: Sequence[Cell], columns: Sequence[TableColumn], widths: Sequence[int], chosen: Sequence[int]
 ) -> Iterator[str]:
-    """Yield the lines of a row as markup: more than one if a cell has several lines or is folded."""
+    """Yield the lines of a row as markup: more than one if a cell has several lines or is wrapped."""
     pieces = []
     for cell, index in zip(row, chosen, strict=True):
         lines = _text(cell).split("\n")

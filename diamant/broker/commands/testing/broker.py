@@ -17,7 +17,7 @@ from diamant.broker.commands.terminal.wide_table import TableColumn, print_table
 from diamant.duration import duration_text
 
 _SHOWN = 20
-"""The largest number of moved leaders that is printed."""
+"""The maximum number of moved leaders to print."""
 
 _ID = click.argument("broker", type=click.IntRange(min=0), metavar="ID")
 
@@ -68,7 +68,9 @@ def down(broker: int, hard: bool, asked: Asked) -> None:
 
 @broker.command()
 @_ID
-@click.option("--lag", "lag_ms", type=duration, default=0, help="Get in sync only after this time, such as 30s.")
+@click.option(
+    "--lag", "lag_ms", type=duration, default=0, help="Delay until the broker's replicas are in sync, such as 30s."
+)
 @asking
 def up(broker: int, lag_ms: int, asked: Asked) -> None:
     """Bring broker ID back, on its port."""
@@ -89,16 +91,16 @@ def fence(broker: int, asked: Asked) -> None:
 @_ID
 @asking
 def move(partition: tuple[str, int], broker: int, asked: Asked) -> None:
-    """Let broker ID lead a partition. The broker must be an in-sync replica."""
+    """Make broker ID the leader of a partition. The broker must be an in-sync replica."""
     _show(asked, asked.admin.brokers.move(*partition, broker, timeout=asked.timeout_s))
 
 
 @broker.command()
 @click.argument("topic", required=False, shell_complete=topic_names)
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random choice, to repeat it.")
+@click.option("--seed", type=click.IntRange(min=0), help="A seed; the same seed repeats the random choices.")
 @asking
 def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
-    """Let another in-sync replica, chosen at random, lead each partition of TOPIC, or of all topics."""
+    """Move the leadership of each partition of TOPIC, or of all topics, to another in-sync replica, chosen at random."""
     _show(asked, asked.admin.brokers.shuffle(topic, seed=seed, timeout=asked.timeout_s))
 
 
@@ -107,7 +109,7 @@ def shuffle(topic: str | None, seed: int | None, asked: Asked) -> None:
 @click.argument("by", nargs=-1, required=True, metavar="TIME|N records")
 @asking
 def lag(broker: int, by: tuple[str, ...], asked: Asked) -> None:
-    """Let broker ID lag as a follower, for example: diamant broker lag 2 500ms, or lag 2 100 records. lag 2 0 ends the lag.
+    """Make broker ID lag as a follower, for example: diamant broker lag 2 500ms, or lag 2 100 records. lag 2 0 ends the lag.
 
     Clients that fetch from the broker see an earlier high watermark.
     """
@@ -131,10 +133,10 @@ def slow(broker: int, by_ms: int, asked: Asked) -> None:
 @click.argument("offset", type=click.IntRange(min=0))
 @asking
 def unclean(partition: tuple[str, int], broker: int, offset: int, asked: Asked) -> None:
-    """Let broker ID lead a partition without the batch of OFFSET and all later batches, which are lost.
+    """Make broker ID the leader of a partition, after removing the batch that contains OFFSET and all later batches.
 
-    Whole batches are removed, as when Kafka truncates, so records before OFFSET in the same batch are lost, too. Prints the new
-    end of the log and the number of lost records.
+    Like Kafka, removes whole batches, so records before OFFSET in the same batch are lost, too. Prints the new end of the log and
+    the number of lost records.
     """
     _show(asked, asked.admin.brokers.unclean(*partition, broker, offset, timeout=asked.timeout_s))
 
