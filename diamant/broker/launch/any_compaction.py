@@ -32,7 +32,7 @@ MAX_TIMEOUTS = 5
 
 
 class RunOnce(Protocol):
-    """A function that runs the command with a broker on a directory, after `prepare(broker)`, and returns the exit code."""
+    """A function that starts a broker on `data`, calls `prepare(broker)`, runs the command, and returns its exit code."""
 
     def __call__(
         self,
@@ -47,7 +47,7 @@ class RunLimits:
     """The time limits of runs, so that even a command that never ends yields a result."""
 
     def __init__(self, given_s: float | None = None) -> None:
-        """`given_s`: the limit of all runs; None: derived from the time that earlier runs took."""
+        """`given_s`: the limit of each run; None to derive it from the time that earlier runs took."""
         self._given_s = given_s
         self._longest_s: float | None = None
         self.timeouts = 0
@@ -61,7 +61,7 @@ class RunLimits:
         return FIRST_RUN_S if self._longest_s is None else max(SHORTEST_LIMIT_S, LIMIT_FACTOR * self._longest_s)
 
     def note(self, code: int, took_s: float) -> None:
-        """Add a run that has ended."""
+        """Take a run that has ended into account for later limits."""
         if code == TIMED_OUT:
             self.timeouts += 1
         else:
@@ -69,7 +69,7 @@ class RunLimits:
 
 
 class _Ended(Exception):
-    """Raised to stop the search, because a signal has ended the command, or the run has tested nothing."""
+    """Raised to stop the search if a signal has ended the command, or if a run has tested nothing."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -102,7 +102,7 @@ class _Runs:
         return code, histories[0]
 
     def carry_out(self, schedule: Schedule) -> RunOutcome:
-        """Run the command once as part of the search. Its output is shown only if a signal ends it."""
+        """Run the command once as part of the search. Shows the command's output only if a signal ended the command."""
         self._count += 1
         if sys.stderr.isatty():
             _, left_s = pace(self._count - 1, self._examples, time.monotonic() - self._began)
@@ -122,11 +122,15 @@ class _Runs:
 def run_any_compaction(
     run_once: RunOnce, directory: str, examples: int, seed: int, limits: RunLimits, *, may_be_late: bool
 ) -> int:
-    """Run the command under up to `examples` schedules, and a last time with its output. Returns the last exit code."""
+    """Run the command under up to `examples` schedules, then once more with its output shown, and return the exit code.
+
+    The last run has the smallest failing schedule, or no compaction. If it passes although an earlier run failed, or if it tested
+    nothing, the exit code is 1.
+    """
     runs = _Runs(run_once, directory, examples, limits)
     schedule: Schedule | None = None
     try:
-        # The last run has no compaction.
+        # Leave one of the runs for the end: one without compactions, if no schedule fails.
         schedule, count = find_failing(
             runs.carry_out,
             examples - 1,

@@ -1,4 +1,4 @@
-"""The command that runs beside a broker: its start, the forwarding of signals, and its exit code in a shell's terms."""
+"""Runs a command beside a broker, forwards signals to it, and returns its exit code as a shell would."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from types import FrameType
 from typing import IO
 
 TIMED_OUT, CANNOT_RUN, NOT_FOUND, SIGNALLED = 124, 126, 127, 128
-"""Exit codes: that of `timeout` for a command that did not end; those of a shell for a file that cannot be run and for a missing
-file; and a shell's base, to which a signal's number is added."""
+"""Exit codes: for a command that ran too long, as `timeout` returns; and, as a shell returns, for a file that cannot be run, for
+a missing file, and for a command ended by a signal, whose number is added to `SIGNALLED`."""
 
 GRACE_S = 10.0
-"""The time between SIGTERM and SIGKILL. A second SIGTERM ends the command at once."""
+"""The time between SIGTERM and SIGKILL. After a second SIGTERM, the command is killed immediately."""
 
 
 class CannotRun(Exception):
-    """The command could not be started; `exit_code` is the one a shell would return."""
+    """The command could not be started. `exit_code` is the exit code that a shell would return."""
 
     def __init__(self, reason: str, exit_code: int) -> None:
         super().__init__(reason)
@@ -34,17 +34,18 @@ def run_child(
     output: IO[bytes] | None = None,
     limit_s: float | None = None,
 ) -> int:
-    """Run a command with this process's input and output, and return its exit code. Raises CannotRun. For the main thread.
+    """Run a command with this process's input and output, and return its exit code. Call this on the main thread.
 
     `output`: a file for the command's standard output and standard error. `limit_s`: the time after which the command and all
-    processes that it started are ended, with exit code TIMED_OUT; a command with a limit gets no input.
+    processes that it started are ended, with exit code TIMED_OUT; a command with a limit gets no input. Raises CannotRun if the
+    command cannot be started.
 
-    SIGTERM and SIGHUP are forwarded, and so is SIGINT unless a terminal sends it to both, so the child decides when to end. After
-    its end, signals are ignored, since an orderly stop follows.
+    Forwards SIGTERM and SIGHUP to the command, and SIGINT unless the terminal sends it to both processes, so the command decides
+    when to end. Ignores these signals after the command has ended, so that the caller can stop the broker in order.
     """
     stops = 0
     has_group = limit_s is not None
-    """Whether the child and its processes are a process group of their own, which a terminal does not signal."""
+    """Whether the command and its processes are a separate process group, to which a terminal sends no signals."""
     early: list[int] = []
     child: subprocess.Popen[bytes] | None = None
     patience: threading.Timer | None = None
@@ -91,7 +92,7 @@ def run_child(
 
 
 def _waited_for(child: subprocess.Popen[bytes], limit_s: float | None) -> int:
-    """Return the exit code of a child. After the limit, end its process group and return TIMED_OUT."""
+    """Wait for a child, and return its exit code. After the limit, end its process group and return TIMED_OUT."""
     try:
         return child.wait(limit_s)
     except subprocess.TimeoutExpired:

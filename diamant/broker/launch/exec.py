@@ -1,4 +1,4 @@
-"""`diamant exec`: a command, usually tests in any language, with a broker of its own."""
+"""`diamant exec`: run a command, such as tests in any language, with a broker of its own."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from diamant.storage.config_key import ConfigError
 from diamant.storage.errors import StorageError
 
 PROBLEM_LINES = 20
-"""The number of last warnings and errors that are shown."""
+"""The maximum number of warnings and errors to show: the last ones in the log."""
 
 
 class KeptLog:
-    """The broker's log during a `with`, in a temporary file. After a failure, its problems are shown, and the file is kept."""
+    """The broker's log during a `with`, in a temporary file, which is removed at the end unless `show` was called."""
 
     def __init__(self) -> None:
         self._problems: deque[str] = deque(maxlen=PROBLEM_LINES)
@@ -66,7 +66,7 @@ class KeptLog:
             os.unlink(self.path)
 
     def show(self, what: str) -> None:
-        """Print to standard error what has failed, the last problems, and the path of the file."""
+        """Print to standard error what has failed, the last warnings and errors, and the path of the log, and keep the log."""
         self._is_shown = True
         lines = [what, *self._problems] if self._problems else [f"{what}; the broker logged no warning and no error"]
         for line in lines:
@@ -75,14 +75,14 @@ class KeptLog:
 
 
 class _LastLines(logging.Handler):
-    """A handler that keeps the last records as text."""
+    """A handler that keeps the last log records as text."""
 
     def __init__(self, lines: deque[str]) -> None:
         super().__init__()
         self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
+        """Keep a log record."""
         self._lines.append(self.format(record))
 
 
@@ -99,7 +99,7 @@ class _LastLines(logging.Handler):
 )
 @click.option(
     "--seed", "seeds", type=click.Path(exists=True, dir_okay=False), multiple=True,
-    help='Write the records of a file, a JSON object on each line: {"topic": "users", "key": "42", "value": "..."}. Repeatable.',
+    help='Write the records of a file, one JSON object per line: {"topic": "users", "key": "42", "value": "..."}. Repeatable.',
 )  # fmt: skip
 @click.option(
     "--env",
@@ -108,10 +108,10 @@ class _LastLines(logging.Handler):
     type=exec_options.VariableType(),
     metavar="NAME=bootstrap|http|data|user|ca",
     multiple=True,
-    help="Set a further variable for the command. Repeatable.",
+    help="Set another environment variable for the command. Repeatable.",
 )
-@click.option("--brokers", type=click.IntRange(1, MAX_BROKERS), metavar="N", help="Run N brokers on one storage.")
-@click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="Clock of the broker. Default: system.")
+@click.option("--brokers", type=click.IntRange(1, MAX_BROKERS), metavar="N", help="Run N brokers on one directory.")
+@click.option("--clock", type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]), help="The broker's clock. Default: system.")
 @click.option(
     "--from", "source", type=click.Path(exists=True, file_okay=False), help="Start with a copy of this data directory."
 )
@@ -132,24 +132,24 @@ class _LastLines(logging.Handler):
     help="Add a user for SCRAM and PLAIN. Clients must then log in. Repeatable.",
 )
 @acls_option
-@click.option("--tls", is_flag=True, help="Use TLS, with a certificate of a throw-away CA.")
+@click.option("--tls", is_flag=True, help="Use TLS, with a certificate from a temporary CA.")
 @click.option(
     "--any-compaction",
     "examples",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Run the command N times, each with a new broker that compacts between other fetches.",
+    help="Run the command N times, each time with a new broker that compacts between different fetches.",
 )
-@click.option("--in-time", is_flag=True, help="With --any-compaction: let consumers read within delete.retention.ms.")
+@click.option("--in-time", is_flag=True, help="With --any-compaction: keep tombstones, as if consumers read in time.")
 @click.option(
     "--run-timeout",
     "limit_ms",
     type=duration,
     metavar="DURATION",
-    help="With --any-compaction: the longest time of a run; one that takes longer counts as failed. Default: ten minutes for the "
-    "first run, then ten times the longest so far, and at least 30s.",
+    help="With --any-compaction: the time limit of a run; a run that takes longer counts as failed. Default: ten minutes for the "
+    "first run, then ten times the longest run so far, but at least 30s.",
 )
-@click.option("--random-seed", type=int, help="Seed of the schedules of --any-compaction. Default: 0.")
+@click.option("--random-seed", type=int, help="The seed for the schedules of --any-compaction. Default: 0.")
 def exec_(
     command: Sequence[str],
     topics: Sequence[exec_options.TopicOption],
@@ -171,10 +171,10 @@ def exec_(
 ) -> None:
     """Run COMMAND with a broker of its own: diamant exec -- npm test.
 
-    The broker uses a free port, unless --set listeners gives others, and a temporary directory, and stops when the command ends.
-    Environment variables give the command its addresses: KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS),
-    DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others: SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. --user sets DIAMANT_USER to the
-    first user, and --tls sets DIAMANT_CA to the PEM file of the CA. If the command or the broker fails, the broker's last
+    The broker uses a temporary directory and, unless --set listeners gives others, a free port. It stops when the command ends.
+    The command finds the broker by environment variables: KAFKA_BOOTSTRAP_SERVERS (and DIAMANT_BOOTSTRAP_SERVERS),
+    DIAMANT_HTTP_URL, DIAMANT_DATA. --env adds others, such as SPRING_KAFKA_BOOTSTRAP_SERVERS=bootstrap. --user sets DIAMANT_USER
+    to the first user, and --tls sets DIAMANT_CA to the PEM file of the CA. If the command or the broker fails, the broker's last
     warnings and errors are shown, and its log is kept.
 
     --any-compaction tests consumers of compacted topics, which must work regardless of what the cleaner has removed. Topics
@@ -213,7 +213,7 @@ def exec_(
 
 @contextmanager
 def _failing(log: KeptLog) -> Iterator[None]:
-    """Turn an error of the arguments or the broker into one line."""
+    """Report an error in the arguments or from the broker, and exit with its exit code."""
     try:
         yield
     except (ArgumentError, BadArgument, ConfigError, click.UsageError) as error:
@@ -235,7 +235,7 @@ def _signal_text(code: int) -> str:
 
 @dataclass(frozen=True)
 class CommandRun:
-    """A command and the settings of its broker."""
+    """A command to run, and the settings of its broker."""
 
     command: Sequence[str]
     topics: Sequence[exec_options.TopicOption]
@@ -257,7 +257,7 @@ class CommandRun:
         output: IO[bytes] | None = None,
         limit_s: float | None = None,
     ) -> int:
-        """Run the command with a broker on the directory `data`, after `prepare(broker)`; return its exit code (`run_child`)."""
+        """Start a broker on the directory `data`, call `prepare(broker)`, run the command, and return its exit code."""
         if self.source is not None:
             _copy(self.source, data)
         sets_listeners = any(setting.partition("=")[0].strip() == "listeners" for setting in self.settings)
@@ -265,9 +265,9 @@ class CommandRun:
         config = make_config(self.file, self.settings, listen, data, self.logins, self.acls)
         with Broker(config) as broker, tempfile.NamedTemporaryFile("w", prefix="diamant-ca-", suffix=".pem") as ca:
             http = broker.config.http_listener
-            if http is not None and broker.http_url is None:  # a broker runs without HTTP, but tests may need it
+            if http is not None and broker.http_url is None:  # a broker can run without HTTP, but tests may need it
                 raise CannotStart(
-                    f"no HTTP at {http.address}: the port may be in use. Expected a free port; port 0 takes one"
+                    f"no HTTP at {http.address}: the port may be in use. Expected a free port, or 0 to let the broker choose one"
                 )
             if prepare is not None:
                 prepare(broker)
@@ -287,7 +287,7 @@ class CommandRun:
             names = {
                 name: what for name, what in (exec_options.VARIABLES | dict(self.variables)).items() if what in found
             }
-            # DIAMANT_USER and DIAMANT_CA of this process belong to other brokers.
+            # DIAMANT_USER and DIAMANT_CA in this process's environment are for other brokers.
             inherited = {name: value for name, value in os.environ.items() if name not in exec_options.VARIABLES}
             variables = inherited | {name: found[what] for name, what in names.items()}
             return run_child(self.command, variables, output, limit_s)
@@ -297,11 +297,11 @@ class CommandRun:
             configs: dict[str, object] = {} if topic.policy is None else {"cleanup_policy": topic.policy}
             broker.call(broker.services.produce().create_topic(topic.name, topic.partitions, configs))
         try:
-            # All files are written, or none.
+            # Write the records of all files, or none if one is refused.
             broker.call(broker.services.produce().produce_all([line.record for line in self.seeds]))
         except KafkaError as error:
             number, _, reason = error.detail.partition(": ")
-            if not number.isdecimal():  # an error of the disk
+            if not number.isdecimal():  # a disk error
                 raise
             line = self.seeds[int(number) - 1]
             raise BadArgument(f"{line.path}, line {line.number}: {reason}") from None

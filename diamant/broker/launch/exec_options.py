@@ -1,4 +1,4 @@
-"""Options of `diamant exec`: topics to create, files of records to write first (`--seed`), variables for the command."""
+"""Options of `diamant exec`: topics to create, files of records to write first (`--seed`), and variables for the command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TopicType(click.ParamType[TopicOption]):
     name = "topic"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> TopicOption:
-        """Parse a topic. Raises BadParameter."""
+        """Parse NAME[:PARTITIONS[:POLICY]]. Raises BadParameter if the form is wrong."""
         name, *rest = str(value).split(":")
         partitions = rest[0] if rest else ""
         if not name or len(rest) > 2 or (partitions and not partitions.isdecimal()):
@@ -54,7 +54,7 @@ class VariableType(click.ParamType[tuple[str, str]]):
     name = "variable"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Parse a variable and its value. Raises BadParameter."""
+        """Parse NAME=WHAT, the name of a variable and what to set it to. Raises BadParameter if the form is wrong."""
         name, _, what = str(value).partition("=")
         if not name or what not in (BOOTSTRAP, HTTP, DATA, USER, CA):
             self.fail(f"{value!r}: expected NAME=bootstrap, NAME=http, NAME=data, NAME=user or NAME=ca", param, ctx)
@@ -62,11 +62,11 @@ class VariableType(click.ParamType[tuple[str, str]]):
 
 
 MAX_SEED_BYTES = 256 * 1024 * 1024
-"""The largest file. Its records are in memory until they are written."""
+"""The maximum size of a `--seed` file. Its records are held in memory until they are written."""
 
 
 class SeedLine(NamedTuple):
-    """A record with its file and line."""
+    """A record, and the file and line from which it was read."""
 
     path: str
     number: int
@@ -74,7 +74,10 @@ class SeedLine(NamedTuple):
 
 
 def read_seed(path: str) -> list[SeedLine]:
-    """Read the records of a file; empty lines are skipped. Raises BadArgument, which names file and line, and OSError."""
+    """Read the records of a file, and skip empty lines. Raises BadArgument, with file and line, for a line that is no record.
+
+    Raises OSError if the file cannot be read.
+    """
     found = []
     data = read_input(path, MAX_SEED_BYTES)
     with LiveProgress(len(data)) as progress:

@@ -1,7 +1,7 @@
 """`diamant log person forget`: forget a person in a log directory that no broker is using.
 
-The command runs a broker of its own on the directory, so everything works as with `diamant person forget`. Once started,
-the broker listens on no port, and its cleaner and retention are off, so that only the person's data is removed.
+The command runs a broker of its own on the directory, so everything works as with `diamant person forget`. After its start, the
+broker accepts no connections. Its cleaner and retention are off, so that only the person's data is removed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LOOK_AGAIN_S = 0.5
 @schema_options
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any) -> None:
-    """Forget the person that is known as NAME=VALUE in DIRECTORY, the log directory of a stopped broker or Kafka.
+    """Forget the person identified by NAME=VALUE in DIRECTORY, the log directory of a stopped Diamant or Kafka broker.
 
-    Works as `diamant person forget`. DIRECTORY is opened as at the start of a broker, even with --dry-run.
+    Works like `diamant person forget`. Opens DIRECTORY in the same way as a broker that starts on it, even with --dry-run.
 
-    Exit codes: those of `diamant person forget`; also 1 while a broker is running on DIRECTORY.
+    Exit codes: the same as for `diamant person forget`; also 1 while a broker is running on DIRECTORY.
     """
     env = RealEnv()
     if not env.exists(f"{directory}/{names.META_PROPERTIES}"):
@@ -70,7 +70,7 @@ def forget(directory: str, *, places: SchemaPlaces, as_json: bool, **fields: Any
 
 
 def _schemas(places: SchemaPlaces) -> dict[str, str]:
-    """Return the broker configurations for places of schemas."""
+    """Convert the options that say where to find schemas to broker configurations."""
     registry = places.registry
     found = {
         "directory": places.directory,
@@ -83,20 +83,20 @@ def _schemas(places: SchemaPlaces) -> dict[str, str]:
 
 
 class _AskedHere(Asked):
-    """A run of a command against the broker in this process."""
+    """A run of a command against the broker in the same process."""
 
     def __init__(self, broker: BlockingBroker, directory: str, *, as_json: bool) -> None:
         super().__init__(broker.bootstrap_servers, None, 0, as_json=as_json)
         self._directory = directory
 
     def command(self, *words: str) -> str:
-        """Return the command that starts a broker on the directory, which continues the work."""
+        """Return the command that starts a broker on the directory; that broker continues the work. Ignores `words`."""
         del words
         return shlex.join(["diamant", "start", "--data", self._directory])
 
 
 class _Here:
-    """A stand-in for `admin.person` that works in this process."""
+    """A replacement for `admin.person` that calls the broker in the same process."""
 
     def __init__(self, broker: BlockingBroker) -> None:
         self._broker = broker

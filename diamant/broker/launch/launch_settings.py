@@ -1,4 +1,4 @@
-"""The configuration of a broker that a command runs, and the settings of its process."""
+"""The configuration of a broker that a command runs, and limits and memory settings of its process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_config(
 ) -> BrokerConfig:
     """Build the configuration from the options of `start`: file, --set, --listen, --data, --user, --acl.
 
-    Raises ConfigError.
+    Raises ConfigError if an option is invalid, or contradicts another one.
     """
     properties = {"diamant.http.listen": DEFAULT_HTTP_LISTEN}
     if file is not None:
@@ -77,7 +77,7 @@ def make_config(
         if not equals or not name.strip():
             raise ArgumentError(f"--set {setting!r}: expected NAME=VALUE")
         properties[name.strip()] = value
-        # In the file, an option may replace these, but a user who gives --set expects it to have an effect.
+        # --listen and --data may override the file, but a user who gives --set as well expects it to have an effect.
         if addresses and name.strip() == "listeners":
             raise ArgumentError(f"--set {setting}: --listen names the addresses; expected only one of them")
         if data_dir is not None and name.strip() in ("log.dirs", "log.dir"):
@@ -92,7 +92,7 @@ def make_config(
 
 
 def _users(logins: Sequence[str]) -> dict[str, str] | None:
-    """Return the users of --user; None without the option."""
+    """Return the passwords of the users in --user; None if the option is not given."""
     try:
         return {login.user: login.password for login in map(read_login, logins)} or None
     except BadArgument as error:
@@ -100,10 +100,10 @@ def _users(logins: Sequence[str]) -> dict[str, str] | None:
 
 
 def raise_file_limit() -> None:
-    """Raise this process's soft limit of open files to its hard limit.
+    """Raise this process's soft limit on open files to its hard limit.
 
-    Each connection and each open segment takes a descriptor, and the usual soft limit of 1024 exists for programs
-    that call select(). If the system refuses (macOS: "unlimited"), the limit is unchanged.
+    Each connection and each open segment takes a file descriptor, and the usual soft limit of 1024 exists only for programs that
+    call select(). If the system refuses (for example, on macOS, if the hard limit is "unlimited"), the limit is unchanged.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -117,20 +117,20 @@ def raise_file_limit() -> None:
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt(3)."""
 _LARGE_BYTES = 4 << 20
-"""The size of the buffers in which segments are searched; frames of clients are smaller."""
+"""The size from which memory is mapped separately: that of the buffers in which segments are searched. Requests are smaller."""
 _ARENAS = 2
-"""One arena for the loop, and one for all other threads, few of which allocate without the interpreter's lock."""
+"""One arena for the loop, and one for all other threads, few of which allocate without holding the interpreter lock."""
 RETURN_S = 60.0
-"""The interval, in real time, at which free memory is returned to the system. Each return takes some 4 ms, in a thread."""
+"""The interval, in real time, at which free memory is returned to the system. This takes about 4 ms each time, in a thread."""
 
 
 def limit_free_memory() -> None:
-    """Limit the freed memory that glibc keeps, by default up to 64 MiB in each of eight arenas per processor.
+    """Limit the freed memory that glibc keeps, which by default is up to 64 MiB in each of eight arenas per processor.
 
     By default, the first large buffer that is freed makes glibc keep all later buffers of its size. Does nothing with another C
     library, or if the environment configures malloc.
     """
-    import ctypes  # takes some 3 ms
+    import ctypes  # takes about 3 ms
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
@@ -141,10 +141,10 @@ def limit_free_memory() -> None:
 
 
 async def keep_returning_memory(state: Callable[[], object]) -> None:
-    """Regularly return free memory inside arenas, which glibc returns only at their ends.
+    """Regularly return free memory to the system, also from inside arenas; glibc by itself returns only memory at their ends.
 
-    `state` returns the object that a reset replaces. The garbage collector alone would free replaced objects only after dozens of
-    resets, and the first, which is frozen, never.
+    `state` returns the object that a reset of the broker replaces. After a reset, collects garbage: otherwise, replaced objects
+    would be freed only after dozens of resets, and the first object, which is frozen, never.
     """
     import ctypes
 
@@ -162,5 +162,5 @@ async def keep_returning_memory(state: Callable[[], object]) -> None:
 
 
 def one_line(error: StorageError | OSError) -> str:
-    """Return the message of an error for a user, in one line."""
+    """Format an error for a user, in one line."""
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)

@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from diamant.broker.broker import Broker
 
 SWITCH_INTERVAL_S = 0.0005
-"""The longest time that another thread may keep the interpreter from the loop thread. For `diamant start` only."""
+"""How long another thread may hold the interpreter lock while the loop thread waits for it. Only `diamant start` sets this."""
 
 _REMEDIES = {
     errno.EBUSY: ". Is another broker running on it? --data takes another directory",
     errno.EEXIST: ". Expected a directory or an unused name, not a broken link. Is its disk mounted?",
     errno.EADDRINUSE: ". Is another broker running? --listen takes another address, port 0 a free port.",
 }
-"""The remedies for a `CannotStart`, by its error number, in terms of the command line."""
+"""Hints about what to do after a `CannotStart`, by its error number. They name command-line options."""
 
 
 LOOK_S = 0.5
-"""The interval at which the parent is checked on systems that do not report its end."""
+"""The interval at which to check for the parent on systems that do not report the end of a process."""
 
 
 @click.command()
@@ -65,7 +65,7 @@ LOOK_S = 0.5
     "addresses",
     multiple=True,
     metavar="[NAME://]HOST:PORT",
-    help="Address to listen on; port 0 takes a free port. Default: 127.0.0.1:9092.",
+    help="An address to listen on; port 0 takes a free port. Default: 127.0.0.1:9092.",
 )
 @click.option(
     "--user",
@@ -82,28 +82,31 @@ LOOK_S = 0.5
     metavar="N",
     help="Run N brokers on one directory, on the port of --listen and the ports after it, to test how clients follow leaders.",
 )
-@click.option("--ports", metavar="PORT,PORT,...", help="The ports of --brokers. Default: from the port of --listen on.")
+@click.option(
+    "--ports", metavar="PORT,PORT,...", help="The ports of --brokers. Default: the port of --listen and those after it."
+)
 @click.option(
     "--clock",
     type=click.Choice([SYSTEM_CLOCK, MANUAL_CLOCK]),
-    help="Clock of the broker; manual: a clock that `diamant clock` moves. Default: system.",
+    help="The broker's clock; manual: a clock that `diamant clock` moves. Default: system.",
 )
 @click.option(
     "--release-version",
     type=click.Choice([*RELEASES]),
-    help=f"Kafka release for which a new data directory is formatted; older releases cannot open it. Default: {DEFAULT_RELEASE}.",
+    help="The Kafka release for which to format a new data directory; older releases cannot open it. "
+    f"Default: {DEFAULT_RELEASE}.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Lowest level to log on standard error.",
+    help="The lowest level to log on standard error.",
 )
 @click.option(
     "--exit-with-parent",
     is_flag=True,
-    help="Stop in order when the parent process ends, even if the parent is killed. For brokers of test runners.",
+    help="Shut down in order when the parent process ends, even if it is killed. For brokers that a test runner starts.",
 )
 @click.option(
     "--json",
@@ -139,9 +142,9 @@ def start(
     Metrics, health and /v1 are at http://127.0.0.1:9644. --set diamant.http.listen=HOST:PORT sets another address; an empty
     value turns HTTP off.
 
-    Exit codes: 0 stopped in order; 1 cannot start, with the reason in one line; 2 usage.
+    Exit codes: 0 an orderly shutdown; 1 cannot start, with the reason in one line; 2 usage.
     """
-    # Read at once, because an orphan gets another parent.
+    # Read this first, because the parent may end, and then this process gets another parent.
     parent = os.getppid() if exit_with_parent else None
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -161,31 +164,31 @@ def start(
 
         fail(with_hint(error), "bad-argument")
     raise_file_limit()
-    # A thread that reads segments or checks a batch would otherwise delay the loop by 5 ms.
+    # Otherwise, a thread that reads segments or checks a batch could delay the loop by 5 ms.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_run(config, parent, as_json=as_json, ready_file=ready_file))
     except CannotStart as error:
         fail(error.reason + _REMEDIES.get(error.errno or 0, ""))
-    except (StorageError, OSError) as error:  # raised by the stop
+    except (StorageError, OSError) as error:  # raised while the broker stops
         fail(one_line(error))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
 
 
 GC_THRESHOLD = 10_000
-"""The number of new containers after which the garbage collector examines the young ones. With Python's default of 700 it ran
-after every few dozen pending requests, took an eighth of the cost of a thousand idle consumers, and found nothing."""
+"""The number of new containers after which the garbage collector examines the young ones. With Python's default of 700, it ran
+after every few dozen pending requests, accounted for an eighth of the cost of a thousand idle consumers, and found nothing."""
 GC_MIDDLE, GC_OLD = 3, 30
 """The number of young collections per middle collection, and of middle collections per old collection. With Python's defaults of
 10 and 10, a middle collection took 40 ms while ten thousand clients connected."""
 
 
 async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready_file: str | None) -> None:
-    # Modules are never garbage, and each search through them would take 25-50 ms. Only in `diamant start`: in an embedded
-    # broker the collector belongs to the host.
+    # Modules never become garbage, and each search through them would take 25-50 ms. Configure the collector only in
+    # `diamant start`: in an embedded broker, it belongs to the host.
     gc.disable()
-    limit_free_memory()  # before the first thread, which would get an arena of its own, and keep it
+    limit_free_memory()  # before the first thread starts, which would get and keep an arena of its own
     from diamant.broker.broker import Broker
 
     gc.freeze()
@@ -204,7 +207,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
         line = ready_line(broker)
         if ready_file is not None:
             _write_whole(ready_file, line)
-        # One write, since a reader that closes the pipe after the first line must not end the broker.
+        # Write both lines in one call: a reader that closes the pipe after the first line must not end the broker.
         text = f"Diamant listens on {broker.bootstrap_servers}, data in {config.data_dir}{_http_line(broker)}"
         click.echo(line if as_json else text)
         await stop.wait()
@@ -216,7 +219,7 @@ async def _run(config: BrokerConfig, parent: int | None, *, as_json: bool, ready
 
 
 def ready_line(broker: Broker) -> str:
-    """Return the addresses of a broker as a line of JSON."""
+    """Return the addresses, data directory and process ID of a broker as a line of JSON."""
     where = {
         "kafka": broker.bootstrap_servers,
         "http": broker.http_url,
@@ -275,11 +278,11 @@ def _watch(parent: int, stop: asyncio.Event) -> None:
 logger = logging.getLogger(__name__)
 
 THREADS_TIMEOUT_S = 5.0
-"""The time that threads have to end once the broker has stopped."""
+"""How long to wait for threads to end after the broker has stopped."""
 
 
 def end_without_threads() -> None:
-    """End the process after `THREADS_TIMEOUT_S` even if threads are left; call it when everything is flushed and closed.
+    """End the process after `THREADS_TIMEOUT_S` even if threads still run. Call this when everything is flushed and closed.
 
     Python waits for all threads of executors before it exits. A thread that reads from a dead disk or a pipe may never end.
     """
@@ -288,7 +291,7 @@ def end_without_threads() -> None:
 
 def _end() -> None:
     threading.Event().wait(THREADS_TIMEOUT_S)
-    logger.warning("the process ends although threads are stuck; the broker itself has stopped")
+    logger.warning("the process ends although some threads are stuck; the broker itself has stopped")
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -1,12 +1,13 @@
-"""The execution of a schedule in a broker, between the clients and the logs of compacted topics.
+"""Executes a schedule of compactions in a broker, by intercepting the appends and fetches of compacted topics.
 
-Compactions run in the turn of the loop that answers a fetch, so equal sequences of requests see equal logs. The cleaner is the
-plain engine in mode kafka. Its clock runs ahead of the broker's by the delays in the schedule.
+A compaction runs in the same step of the event loop that answers a fetch, so equal sequences of requests see equal logs. The
+cleaner is the plain engine in mode kafka. Its clock runs ahead of the broker's clock by the delays in the schedule.
 
-Kafka cleans a log up to its active segment, so at best all records except those of the last batch. While compactions of all
-records are still scheduled, each batch gets a segment of its own. In a topic with transactional writers, a marker of an aborted
-transaction without records is appended, so that all records before it can be cleaned. Other topics get no marker: consumers
-never receive it, so a consumer that waits for a record at the last offset would wait forever.
+Kafka cleans a log only up to its active segment, so at best it cleans all records except those of the last batch. To allow this,
+each batch gets a segment of its own while compactions of all records are still scheduled. In a topic with transactional writers,
+such a compaction instead appends the marker of an empty, aborted transaction, so that all records before the marker can be
+cleaned. Other topics get no marker, because consumers never receive it: a consumer that waits for a record at the last offset
+would wait forever.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ from diamant.storage.log.segment_swap import Replacement
 from diamant.storage.segments.segment import scan_headers
 
 MAX_PRODUCER_PARTS = 5
-"""The most parts of an idempotent producer's batch: the number of batches that the broker remembers to recognize a retry."""
+"""The maximum number of parts of an idempotent producer's batch: a broker recognizes a retry only of this many last batches."""
 MAX_TOLD_BYTES = 16 * 1024 * 1024
-"""The largest compaction, in bytes of segments, of which removed records are listed."""
+"""The maximum size of the compacted segments. If they are larger, the history does not list the removed records."""
 FIRST_PRODUCER_ID = 1 << 62
 """The first producer id of the markers. The ids of real producers start at 0."""
 
 
 @dataclass(slots=True)
 class PartitionPlay:
-    """The rest of the schedule for one partition."""
+    """The state of a schedule in one partition."""
 
     left: deque[Compaction]
     fetches: int = 0
@@ -89,7 +90,7 @@ class SchedulePlay:
         node.topics.on_created = on_created
 
     def divided(self, log: Log, checked: CheckedBatch) -> Iterator[CheckedBatch]:
-        """Yield a batch in parts of as many records as the schedule allows; before each part, roll the segment if that is due."""
+        """Yield a batch in parts of at most as many records as the schedule allows. Rolls the segment before a part if needed."""
         is_concerned = self._is_concerned(log)
         if is_concerned and checked.header.is_transactional:
             self._transactional.add(log.topic)
@@ -137,7 +138,7 @@ class SchedulePlay:
             self._passed_ms += log.config.min_compaction_lag_ms
             self._clean(log, end)
             if compaction.is_late:
-                # The first run has set the delete horizons, which have passed after this time.
+                # The first run has set the delete horizons. Let them pass, and run again.
                 self._passed_ms += log.config.delete_retention_ms
                 self._clean(log, end)
             after = {record.offset for record in _records(log, end)}
@@ -147,7 +148,7 @@ class SchedulePlay:
         self.history.add(Compacted(_name(log), end, passed_ms, removed, error))
 
     def _end_offset(self, log: Log, play: PartitionPlay, share: int) -> int:
-        """Return the end of the part to clean, the base offset of a segment."""
+        """Return the offset below which to clean, which is the base offset of a segment. May append a marker for `ALL`."""
         if share == ALL:
             if play.marked_offset != log.log_end_offset and self._is_transactional(log):
                 self._mark_end(log)
@@ -204,7 +205,7 @@ class SchedulePlay:
 
 
 async def play(node: Node, schedule: Schedule) -> History:
-    """Execute a schedule on a broker's logs from now on; return the history, which grows. Call this on the loop thread."""
+    """Start to execute a schedule on a broker's logs, and return the history, which then grows. Call this on the loop thread."""
     return SchedulePlay(node, schedule).history
 
 
@@ -213,7 +214,10 @@ def _name(log: Log) -> str:
 
 
 def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
-    """Yield a batch as batches of at most `most` records (0: any number), with its other fields."""
+    """Split a batch into batches of at most `most` records (0: any number) that keep its other fields.
+
+    Splits a batch of an idempotent producer into at most `MAX_PRODUCER_PARTS` parts.
+    """
     batch, header = checked
     if header.has_producer_id:
         most = most and max(most, -(-header.record_count // MAX_PRODUCER_PARTS))
@@ -235,7 +239,7 @@ def _parts(checked: CheckedBatch, most: int) -> Iterator[CheckedBatch]:
 
 
 def _records(log: Log, end: int) -> list[StoredRecord]:
-    """Return the records in the segments below `end`, without batches of an old format; none if the segments are large."""
+    """Return the records in the segments below `end`, except those in an old format; none if the segments are too large."""
     segments = [segment for segment in log.segments if segment.base_offset < end]
     records: list[StoredRecord] = []
     if sum(segment.size for segment in segments) > MAX_TOLD_BYTES:

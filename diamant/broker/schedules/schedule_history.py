@@ -1,4 +1,4 @@
-"""The history of a schedule: the fetches and compactions of each partition, and texts about records that a consumer missed."""
+"""The history of a schedule: the fetches and compactions of each partition, and messages about records that a consumer missed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from diamant.duration import duration_text
 
 VALUE, TOMBSTONE, MARKER = "value", "tombstone", "transaction marker"
 MAX_EVENTS = 10_000
-"""The most events that are kept; later events are left out."""
+"""The maximum number of events to keep; later events are dropped."""
 MAX_NAMED = 12
-"""The most records of a compaction, and the most offsets of successive fetches, that are listed."""
+"""The maximum number of records to list for a compaction, and of offsets to list for successive fetches."""
 MAX_KEY_CHARS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record of a partition, without its value."""
+    """A record in a partition, without its value."""
 
     offset: int
     key: bytes | None
@@ -48,7 +48,7 @@ class Compacted:
     partition: str
     end_offset: int
     passed_ms: int
-    """The time that passes on the cleaner's clock before the run."""
+    """How far the cleaner's clock was advanced before the run."""
     removed: Sequence[StoredRecord]
     error: str | None = None
     """The reason for a failure; None if the run succeeded."""
@@ -56,7 +56,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The marker of an aborted transaction without records, appended before a compaction of all records."""
+    """The marker of an empty, aborted transaction, which was appended before a compaction of all records."""
 
     partition: str
     offset: int
@@ -74,18 +74,18 @@ class History:
     """The topics in use by clients, with True for a compacted topic."""
 
     def add(self, event: Event) -> None:
-        """Add an event, up to `MAX_EVENTS`."""
+        """Add an event, unless there are `MAX_EVENTS` already."""
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
 
     @property
     def fetches(self) -> int:
-        """The number of fetches of the most fetched partition."""
+        """The number of fetches of the partition with the most fetches."""
         counts = Counter(event.partition for event in self.events if isinstance(event, Fetched))
         return max(counts.values(), default=0)
 
     def why_untried(self) -> str | None:
-        """Return why the test has tested nothing; None if a client has fetched from a compacted topic."""
+        """Return a message that the test has tested nothing, with the reason; None if a client fetched from a compacted topic."""
         if self.fetches:
             return None
         policies = (f"{name} ({'compact' if is_compacted else 'delete'})" for name, is_compacted in self.topics.items())
@@ -133,7 +133,7 @@ def _compaction_lines(event: Compacted) -> Iterator[str]:
 
 
 def _ended(events: Sequence[Event]) -> Iterator[str]:
-    """Yield a line if the consumer has reached a marker at the end, from where it receives no record."""
+    """Yield a line if the consumer has reached a marker at the end of the log, where it waits for a record in vain."""
     marker = next((event.offset for event in reversed(events) if isinstance(event, Marked)), None)
     last = next((event.offset for event in reversed(events) if isinstance(event, Fetched)), -1)
     if marker is not None and last >= marker:
@@ -144,7 +144,7 @@ def _ended(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _missed(events: Sequence[Event]) -> Iterator[str]:
-    """Yield a line for each tombstone that was removed after its key's value was fetched and before it was fetched itself."""
+    """Yield a line for each removed tombstone that the consumer has not fetched, although it has fetched a value of the key."""
     values: dict[bytes | None, int] = {}
     for position, event in enumerate(events):
         if not isinstance(event, Compacted):
@@ -165,7 +165,7 @@ def _missed(events: Sequence[Event]) -> Iterator[str]:
 
 
 def key_text(key: bytes | None) -> str:
-    """Return a key as text, truncated if it is long."""
+    """Format a key for people, truncated if it is long."""
     if key is None:
         return "no key"
     try:

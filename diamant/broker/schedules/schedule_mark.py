@@ -1,4 +1,4 @@
-"""The runner of tests marked `diamant_any_compaction`: it runs pytest's protocol once per schedule, with new fixtures."""
+"""Runs the tests marked `diamant_any_compaction`: a test goes through pytest's protocol once per schedule, with new fixtures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Example:
 
     schedule: Schedule
     history: History | None = None
-    """The history of the test's broker, once there is one."""
+    """The history of the test's broker; None until the broker exists."""
 
 
 EXAMPLE = pytest.StashKey[Example]()
 
 
 class _Untried(Exception):
-    """The test skipped itself or fetched nothing."""
+    """Raised if the test skipped itself or fetched nothing."""
 
 
 class MarkedTest:
@@ -61,7 +61,7 @@ class MarkedTest:
 
 
 def run_marked(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Run a marked test under its schedules. Report one run: under the smallest failing schedule, or without any."""
+    """Run a marked test under its schedules, and report one run: with the smallest failing schedule, or without compactions."""
     mark = item.get_closest_marker(MARK)
     assert mark is not None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -102,7 +102,7 @@ def _reports(
     if schedule is None:
         seed = zlib.crc32(item.nodeid.encode()) if seed is None else seed
         try:
-            # One run is left for the report, with `nextitem`, after which fixtures that no other test shares are torn down.
+            # Leave one run for the report. It gets `nextitem`, so that pytest tears down fixtures that later tests do not use.
             found = find_failing(test.carry_out, examples - 1, seed, may_be_late=late)
         except _Untried:
             found = FoundSchedule(None, 0)

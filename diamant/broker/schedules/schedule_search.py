@@ -16,9 +16,9 @@ from diamant.broker.schedules.schedule import ALL, Compaction, Schedule
 ONE_BY_ONE = Schedule(batch_records=1, is_one_batch_per_fetch=True)
 MAX_COMPACTIONS = 4
 MAX_FETCHES = 1000
-"""The most fetches before a compaction."""
+"""The maximum number of fetches before a compaction."""
 MAX_SHRINKS = 60
-"""The most runs that search for a schedule smaller than the first failing one."""
+"""The maximum number of runs to spend on the search for a schedule smaller than the first failing one."""
 SHARES = (ALL, 75, 50, 25)
 FEW_RECORDS = (0, 1, 2, 3, 5)
 
@@ -28,7 +28,7 @@ class RunOutcome(NamedTuple):
 
     has_passed: bool
     fetches: int
-    """The number of fetches of the most fetched partition."""
+    """The number of fetches of the partition with the most fetches."""
 
 
 class FoundSchedule(NamedTuple):
@@ -66,7 +66,7 @@ def find_failing(
 
 
 class _Search:
-    """A search, with the schedules tried so far. Each is tried once."""
+    """A search, with the schedules tried so far. No schedule is tried twice."""
 
     def __init__(self, carry_out: Callable[[Schedule], RunOutcome]) -> None:
         self._carry_out = carry_out
