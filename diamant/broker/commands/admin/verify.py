@@ -266,8 +266,8 @@ def _held(env: Env, directory: str) -> Iterator[str]:
         lock = env.lock_for_reading(f"{directory}/{names.LOCK}", create=True)
     except InUse as error:
         raise StorageError(
-            f"{error}, so the files could change while they are read. Omit --data to ask the broker itself, which knows where "
-            "its logs end; or stop the broker, or check a copy"
+            f"{error}, so the files could change while they are read. Ask the broker itself, without --data, because it knows "
+            "where its logs end; or stop the broker, or check a copy"
         ) from None
     except OSError as error:
         note = (

@@ -29,7 +29,9 @@ def schema_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         if registry is None and (registry_user or registry_token_file or registry_ca):
-            raise click.UsageError("--registry-user, --registry-token-file and --registry-ca need --registry URL")
+            raise click.UsageError(
+                "expected --registry URL with --registry-user, --registry-token-file or --registry-ca"
+            )
         try:
             address = registry and registry_address(registry, registry_user, registry_token_file, registry_ca)
         except ValueError as error:
